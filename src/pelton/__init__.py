@@ -1,0 +1,1 @@
+"""Durable streams and exclusive work, embedded in a Python program."""
