@@ -1,0 +1,29 @@
+"""The outside world, injected: time, chance, identities and background tasks.
+
+Decisions elsewhere in Pelton are functions of what they are given. What a program normally takes from the air
+(the clock, a random number, a new id, a task) comes from one `Runtime` passed down at construction, so a test
+can hand in one whose clock moves only when told. This is the only room that may touch `time`, `random` or
+`secrets`.
+"""
+
+from pelton.runtime.backoff import Backoff
+from pelton.runtime.clock import Clock, SystemClock, Timer
+from pelton.runtime.ids import Ids
+from pelton.runtime.runtime import Runtime, system_runtime
+from pelton.runtime.service import Service, ServiceState
+from pelton.runtime.signal import Signal
+from pelton.runtime.tasks import Tasks
+
+__all__ = [
+    "Backoff",
+    "Clock",
+    "Ids",
+    "Runtime",
+    "Service",
+    "ServiceState",
+    "Signal",
+    "SystemClock",
+    "Tasks",
+    "Timer",
+    "system_runtime",
+]

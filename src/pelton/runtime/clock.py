@@ -1,0 +1,55 @@
+"""Two clocks in one: the wall clock for what is written down, the monotonic clock for what is waited for.
+
+Wall time is an integer of nanoseconds since the epoch, the unit of JetStream's own fields, and may jump when
+an operator or NTP corrects it. Monotonic time is seconds as a float, never jumps, and means nothing to
+another process. Timers and sleeps follow the monotonic clock, so a corrected wall clock neither fires nor
+delays them.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A call that has been promised for later."""
+
+    def cancel(self) -> None:
+        """Withdraw the promise; no effect once the call was made or withdrawn."""
+
+
+class Clock(Protocol):
+    """Where time comes from. The real one is `SystemClock`; tests use `pelton.testing.ManualClock`."""
+
+    def now(self) -> int:
+        """Wall time in nanoseconds since the epoch."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes backwards."""
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
+        """Call `fn` on the event loop after `delay_s` seconds; 0 or less means on its next turn."""
+
+    async def sleep(self, delay_s: float) -> None:
+        """Suspend the calling task for `delay_s` seconds."""
+
+
+class SystemClock:
+    """The machine's clocks, and the running event loop's timers."""
+
+    def now(self) -> int:
+        """Wall time in nanoseconds since the epoch."""
+        return time.time_ns()
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes backwards."""
+        return time.monotonic()
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
+        """Call `fn` after `delay_s` seconds. Raises RuntimeError outside a running event loop."""
+        return asyncio.get_running_loop().call_later(delay_s, fn)
+
+    async def sleep(self, delay_s: float) -> None:
+        """Suspend the calling task for `delay_s` seconds."""
+        await asyncio.sleep(delay_s)

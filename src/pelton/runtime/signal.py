@@ -1,0 +1,51 @@
+"""A wake-up that cannot be lost.
+
+The danger is a notification that arrives between "there is no work" and "so I wait". A generation counter
+closes the gap: the waiter reads the generation first, looks for work, then waits for the generation to be
+another one.
+
+    seen = signal.generation
+    while not (work := look()):
+        seen = await signal.wait(seen)
+
+A deadline is a timer that notifies: `clock.call_later(delay, signal.notify)`.
+"""
+
+import asyncio
+
+
+class Signal:
+    """Wakes every waiter of one event loop. Another thread notifies through `loop.call_soon_threadsafe`."""
+
+    def __init__(self) -> None:
+        """A signal that has never been given: generation 0."""
+        self._generation = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    @property
+    def generation(self) -> int:
+        """How many notifications there have been."""
+        return self._generation
+
+    def notify(self) -> None:
+        """Wake all who wait now, and all who will wait with a generation read before this call."""
+        self._generation += 1
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, seen: int | None = None) -> int:
+        """Return the generation as soon as it differs from `seen`.
+
+        Without `seen` it waits for the next notification after this call; use that only where nothing was
+        looked at before.
+        """
+        if seen is None or seen == self._generation:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+        return self._generation

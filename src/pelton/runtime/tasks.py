@@ -1,0 +1,37 @@
+"""Background tasks that neither vanish nor fail in silence.
+
+The event loop holds tasks weakly: one that nobody refers to can be collected in mid-flight, and its error
+shows, if ever, at collection. Here a task is held until it is done, and an error nobody asked for is logged
+when it happens.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class Tasks:
+    """The set of background tasks that are alive."""
+
+    def __init__(self) -> None:
+        """An empty set."""
+        self._alive: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._alive)
+
+    def spawn(self, coro: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
+        """Run `coro` as a task of the running event loop, called `name` in logs and debuggers."""
+        task = asyncio.get_running_loop().create_task(coro, name=name)
+        self._alive.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._alive.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("task %r failed", task.get_name(), exc_info=error)

@@ -1,0 +1,21 @@
+"""Subjects and filters: the addresses of messages. Pure functions and one data structure, no input or output.
+
+A subject is a list of tokens joined by dots (`orders.eu.1`). A filter is a subject that may hold wildcards:
+`*` stands for exactly one token, `>` as the last token for one or more. A `*` or `>` inside a longer token is
+an ordinary character.
+"""
+
+from pelton.subjects.index import SubjectIndex
+from pelton.subjects.match import compile_filter, is_subset, matches, overlaps
+from pelton.subjects.validate import has_wildcard, is_filter, is_subject
+
+__all__ = [
+    "SubjectIndex",
+    "compile_filter",
+    "has_wildcard",
+    "is_filter",
+    "is_subject",
+    "is_subset",
+    "matches",
+    "overlaps",
+]

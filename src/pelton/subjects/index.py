@@ -1,0 +1,116 @@
+"""Many filters, one subject: who is interested?
+
+Filters hang in a trie, one level a token, wildcards as children like any other, so finding the interested
+costs the depth of the subject and the wildcards on its way, not the number of filters. Real traffic repeats
+its subjects, so answers are also remembered. The memory is bounded, and is emptied whole whenever it is full
+or the filters change: then an answer is either right or absent, and there is no bookkeeping to get wrong.
+"""
+
+from typing import Final, Generic, TypeVar
+
+_T = TypeVar("_T")
+
+_CACHE_LIMIT: Final = 65_536
+
+
+class _Node(Generic[_T]):
+    """The filters that begin with the tokens on the way here."""
+
+    __slots__ = ("children", "values")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[_T]] = {}
+        self.values: dict[_T, int] = {}  # value -> when it came, in insertions
+
+
+class SubjectIndex(Generic[_T]):
+    """A set of (filter, value) pairs that answers which filters match a subject. Values are hashable."""
+
+    def __init__(self) -> None:
+        """An empty index."""
+        self._root: _Node[_T] = _Node()
+        self._insertions = 0
+        self._size = 0
+        self._cache: dict[str, tuple[_T, ...]] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def insert(self, filter: str, value: _T) -> None:
+        """Add the pair; no effect when it is there already. `filter` must be valid (`is_filter`)."""
+        node = self._root
+        for token in filter.split("."):
+            node = node.children.setdefault(token, _Node())
+        if value not in node.values:
+            self._insertions += 1
+            self._size += 1
+            node.values[value] = self._insertions
+            self._cache.clear()
+
+    def remove(self, filter: str, value: _T) -> None:
+        """Take the pair out. Raises KeyError when it is not there."""
+        path = self._path(filter)
+        if value not in path[-1][1].values:
+            raise KeyError((filter, value))
+        del path[-1][1].values[value]
+        self._size -= 1
+        self._cache.clear()
+        _prune(self._root, path)
+
+    def match(self, subject: str) -> tuple[_T, ...]:
+        """The values whose filter matches, in the order they came; once for each matching filter of a value.
+
+        `subject` must be literal (`is_subject`).
+        """
+        try:
+            return self._cache[subject]
+        except KeyError:
+            return self._search(subject)
+
+    def _search(self, subject: str) -> tuple[_T, ...]:
+        pairs = [(order, value) for node in self._matching(subject) for value, order in node.values.items()]
+        pairs.sort(key=_order)
+        found = tuple([value for _, value in pairs])
+        if len(self._cache) >= _CACHE_LIMIT:
+            self._cache.clear()
+        self._cache[subject] = found
+        return found
+
+    def _matching(self, subject: str) -> list[_Node[_T]]:
+        """The nodes at which a filter that matches `subject` ends; those without values may be among them."""
+        level, tails = [self._root], []
+        for token in subject.split("."):
+            below = []
+            for node in level:
+                children = node.children
+                if (child := children.get(token)) is not None:
+                    below.append(child)
+                if (child := children.get("*")) is not None:
+                    below.append(child)
+                if (child := children.get(">")) is not None:
+                    tails.append(child)
+            level = below
+        return tails + level
+
+    def _path(self, filter: str) -> list[tuple[str, _Node[_T]]]:
+        path, node = [], self._root
+        for token in filter.split("."):
+            child = node.children.get(token)
+            if child is None:
+                child = _Node()  # holds nothing, so the caller finds nothing to remove
+            path.append((token, child))
+            node = child
+        return path
+
+
+def _order(pair: tuple[int, object]) -> int:
+    return pair[0]
+
+
+def _prune(root: _Node[_T], path: list[tuple[str, _Node[_T]]]) -> None:
+    """Drop the nodes at the end of `path` that hold nothing any more."""
+    parents = [root, *(node for _, node in path[:-1])]
+    for parent, (token, node) in zip(reversed(parents), reversed(path), strict=True):
+        if node.values or node.children:
+            return
+        del parent.children[token]

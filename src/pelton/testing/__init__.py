@@ -1,0 +1,5 @@
+"""The kit for testing programs that use Pelton, and Pelton itself."""
+
+from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime
+
+__all__ = ["ManualClock", "ManualRuntime", "manual_runtime"]

@@ -1,0 +1,103 @@
+"""Time that moves only when told.
+
+`advance` moves both clocks and makes the calls that fall due, in the order of their deadlines, each seeing
+the time it was promised for. `set_wall` steps the wall clock alone, as NTP or an operator would. Nothing here
+waits for real.
+
+Calls happen inside `advance`; a task woken by one continues on the event loop's next turn, so await what it
+signals.
+"""
+
+import asyncio
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pelton.runtime import Ids, Runtime, Timer
+
+_NS = 1_000_000_000
+_START_NS = 1_700_000_000 * _NS
+
+
+class _ManualTimer:
+    def __init__(self, fn: Callable[[], None]) -> None:
+        self._fn: Callable[[], None] | None = fn
+
+    def cancel(self) -> None:
+        self._fn = None
+
+    def fire(self) -> None:
+        fn, self._fn = self._fn, None
+        if fn is not None:
+            fn()
+
+
+class ManualClock:
+    """A `Clock` for tests. Wall time starts at `start_ns` nanoseconds, monotonic time at 0."""
+
+    def __init__(self, start_ns: int = _START_NS) -> None:
+        """A clock that stands still until `advance`."""
+        self._elapsed_ns = 0
+        self._wall_offset_ns = start_ns
+        self._order = itertools.count()  # equal deadlines fire in the order they were asked for
+        self._timers: list[tuple[int, int, _ManualTimer]] = []
+
+    def now(self) -> int:
+        """Wall time in nanoseconds since the epoch."""
+        return self._wall_offset_ns + self._elapsed_ns
+
+    def monotonic(self) -> float:
+        """Seconds this clock was advanced in all."""
+        return self._elapsed_ns / _NS
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
+        """Call `fn` in the `advance` that reaches `delay_s` seconds from now, `advance(0)` for 0."""
+        timer = _ManualTimer(fn)
+        due_ns = self._elapsed_ns + max(0, round(delay_s * _NS))
+        heapq.heappush(self._timers, (due_ns, next(self._order), timer))
+        return timer
+
+    async def sleep(self, delay_s: float) -> None:
+        """Suspend the calling task until the clock was advanced by `delay_s` seconds."""
+        if delay_s <= 0:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # A sleeper that was cancelled may not have run its `finally` yet when its time comes.
+        timer = self.call_later(delay_s, lambda: None if woken.done() else woken.set_result(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks forward and make every call due on the way, also those asked for on the way.
+
+        Raises ValueError when `seconds` is negative: time does not go back (`set_wall` does).
+        """
+        if seconds < 0:
+            raise ValueError(f"a clock advances; to step the wall clock back use set_wall: {seconds}")
+        until_ns = self._elapsed_ns + round(seconds * _NS)
+        while self._timers and self._timers[0][0] <= until_ns:
+            due_ns, _, timer = heapq.heappop(self._timers)
+            self._elapsed_ns = max(self._elapsed_ns, due_ns)
+            timer.fire()
+        self._elapsed_ns = max(self._elapsed_ns, until_ns)  # a call may itself have advanced
+
+    def set_wall(self, wall_ns: int) -> None:
+        """Step the wall clock to `wall_ns` nanoseconds since the epoch; timers do not notice."""
+        self._wall_offset_ns = wall_ns - self._elapsed_ns
+
+
+@dataclass(frozen=True)
+class ManualRuntime(Runtime):
+    """A `Runtime` whose clock is known to be manual."""
+
+    clock: ManualClock
+
+
+def manual_runtime(seed: int = 0) -> ManualRuntime:
+    """A runtime in which equal seeds give equal ids and equal chances, and time stands until advanced."""
+    return ManualRuntime(clock=ManualClock(), random=random.Random(seed), ids=Ids(random.Random(seed)))
