@@ -62,15 +62,12 @@ class SubjectIndex(Generic[_T]):
 
         `subject` must be literal (`is_subject`).
         """
-        try:
-            return self._cache[subject]
-        except KeyError:
-            return self._search(subject)
+        found = self._cache.get(subject)
+        return self._search(subject) if found is None else found
 
     def _search(self, subject: str) -> tuple[_T, ...]:
-        pairs = [(order, value) for node in self._matching(subject) for value, order in node.values.items()]
-        pairs.sort(key=_order)
-        found = tuple([value for _, value in pairs])
+        ends = [node.values for node in self._matching(subject) if node.values]
+        found = tuple(ends[0]) if len(ends) == 1 else _merge(ends)
         if len(self._cache) >= _CACHE_LIMIT:
             self._cache.clear()
         self._cache[subject] = found
@@ -101,6 +98,13 @@ class SubjectIndex(Generic[_T]):
             path.append((token, child))
             node = child
         return path
+
+
+def _merge(ends: list[dict[_T, int]]) -> tuple[_T, ...]:
+    """The values of several filters, in the order they came."""
+    pairs = [(order, value) for values in ends for value, order in values.items()]
+    pairs.sort(key=_order)
+    return tuple([value for _, value in pairs])
 
 
 def _order(pair: tuple[int, object]) -> int:
