@@ -1,0 +1,75 @@
+"""The port between the two towers: what a place that keeps streams can do, in the API's own vocabulary.
+
+An embedded store and a NATS cluster both implement it, and everything above is written against it alone. The
+administrative verbs go through one typed method; the hot paths have their own. All methods belong to one
+event loop; `clone` gives a backend for another. Every implementation fails with the errors of `errors.py`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from pelton.api.errors import PeltonError
+from pelton.api.info import PubAck
+from pelton.api.message import AckOp, Delivered, PullRequest
+from pelton.api.requests import Request
+
+R = TypeVar("R")
+
+Outgoing = tuple[str, bytes, bytes | None]
+"""A message to publish: subject, data, and its encoded header block or None."""
+
+
+class Backend(Protocol):
+    """A place that keeps streams."""
+
+    async def call(self, request: Request[R]) -> R:
+        """Do one administrative verb; raises `ApiError`."""
+        ...
+
+    async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
+        """Store a message; returns when it is as durable as the store was opened for.
+
+        Raises `NoStreamForSubjectError`, `ExpectationError`, `LimitError`, or another `ApiError`.
+        """
+        ...
+
+    async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Store messages in order, durable together, each acknowledged like `publish`.
+
+        Raises the error of the first message that is refused: those before it are stored, none after it.
+        """
+        ...
+
+    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+        """Take up to ``request.batch`` messages.
+
+        Returns as soon as there is at least one; an empty list when the request expired or does not wait.
+        Raises `ConsumerNotFoundError`, also for a consumer that is deleted meanwhile.
+        """
+        ...
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Acknowledge deliveries; returns when durable. One entry an ack: None, or why it had no effect.
+
+        A rejected ack (`AckRejectedError`) never hinders its neighbours.
+        """
+        ...
+
+    async def settle(
+        self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp
+    ) -> list[PubAck]:
+        """Publish messages and acknowledge the delivery they result from, to take effect together.
+
+        Embedded it is one transaction: all or nothing. On a cluster the messages go first, each with a
+        message id that makes repeating them harmless, then the ack. Raises `AckRejectedError`, or as
+        `publish`.
+        """
+        ...
+
+    def clone(self) -> "Backend":
+        """Another connection to the same place, for another thread and event loop; close it as well."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection; waiting pulls end with `StoreClosedError`. Idempotent."""
+        ...

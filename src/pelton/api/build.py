@@ -1,0 +1,127 @@
+"""Configurations from what people write: seconds, `timedelta`, `datetime`, dicts, lists.
+
+`stream_config("orders", subjects=["orders.>"], max_age=3600)` becomes a `StreamConfig`. A misspelt field or a
+wrong type is told here, at the door, in a sentence that names the nearest field; what only a server can
+judge, such as overlapping subjects, is judged there.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.errors import ConfigError
+from pelton.api.strict import unknown_key
+from pelton.api.times import SECOND, datetime_ns, parse_rfc3339, rfc3339
+
+C = TypeVar("C", StreamConfig, ConsumerConfig)
+
+DURATIONS: Final = frozenset(
+    {
+        "max_age",
+        "duplicate_window",
+        "subject_delete_marker_ttl",
+        "ack_wait",
+        "backoff",
+        "inactive_threshold",
+        "idle_heartbeat",
+        "max_expires",
+        "priority_timeout",
+    }
+)
+TIMES: Final = frozenset({"opt_start_time", "pause_until"})
+
+
+def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:
+    """A `StreamConfig` from keyword arguments, or a given one with the arguments changed in it.
+
+    Durations are seconds or `timedelta`, nested structs may be dicts. Raises `ConfigError`.
+    """
+    if isinstance(name, StreamConfig):
+        return _build(name, fields, f"stream {name.name!r}")
+    if not isinstance(name, str):
+        raise ConfigError(f"a stream's name must be a str, not {name!r}: pass its name or a StreamConfig")
+    return _build(StreamConfig(name=name), fields, f"stream {name!r}")
+
+
+def consumer_config(config: ConsumerConfig | None = None, /, **fields: Any) -> ConsumerConfig:
+    """A `ConsumerConfig` from keyword arguments, or a given one with the arguments changed in it.
+
+    Durations are seconds or `timedelta`. Raises `ConfigError`.
+    """
+    base = config or ConsumerConfig()
+    name = fields.get("durable_name") or fields.get("name") or base.durable_name or base.name
+    return _build(base, fields, f"consumer {name!r}" if name else "consumer")
+
+
+def _build(base: C, fields: dict[str, Any], what: str) -> C:
+    if not fields:
+        return base
+    kind = type(base)
+    _refuse_unknown(kind, fields, what)
+    plain = {key: _plain(key, value, what) for key, value in fields.items()}
+    try:
+        checked = msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{what}: {_sentence(error)}") from None
+    return msgspec.structs.replace(base, **{key: getattr(checked, key) for key in fields})
+
+
+def _refuse_unknown(kind: type[msgspec.Struct], fields: dict[str, Any], what: str) -> None:
+    found = unknown_key(kind, fields)
+    if found is None:
+        return
+    path, known = found
+    near = get_close_matches(path.rpartition(".")[2], known, n=1)
+    advice = f"did you mean {near[0]!r}?" if near else f"known fields are {', '.join(sorted(known))}"
+    raise ConfigError(f"{what}: there is no field {path!r}; {advice}")
+
+
+def _plain(key: str, value: Any, what: str) -> Any:
+    """The value as the wire writes it, nested values too; structs pass through."""
+    if key in DURATIONS:
+        if isinstance(value, list | tuple):
+            return [_nanoseconds(key, item, what) for item in value]
+        return _nanoseconds(key, value, what)
+    if key in TIMES:
+        return _time(key, value, what)
+    if isinstance(value, Mapping):
+        return {inner: _plain(inner, item, what) for inner, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain("", item, what) for item in value]
+    return value
+
+
+def _nanoseconds(key: str, value: Any, what: str) -> int:
+    if isinstance(value, timedelta):
+        total = ((value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds) * 1000
+    elif isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigError(f"{what}: {key} is {value!r}: give seconds as a number, or a timedelta")
+    else:
+        total = value * SECOND if isinstance(value, int) else round(value * SECOND)
+    if not 0 <= total < 1 << 63:
+        raise ConfigError(f"{what}: {key} is {value!r}: it must be 0 or more, and less than 292 years")
+    return total
+
+
+def _time(key: str, value: Any, what: str) -> str:
+    try:
+        if isinstance(value, datetime):
+            return rfc3339(datetime_ns(value))
+        if isinstance(value, str):
+            return rfc3339(parse_rfc3339(value)) if value else ""
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {key}: {error}") from None
+    raise ConfigError(f"{what}: {key} is {value!r}: give an aware datetime, or RFC 3339 text")
+
+
+def _sentence(error: msgspec.ValidationError) -> str:
+    """msgspec's "Expected X, got Y - at `$.a.b[0]`" with the field in front."""
+    text, _, place = str(error).partition(" - at ")
+    field = re.sub(r"\[\.\.\.\]|[`$]", "", place).lstrip(".")
+    return f"{field}: {text[:1].lower()}{text[1:]}" if field else text

@@ -1,0 +1,179 @@
+"""Verbs on the wire: requests to API subject and JSON body and back, replies and errors to JSON and back.
+
+A request's names travel in the subject (``$JS.API.STREAM.INFO.orders``), the rest in the body, and an empty
+body stands for all defaults. Replies carry their ``type``; errors stand in their stead.
+A reply may hold fields of newer servers, they are ignored; a request may not (`JSInvalidJSONErr`), as on
+nats-server 2.15.
+"""
+
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.errors import ApiError, api_error, from_reply
+from pelton.api.info import ErrorBody
+from pelton.api.requests import VERB_OF, VERBS, ConsumerCreate, Request, StreamCreate, StreamUpdate, Verb
+from pelton.api.strict import unknown_key
+
+R = TypeVar("R")
+
+PREFIX: Final = "$JS.API"
+_DURABLE_CREATE: Final = "CONSUMER.DURABLE.CREATE"
+
+
+class _Envelope(msgspec.Struct):
+    error: ErrorBody | None = None
+
+
+def api_subject(request: Request[Any], prefix: str = PREFIX) -> str:
+    """The subject a request is sent to."""
+    if isinstance(request, ConsumerCreate):
+        return f"{prefix}.CONSUMER.CREATE.{_consumer_tail(request)}"
+    names = {"name": request.config.name} if isinstance(request, StreamCreate | StreamUpdate) else {}
+    names |= {field: getattr(request, field) for field in request._subject_fields}
+    return f"{prefix}.{VERB_OF[type(request)].subject.format(**names)}"
+
+
+def encode_body(request: Request[Any]) -> bytes:
+    """The JSON body of a request; empty when there is nothing to say."""
+    body: dict[str, Any] = msgspec.to_builtins(request)
+    if isinstance(request, StreamCreate | StreamUpdate):
+        body |= body.pop("config")
+    for field in request._subject_fields:
+        del body[field]
+    return msgspec.json.encode(body) if body else b""
+
+
+def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[Any] | None:
+    """The request a client sent, or None if no verb has this subject.
+
+    Raises `ApiError` where the body is no JSON of the verb or contradicts the subject.
+    """
+    found = _find_verb(subject.removeprefix(prefix + "."))
+    if found is None or not subject.startswith(prefix + "."):
+        return None
+    verb, names = found
+    data = _json_object(body)
+    if verb.request is ConsumerCreate:
+        return _consumer_create(data, names)
+    if verb.request in (StreamCreate, StreamUpdate):
+        return _stream_create(verb, data, names[0])
+    if any(field in data for field in verb.request._subject_fields):
+        # Older clients repeat the names; the subject is what access rules looked at.
+        data = {key: value for key, value in data.items() if key not in verb.request._subject_fields}
+    data |= dict(zip(verb.request._subject_fields, names, strict=True))
+    return _convert(verb.request, data)
+
+
+def encode_reply(request: type[Request[Any]], reply: msgspec.Struct) -> bytes:
+    """The JSON of a reply, with its type."""
+    return msgspec.json.encode({"type": VERB_OF[request].reply_type} | msgspec.to_builtins(reply))
+
+
+def encode_error(request: type[Request[Any]], error: ApiError) -> bytes:
+    """The JSON of an error in place of a reply."""
+    body = ErrorBody(code=error.code, err_code=error.err_code, description=error.description)
+    return msgspec.json.encode({"type": VERB_OF[request].reply_type, "error": body})
+
+
+def decode_reply(request: Request[R], body: bytes) -> R:
+    """The reply to `request`; raises the `ApiError` it holds, or `ApiError` for what is no reply at all."""
+    verb = VERB_OF[type(request)]
+    stream, consumer = _named(request)
+    try:
+        failed = msgspec.json.decode(body, type=_Envelope).error
+        if failed is None:
+            return cast(R, msgspec.json.decode(body, type=verb.reply))
+    except msgspec.DecodeError as error:
+        text = f"the reply to {verb.name} cannot be read: {error}"
+        raise ApiError(500, 0, text, stream=stream, consumer=consumer) from None
+    raise from_reply(failed.code, failed.err_code, failed.description, stream=stream, consumer=consumer)
+
+
+def _named(request: Request[Any]) -> tuple[str, str]:
+    """The stream and the consumer a request is about."""
+    if isinstance(request, ConsumerCreate):
+        return request.stream_name, request.config.name or request.config.durable_name
+    if isinstance(request, StreamCreate | StreamUpdate):
+        return request.config.name, ""
+    names = [str(getattr(request, field)) for field in request._subject_fields]
+    stream, consumer, *_ = [*names, "", ""]
+    return stream, consumer
+
+
+def _consumer_tail(request: ConsumerCreate) -> str:
+    config = request.config
+    name = config.name or config.durable_name
+    tokens = [request.stream_name, name, config.filter_subject if config.filter_subject != ">" else ""]
+    # The filter follows the name, so that access rules can see it; without a name there is no place for it.
+    return ".".join(token for token in tokens if token) if name else request.stream_name
+
+
+def _find_verb(path: str) -> tuple[Verb, list[str]] | None:
+    if path.startswith(_DURABLE_CREATE):
+        path = path.replace(_DURABLE_CREATE, "CONSUMER.CREATE", 1)
+    for verb in VERBS:
+        if path != verb.name and not path.startswith(verb.name + "."):
+            continue
+        names = path[len(verb.name) + 1 :].split(".") if path != verb.name else []
+        if len(names) == verb.subject.count("{") or (verb.request is ConsumerCreate and names):
+            return verb, names
+    return None
+
+
+def _consumer_create(data: dict[str, Any], names: list[str]) -> ConsumerCreate:
+    config = data.get("config")
+    if not isinstance(config, dict):
+        raise api_error("JSConsumerConfigRequiredErr", stream=names[0])
+    # Our default is the safe policy; on the wire a missing one means none.
+    request = _convert(ConsumerCreate, data | {"config": {"ack_policy": "none"} | config})
+    stream, name, *filters = [*names, ""] if len(names) == 1 else names
+    _check_consumer_subject(request, stream, name, ".".join(filters))
+    return msgspec.structs.replace(request, config=_named_config(request.config, name))
+
+
+def _named_config(config: ConsumerConfig, name: str) -> ConsumerConfig:
+    return config if config.name or not name else msgspec.structs.replace(config, name=name)
+
+
+def _check_consumer_subject(request: ConsumerCreate, stream: str, name: str, filtered: str) -> None:
+    config = request.config
+    if request.stream_name != stream:
+        raise api_error("JSStreamMismatchErr", stream=stream)
+    if config.name and config.durable_name and config.name != config.durable_name:
+        raise api_error("JSConsumerCreateDurableAndNameMismatch", stream=stream, consumer=config.name)
+    if name and (config.name or config.durable_name or name) != name:
+        raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
+    if filtered and filtered != config.filter_subject:
+        raise api_error("JSConsumerCreateFilterSubjectMismatchErr", stream=stream, consumer=name)
+
+
+def _stream_create(verb: Verb, data: dict[str, Any], name: str) -> Request[Any]:
+    pedantic = data.pop("pedantic", False)
+    config = _convert(StreamConfig, data)
+    if config.name != name:
+        raise api_error("JSStreamMismatchErr", stream=name)
+    return _convert(verb.request, {"config": config, "pedantic": pedantic})
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def _convert(kind: type[S], data: dict[str, Any]) -> S:
+    unknown = unknown_key(kind, data)
+    if unknown:
+        raise api_error("JSInvalidJSONErr", err=f'unknown field "{unknown[0]}"')
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise api_error("JSInvalidJSONErr", err=str(error)) from None
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise api_error("JSInvalidJSONErr", err=str(error)) from None

@@ -1,0 +1,69 @@
+"""What the server chooses where a configuration leaves the choice to it.
+
+The values, and when each applies, were read from the replies of nats-server 2.15. A created stream or
+consumer is kept and reported in its resolved form: the rest of the code never meets a "left to the server" 0.
+"""
+
+from typing import Final
+
+import msgspec
+
+from pelton.api.config import ConsumerConfig, ConsumerLimits, StreamConfig
+from pelton.api.times import SECOND
+
+DUPLICATE_WINDOW: Final = 120 * SECOND
+ACK_WAIT: Final = 30 * SECOND
+INACTIVE_THRESHOLD: Final = 5 * SECOND
+MAX_ACK_PENDING: Final = 1000
+MAX_WAITING: Final = 512
+
+
+def resolved_stream(config: StreamConfig) -> StreamConfig:
+    """The configuration as a server reports it: every choice made. Nothing is checked here."""
+    window = config.duplicate_window
+    # A stream that only copies others remembers no message ids of its own.
+    if not window and (config.subjects or not (config.mirror or config.sources)):
+        window = min(DUPLICATE_WINDOW, config.max_age) if config.max_age > 0 else DUPLICATE_WINDOW
+    sealed = config.sealed
+    return msgspec.structs.replace(
+        config,
+        subjects=config.subjects or _implied_subjects(config),
+        max_msgs=config.max_msgs or -1,
+        max_bytes=config.max_bytes or -1,
+        max_consumers=config.max_consumers or -1,
+        max_msg_size=config.max_msg_size or -1,
+        max_msgs_per_subject=config.max_msgs_per_subject or -1,
+        num_replicas=config.num_replicas or 1,
+        duplicate_window=window,
+        discard="new" if sealed else config.discard,
+        deny_delete=config.deny_delete or sealed,
+        deny_purge=config.deny_purge or sealed,
+    )
+
+
+def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits | None = None) -> ConsumerConfig:
+    """The configuration as a server reports it; `limits` are those of the stream. Nothing is checked here."""
+    limits = limits or ConsumerLimits()
+    acked, pull = config.ack_policy != "none", not config.deliver_subject
+    threshold = config.inactive_threshold or limits.inactive_threshold
+    return msgspec.structs.replace(
+        config,
+        name=config.name or config.durable_name,
+        ack_wait=_ack_wait(config) if acked else config.ack_wait,
+        max_deliver=config.max_deliver or -1,
+        max_ack_pending=config.max_ack_pending or (_ack_pending(limits) if acked else 0),
+        max_waiting=config.max_waiting or (MAX_WAITING if pull else 0),
+        inactive_threshold=threshold or (0 if config.durable_name else INACTIVE_THRESHOLD),
+    )
+
+
+def _implied_subjects(config: StreamConfig) -> tuple[str, ...]:
+    return () if config.mirror or config.sources else (config.name,)
+
+
+def _ack_wait(config: ConsumerConfig) -> int:
+    return config.backoff[0] if config.backoff else config.ack_wait or ACK_WAIT
+
+
+def _ack_pending(limits: ConsumerLimits) -> int:
+    return limits.max_ack_pending or MAX_ACK_PENDING

@@ -1,0 +1,419 @@
+"""Everything Pelton raises, split by whose fault it is::
+
+    PeltonError
+    ├── ConfigError (ValueError)         yours: a bad argument, caught at the door
+    ├── ApiError                         the request, answered with a JetStream error
+    │   ├── NotFoundError
+    │   │   ├── StreamNotFoundError, ConsumerNotFoundError, MessageNotFoundError
+    │   ├── BadRequestError
+    │   │   └── ExpectationError         somebody else was faster
+    │   │       └── WrongLastSequenceError
+    │   ├── LimitError                   the stream is full, or the message too big
+    │   │   ├── MaxMessagesError, MaxBytesError, MaxMessagesPerSubjectError
+    │   │   └── MessageTooLargeError
+    │   └── NoStreamForSubjectError      nobody stores this subject
+    ├── AckError
+    │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
+    ├── StoreError                       the file, the disk, or another process
+    │   ├── StoreBusyError, StoreFullError, StoreFailedError, StoreClosedError, StoreForkedError
+    │   ├── StoreVersionError, NotAStoreError, StoreReadOnlyError, StoreSettingsError
+    │   └── CorruptMessageError          the disk lost bits of one message
+    └── JobError                         a job, or the code that runs it
+        ├── PermanentJobError, RetryJob  raised by a job to say how it ended
+        ├── LeaseLostError, JobCancelledError, QueueStoppedError
+        └── UnknownJobError, JobArgumentsError
+
+Errors carry their facts as attributes; every message says what happened, to what, and what to do next. All of
+them survive pickling, so that they cross process pools.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+from pelton.api.error_table import ERRORS, NAMES
+
+E = TypeVar("E", bound="PeltonError")
+
+MAXIMUM_MESSAGES: Final = "maximum messages exceeded"
+MAXIMUM_BYTES: Final = "maximum bytes exceeded"
+MAXIMUM_MESSAGES_PER_SUBJECT: Final = "maximum messages per subject exceeded"
+
+
+class PeltonError(Exception):
+    """The root: catch it to catch everything Pelton raises."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[E], args: tuple[object, ...], fields: dict[str, object]) -> E:
+    # Constructors take facts and compose the message from them; a copy gets both back as they were.
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+class ConfigError(PeltonError, ValueError):
+    """An argument or a configuration that cannot be right; nothing was done."""
+
+
+# --- the JetStream API ----------------------------------------------------------------------------
+
+
+class ApiError(PeltonError):
+    """A JetStream error: `code`, `err_code`, `description` as on the wire, `constant` its name in the table.
+
+    `stream`, `consumer` and `seq` say what it is about, where that is known ("" and None otherwise).
+    """
+
+    next_step: ClassVar[str] = "check the health and the limits of the server or store, then retry"
+
+    def __init__(
+        self,
+        code: int,
+        err_code: int,
+        description: str,
+        *,
+        stream: str = "",
+        consumer: str = "",
+        seq: int | None = None,
+    ) -> None:
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+        self.constant = NAMES.get(err_code, "")
+        self.stream = stream
+        self.consumer = consumer
+        self.seq = seq
+        super().__init__(f"{description}{_about(stream, consumer)} [{code}, {err_code}]: {self.next_step}")
+
+
+def _about(stream: str, consumer: str) -> str:
+    parts = [f"stream {stream!r}"] * bool(stream) + [f"consumer {consumer!r}"] * bool(consumer)
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+class NotFoundError(ApiError):
+    """Something named in the request does not exist."""
+
+    next_step = "check the name, or create it first"
+
+
+class StreamNotFoundError(NotFoundError):
+    """There is no stream of this name."""
+
+    next_step = "check its name, or create it with create_stream"
+
+
+class ConsumerNotFoundError(NotFoundError):
+    """There is no consumer of this name: never made, deleted, or ephemeral and unused for too long."""
+
+    next_step = "create it with create_consumer, with a durable_name if it has to outlive its clients"
+
+
+class MessageNotFoundError(NotFoundError):
+    """The stream holds no such message (any more)."""
+
+    next_step = "stream.info() tells which sequences it holds; limits, purges and acks remove messages"
+
+
+class BadRequestError(ApiError):
+    """The request contradicts itself or what exists."""
+
+    next_step = "change the request; repeating it gives the same answer"
+
+
+class ExpectationError(BadRequestError):
+    """What the publisher expected of the stream does not hold; nothing was stored."""
+
+    next_step = "nothing was stored: read the present state, decide again, publish again"
+
+
+class WrongLastSequenceError(ExpectationError):
+    """The last sequence, of the stream or of the subject, is not the expected one; `seq` is the real one."""
+
+
+class LimitError(ApiError):
+    """A limit of the stream, the account or the store refuses the request."""
+
+    next_step = "consume, delete or purge first, or raise the limit"
+
+
+class MaxMessagesError(LimitError):
+    """The stream holds ``max_msgs`` messages and discards new ones."""
+
+
+class MaxBytesError(LimitError):
+    """The stream holds ``max_bytes`` bytes and discards new messages."""
+
+
+class MaxMessagesPerSubjectError(LimitError):
+    """The subject holds ``max_msgs_per_subject`` messages and the stream discards new ones."""
+
+    next_step = "wait until a message of this subject is consumed or deleted, or raise max_msgs_per_subject"
+
+
+class MessageTooLargeError(LimitError):
+    """The message is larger than ``max_msg_size`` or than the server takes at all."""
+
+    next_step = "keep large values in an object store and publish their name, or raise max_msg_size"
+
+
+class NoStreamForSubjectError(ApiError):
+    """Nobody stores messages of this `subject` (on NATS: "no responders")."""
+
+    next_step = "create a stream whose subjects match it, or check the spelling"
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        super().__init__(503, 0, f"no stream takes the subject {subject!r}")
+
+
+_BY_CONSTANT: Final[dict[str, type[ApiError]]] = {
+    "JSStreamNotFoundErr": StreamNotFoundError,
+    "JSConsumerNotFoundErr": ConsumerNotFoundError,
+    "JSConsumerDoesNotExist": ConsumerNotFoundError,
+    "JSNoMessageFoundErr": MessageNotFoundError,
+    "JSSequenceNotFoundErrF": MessageNotFoundError,
+    "JSStreamWrongLastSequenceErrF": WrongLastSequenceError,
+    "JSStreamWrongLastSequenceConstantErr": WrongLastSequenceError,
+    "JSStreamWrongLastMsgIDErrF": ExpectationError,
+    "JSStreamNotMatchErr": ExpectationError,
+    "JSStreamSequenceNotMatchErr": ExpectationError,
+    "JSStreamMinLastSeqErr": ExpectationError,
+    "JSStreamMessageExceedsMaximumErr": MessageTooLargeError,
+    "JSStreamHeaderExceedsMaximumErr": MessageTooLargeError,
+    "JSAccountResourcesExceededErr": LimitError,
+    "JSInsufficientResourcesErr": LimitError,
+    "JSMemoryResourcesExceededErr": LimitError,
+    "JSStorageResourcesExceededErr": LimitError,
+    "JSMaximumStreamsLimitErr": LimitError,
+    "JSMaximumConsumersLimitErr": LimitError,
+    "JSStreamMaxStreamBytesExceeded": LimitError,
+    "JSStreamTooManyRequests": LimitError,
+    "JSAtomicPublishTooManyInflight": LimitError,
+    "JSBatchPublishTooManyInflight": LimitError,
+}
+# One code stands for every full stream; only its text tells which limit was met.
+_BY_TEXT: Final[dict[str, type[ApiError]]] = {
+    MAXIMUM_MESSAGES: MaxMessagesError,
+    MAXIMUM_BYTES: MaxBytesError,
+    MAXIMUM_MESSAGES_PER_SUBJECT: MaxMessagesPerSubjectError,
+}
+_BY_CODE: Final[dict[int, type[ApiError]]] = {
+    400: BadRequestError,
+    404: NotFoundError,
+    409: BadRequestError,
+    412: BadRequestError,
+    429: LimitError,
+}
+
+
+def api_error(constant: str, *, stream: str = "", consumer: str = "", **placeholders: object) -> ApiError:
+    """The exception of a row of the error table; `placeholders` fill its text, `seq` also its attribute.
+
+    A KeyError for an unknown constant or a missing placeholder: both are mistakes in the calling code.
+    """
+    code, err_code, text = ERRORS[constant]
+    seq = placeholders.get("seq")
+    return from_reply(
+        code,
+        err_code,
+        text.format(**placeholders),
+        stream=stream,
+        consumer=consumer,
+        seq=seq if isinstance(seq, int) else None,
+    )
+
+
+def from_reply(
+    code: int,
+    err_code: int,
+    description: str,
+    *,
+    stream: str = "",
+    consumer: str = "",
+    seq: int | None = None,
+) -> ApiError:
+    """The exception of an error received from a server, of the class that fits it best."""
+    constant = NAMES.get(err_code, "")
+    kind = _BY_CONSTANT.get(constant) or _BY_TEXT.get(description) or _BY_CODE.get(code, ApiError)
+    if seq is None and constant == "JSStreamWrongLastSequenceErrF":
+        tail = description.rpartition(" ")[2]
+        seq = int(tail) if tail.isdecimal() else None
+    return kind(code, err_code, description, stream=stream, consumer=consumer, seq=seq)
+
+
+# --- acknowledgements -----------------------------------------------------------------------------
+
+
+class AckError(PeltonError):
+    """An acknowledgement had no effect."""
+
+
+class AckRejectedError(AckError):
+    """The delivery is no longer ours: its ack wait passed, it was acked already, or its lease was lost."""
+
+    def __init__(self, stream: str, consumer: str, seq: int, reason: str) -> None:
+        self.stream, self.consumer, self.seq, self.reason = stream, consumer, seq, reason
+        super().__init__(
+            f"ack of message {seq} (stream {stream!r}, consumer {consumer!r}) rejected: {reason}; "
+            "it may be delivered again or elsewhere: raise ack_wait, or call in_progress() during long work"
+        )
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+class StoreError(PeltonError):
+    """The store at `path` cannot do its work; `reason` adds what is known."""
+
+    text: ClassVar[str] = "store {path!r} failed{reason}: check the file and its disk, then reopen it"
+
+    def __init__(self, path: str, reason: str = "") -> None:
+        self.path, self.reason = path, reason
+        super().__init__(self.text.format(path=path, reason=f" ({reason})" if reason else ""))
+
+
+class StoreBusyError(StoreError):
+    """Another process keeps the write lock for longer than we wait."""
+
+    text = "store {path!r} is busy{reason}: retry, and keep transactions of other processes short"
+
+
+class StoreFullError(StoreError):
+    """The disk has no room for the write; nothing of it was stored."""
+
+    text = "store {path!r} has no room left on its disk{reason}: nothing was stored; free space, then retry"
+
+
+class StoreFailedError(StoreError):
+    """A write or sync failed and what reached the disk is unknown: no more work until reopened."""
+
+    text = "store {path!r} stopped after a failed write{reason}: check the disk, then close and reopen it"
+
+
+class StoreClosedError(StoreError):
+    """The store was closed before, or while, it was asked to work."""
+
+    text = "store {path!r} is closed{reason}: open it again"
+
+
+class StoreForkedError(StoreError):
+    """The process forked with the store open; the child must not use its parent's connection."""
+
+    text = "store {path!r} was opened before this process forked{reason}: open it again in the child"
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer Pelton."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        self.found, self.known = found, known
+        super().__init__(path, f"its schema is {found}, this release knows up to {known}")
+
+    text = "store {path!r} was written by a newer Pelton{reason}: upgrade Pelton to open it"
+
+
+class NotAStoreError(StoreError):
+    """The file is something else, damaged at its head, or encrypted with another key."""
+
+    text = "{path!r} is no Pelton store{reason}: check the path and the key; the file was left untouched"
+
+
+class StoreReadOnlyError(StoreError):
+    """A write to a store that is, or had to be, opened read-only."""
+
+    text = "store {path!r} is read-only{reason}: open it writable, or check the rights of the file and folder"
+
+
+class StoreSettingsError(StoreError):
+    """The store, or where it lies, does not allow what `open` asked for."""
+
+    text = "store {path!r} cannot be opened with these settings{reason}: change them, or where the store lies"
+
+
+class CorruptMessageError(StoreError):
+    """The stored bytes of a message do not match their checksum; it is set aside, never delivered."""
+
+    text = "store {path!r} holds a damaged message{reason}: it is never delivered; publish or restore it anew"
+
+    def __init__(self, stream: str, seq: int, path: str = "") -> None:
+        self.stream, self.seq = stream, seq
+        super().__init__(path, f"stream {stream!r}, sequence {seq}, checksum mismatch")
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+class JobError(PeltonError):
+    """Something about a job."""
+
+
+class PermanentJobError(JobError):
+    """Raised by a job that can never succeed: it is not retried and goes to the dead letters at once."""
+
+
+class RetryJob(JobError):  # noqa: N818 - an instruction to the worker, not a failure
+    """Raised by a job that wants to run again after `delay` seconds (None: the queue's backoff)."""
+
+    def __init__(self, delay: float | None = None, reason: str = "") -> None:
+        self.delay, self.reason = delay, reason
+        when = "after the queue's backoff" if delay is None else f"in {delay:g} s"
+        super().__init__(f"the job asks to run again {when}{': ' if reason else ''}{reason}")
+
+
+class LeaseLostError(JobError):
+    """The job's lease is lost: another worker may run it, so this run must stop and must not commit."""
+
+    def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
+        self.job_id, self.key, self.reason = job_id, key, reason
+        super().__init__(
+            f"job {job_id!r}{_keyed(key)} lost its lease{_because(reason)}: stop now and commit nothing, "
+            "it is run again"
+        )
+
+
+class JobCancelledError(JobError):
+    """The job was cancelled while, or before, it ran."""
+
+    def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
+        self.job_id, self.key, self.reason = job_id, key, reason
+        super().__init__(
+            f"job {job_id!r}{_keyed(key)} was cancelled{_because(reason)}: enqueue it anew if still wanted"
+        )
+
+
+class UnknownJobError(JobError):
+    """No job of this name is registered with the worker."""
+
+    def __init__(self, name: str, known: Sequence[str] = ()) -> None:
+        self.name, self.known = name, tuple(known)
+        super().__init__(
+            f"no job is named {name!r} (known: {', '.join(self.known) or 'none'}): "
+            "import the module that registers it before work()"
+        )
+
+
+class JobArgumentsError(JobError):
+    """The arguments do not fit the job's signature, or cannot be stored."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(f"job {name!r} cannot take these arguments: {reason}; pass what it declares")
+
+
+class QueueStoppedError(JobError):
+    """The queue's worker is stopping or stopped and takes no more work."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        super().__init__(f"queue {queue!r} is stopped: start it again, or enqueue through another process")
+
+
+def _keyed(key: str) -> str:
+    return f" (key {key!r})" if key else ""
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""

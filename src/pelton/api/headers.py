@@ -1,0 +1,148 @@
+"""Message headers (ADR-4): the names that mean something, and the ``NATS/1.0`` block they travel in.
+
+A block is ``NATS/1.0[ status[ text]]``, then ``Name: value`` lines, then an empty line, all ended by CR LF.
+Names keep their case and are compared exactly, as the reference server does; a name may occur more than once.
+Streams keep the block as bytes: nothing is parsed that nobody asks for.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from pelton.api.errors import ConfigError
+
+MSG_ID: Final = "Nats-Msg-Id"
+EXPECTED_STREAM: Final = "Nats-Expected-Stream"
+EXPECTED_LAST_MSG_ID: Final = "Nats-Expected-Last-Msg-Id"
+EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
+ROLLUP: Final = "Nats-Rollup"
+TTL: Final = "Nats-TTL"
+MARKER_REASON: Final = "Nats-Marker-Reason"
+INCREMENT: Final = "Nats-Incr"
+COUNTER_SOURCES: Final = "Nats-Counter-Sources"
+BATCH_ID: Final = "Nats-Batch-Id"
+BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
+BATCH_COMMIT: Final = "Nats-Batch-Commit"
+SCHEDULE: Final = "Nats-Schedule"
+SCHEDULE_TARGET: Final = "Nats-Schedule-Target"
+SCHEDULE_SOURCE: Final = "Nats-Schedule-Source"
+SCHEDULE_TTL: Final = "Nats-Schedule-TTL"
+SCHEDULE_ROLLUP: Final = "Nats-Schedule-Rollup"
+SCHEDULE_TIME_ZONE: Final = "Nats-Schedule-Time-Zone"
+SCHEDULE_NEXT: Final = "Nats-Schedule-Next"
+SCHEDULER: Final = "Nats-Scheduler"
+STREAM: Final = "Nats-Stream"
+SUBJECT: Final = "Nats-Subject"
+SEQUENCE: Final = "Nats-Sequence"
+LAST_SEQUENCE: Final = "Nats-Last-Sequence"
+TIME_STAMP: Final = "Nats-Time-Stamp"
+STREAM_SOURCE: Final = "Nats-Stream-Source"
+MSG_SIZE: Final = "Nats-Msg-Size"
+NUM_PENDING: Final = "Nats-Num-Pending"
+UP_TO_SEQUENCE: Final = "Nats-UpTo-Sequence"
+PENDING_MESSAGES: Final = "Nats-Pending-Messages"
+PENDING_BYTES: Final = "Nats-Pending-Bytes"
+LAST_CONSUMER: Final = "Nats-Last-Consumer"
+LAST_STREAM: Final = "Nats-Last-Stream"
+CONSUMER_STALLED: Final = "Nats-Consumer-Stalled"
+PIN_ID: Final = "Nats-Pin-Id"
+REQUIRED_API_LEVEL: Final = "Nats-Required-Api-Level"
+
+_VERSION = "NATS/1.0"
+_OPENING = re.compile(r"NATS/1\.0(?:[ \t]+(\d{3})(?:[ \t]+(.*?))?)?[ \t]*", re.ASCII)
+_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # visible ASCII without the colon
+
+
+class Headers(Mapping[str, str]):
+    """Decoded headers: ``headers[name]`` is the first value, `get_all` gives every one.
+
+    `status` and `description` come from the opening line of a server's status message, else None and "".
+    """
+
+    __slots__ = ("_values", "description", "status")
+
+    def __init__(
+        self,
+        values: Mapping[str, Sequence[str]] | None = None,
+        status: int | None = None,
+        description: str = "",
+    ) -> None:
+        self._values = {name: list(all_of) for name, all_of in (values or {}).items()}
+        self.status = status
+        self.description = description
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Headers({self._values!r})"
+
+    def get_all(self, name: str) -> list[str]:
+        """Every value of a header in order of appearance; empty if there is none."""
+        return list(self._values.get(name, ()))
+
+
+def encode(headers: Mapping[str, str | Sequence[str]]) -> bytes:
+    """The block of `headers`; a name or value that could break out of its line is refused (`ConfigError`)."""
+    lines = [_VERSION]
+    for name, values in headers.items():
+        for value in _values_of(headers, name, values):
+            lines.append(_line(name, value))
+    return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
+
+
+def decode(block: bytes) -> Headers:
+    """The headers of a block; `ConfigError` where it is malformed."""
+    opening, *lines = block.decode("utf-8", "surrogateescape").split("\r\n")
+    begun = _OPENING.fullmatch(opening)
+    if begun is None or lines[-2:] != ["", ""]:
+        # The block of no headers is "NATS/1.0 CRLF CRLF", whose split ends in two empty strings as well.
+        raise _malformed(block)
+    values: dict[str, list[str]] = {}
+    for line in lines[:-2]:
+        name, colon, value = line.partition(":")
+        if not colon or not _NAME.fullmatch(name) or "\n" in value or "\r" in value:
+            raise _malformed(block)
+        values.setdefault(name, []).append(value.strip(" \t"))
+    return Headers(values, int(begun[1]) if begun[1] else None, begun[2] or "")
+
+
+def first(block: bytes, name: str) -> str | None:
+    """The first value of one header, or None, without decoding the rest of the block."""
+    key = f"\r\n{name}:".encode()
+    start = block.find(key)
+    if start < 0:
+        return None
+    start += len(key)
+    end = block.find(b"\r\n", start)
+    return block[start : end if end >= 0 else len(block)].strip(b" \t").decode("utf-8", "surrogateescape")
+
+
+def _values_of(
+    headers: Mapping[str, str | Sequence[str]], name: str, values: str | Sequence[str]
+) -> Sequence[str]:
+    if isinstance(values, str):
+        return (values,)
+    return headers.get_all(name) if isinstance(headers, Headers) else values
+
+
+def _line(name: str, value: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(f"header name {name!r} must be visible ASCII characters without spaces and colons")
+    if not isinstance(value, str):
+        raise ConfigError(f"header {name}: the value {value!r} is no text: pass a str, or a list of them")
+    if "\r" in value or "\n" in value:
+        raise ConfigError(f"header {name}: the value holds a line break: remove it, or use the payload")
+    return f"{name}: {value}"
+
+
+def _malformed(block: bytes) -> ConfigError:
+    return ConfigError(f"{block[:60]!r} is no NATS/1.0 header block: build it with pelton.api.headers.encode")

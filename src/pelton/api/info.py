@@ -1,0 +1,149 @@
+"""What is reported: the state of streams and consumers, stored messages, acknowledgements of publishes.
+
+Field names and shapes are NATS's; times are RFC 3339 strings (see `times.py`), bytes travel as base64.
+"""
+
+import msgspec
+
+from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.fields import shown
+from pelton.api.times import ZERO_TIME
+
+
+class PubAck(msgspec.Struct, omit_defaults=True, gc=False):
+    """Where a message is stored; `duplicate` if its message id was known, then `seq` is the first's."""
+
+    stream: str
+    seq: int
+    duplicate: bool = False
+    domain: str = ""
+
+
+class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The messages a stream holds; emptied it has ``first_seq == last_seq + 1``, never used both are 0."""
+
+    messages: int = shown(0)
+    bytes: int = shown(0)
+    first_seq: int = shown(0)
+    first_ts: str = shown(ZERO_TIME)
+    last_seq: int = shown(0)
+    last_ts: str = shown(ZERO_TIME)
+    num_subjects: int = 0
+    subjects: dict[str, int] = msgspec.field(default_factory=dict)
+    num_deleted: int = 0
+    deleted: list[int] = msgspec.field(default_factory=list)
+    consumer_count: int = shown(0)
+
+
+class ErrorBody(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """An error inside a reply: HTTP-like `code`, NATS's own `err_code`, and its text."""
+
+    code: int
+    err_code: int = 0
+    description: str = ""
+
+
+class StreamSourceInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How far behind a mirror or source is; `active` is nanoseconds since it was heard of, -1 for never."""
+
+    name: str
+    lag: int = shown(0)
+    active: int = shown(-1)
+    filter_subject: str = ""
+    error: ErrorBody | None = None
+
+
+class StreamInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A stream: its configuration and state. Paging fields count the entries of ``state.subjects``."""
+
+    config: StreamConfig
+    created: str
+    state: StreamState
+    mirror: StreamSourceInfo | None = None
+    sources: list[StreamSourceInfo] = msgspec.field(default_factory=list)
+    ts: str = ""
+    did_create: bool = False
+    total: int = 0
+    offset: int = 0
+    limit: int = 0
+
+
+class SequenceInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A position, counted in deliveries (`consumer_seq`) and in the stream (`stream_seq`)."""
+
+    consumer_seq: int = shown(0)
+    stream_seq: int = shown(0)
+    last_active: str = ""
+
+
+class PriorityGroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which client a priority group is pinned to (ADR-42)."""
+
+    group: str
+    pinned_client_id: str = ""
+    pinned_ts: str = ""
+
+
+class ConsumerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A consumer: its configuration, how far it has delivered, and what is outstanding."""
+
+    stream_name: str
+    name: str
+    created: str
+    config: ConsumerConfig
+    delivered: SequenceInfo
+    ack_floor: SequenceInfo
+    num_ack_pending: int = shown(0)
+    num_redelivered: int = shown(0)
+    num_waiting: int = shown(0)
+    num_pending: int = shown(0)
+    ts: str = ""
+    push_bound: bool = False
+    paused: bool = False
+    pause_remaining: int = 0
+    priority_groups: list[PriorityGroupState] = msgspec.field(default_factory=list)
+
+
+class StoredMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A message as it lies in a stream; `hdrs` is the encoded header block, empty for none."""
+
+    subject: str
+    seq: int
+    hdrs: bytes = b""
+    data: bytes = b""
+    time: str
+
+
+class AccountLimits(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What an account may use; -1 for no limit."""
+
+    max_memory: int = shown(-1)
+    max_storage: int = shown(-1)
+    max_streams: int = shown(-1)
+    max_consumers: int = shown(-1)
+    max_ack_pending: int = shown(-1)
+    memory_max_stream_bytes: int = shown(-1)
+    storage_max_stream_bytes: int = shown(-1)
+    max_bytes_required: bool = shown(False)
+
+
+class ApiStats(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How many API requests were served, and how many of them ended in an error."""
+
+    level: int = shown(0)
+    total: int = shown(0)
+    errors: int = shown(0)
+
+
+class AccountInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What an account uses: bytes in memory and in files, streams and consumers."""
+
+    memory: int = shown(0)
+    storage: int = shown(0)
+    reserved_memory: int = shown(0)
+    reserved_storage: int = shown(0)
+    streams: int = shown(0)
+    consumers: int = shown(0)
+    domain: str = ""
+    limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
+    api: ApiStats = msgspec.field(default_factory=ApiStats)

@@ -1,0 +1,51 @@
+"""The messages of the hot path: plain light structs, out of the garbage collector's sight."""
+
+from typing import Literal
+
+import msgspec
+
+AckKind = Literal["ack", "nak", "progress", "term"]
+
+
+class Delivered(msgspec.Struct, gc=False):
+    """One delivery of a stored message to one consumer.
+
+    `time_ns` is when the message was stored, `headers` its encoded block or None. `consumer_seq` numbers this
+    delivery and names it in an `AckOp`; `num_delivered` counts the deliveries of this message, this one
+    included; `num_pending` messages were still undelivered after it. `token` grows with every delivery of the
+    consumer: an outside system that remembers the largest it has seen can refuse a holder that was replaced.
+    """
+
+    subject: str
+    seq: int
+    time_ns: int
+    headers: bytes | None
+    data: bytes
+    consumer_seq: int
+    num_delivered: int
+    num_pending: int
+    stream: str
+    consumer: str
+    token: int = 0
+
+
+class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
+    """How much one pull wants, and how long it waits (ADR-13).
+
+    `max_bytes` 0 is no limit. `expires_ns` None waits until a message comes; `no_wait` does not wait at all.
+    """
+
+    batch: int = 1
+    max_bytes: int = 0
+    expires_ns: int | None = None
+    no_wait: bool = False
+
+
+class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
+    """What a client says of one delivery: done, again (after `delay_ns`), still working, or never again."""
+
+    kind: AckKind = "ack"
+    seq: int
+    consumer_seq: int
+    delay_ns: int = 0
+    reason: str = ""

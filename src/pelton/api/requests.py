@@ -1,0 +1,246 @@
+"""Every administrative verb of the JetStream API as one row: request, reply, API subject (ADR-1).
+
+A request struct knows its reply by type: ``class StreamInfoRequest(Request[StreamInfo])`` makes
+``await backend.call(StreamInfoRequest(...))`` a `StreamInfo`. Names that travel in the API subject and not in
+the JSON body are listed in ``_subject_fields``. `VERBS` holds the rows; `codec.py` puts them on the wire and
+takes them off it. Adding a verb means one struct and one row here, and one handler.
+"""
+
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.fields import shown
+from pelton.api.info import AccountInfo, ConsumerInfo, StoredMessage, StreamInfo
+
+R = TypeVar("R")
+
+
+class Request(msgspec.Struct, Generic[R], kw_only=True, frozen=True, omit_defaults=True):
+    """A request whose reply is an `R`."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ()
+
+
+# --- replies --------------------------------------------------------------------------------------
+
+
+class Success(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """It was done."""
+
+    success: bool = shown(True)
+
+
+class PurgeReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How many messages were removed."""
+
+    success: bool = shown(True)
+    purged: int = shown(0)
+
+
+class MsgGetReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The message asked for."""
+
+    message: StoredMessage
+
+
+class Page(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One page of a list: `total` entries there are, this page starts at `offset` and holds up to `limit`."""
+
+    total: int = shown(0)
+    offset: int = shown(0)
+    limit: int = shown(0)
+
+
+class StreamNamesReply(Page, kw_only=True):
+    """Names of streams."""
+
+    streams: tuple[str, ...] = shown(())
+
+
+class StreamListReply(Page, kw_only=True):
+    """Streams with their configuration and state."""
+
+    streams: tuple[StreamInfo, ...] = shown(())
+
+
+class ConsumerNamesReply(Page, kw_only=True):
+    """Names of a stream's consumers."""
+
+    consumers: tuple[str, ...] = shown(())
+
+
+class ConsumerListReply(Page, kw_only=True):
+    """A stream's consumers with their configuration and state."""
+
+    consumers: tuple[ConsumerInfo, ...] = shown(())
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+class AccountInfoRequest(Request[AccountInfo], kw_only=True, frozen=True):
+    """What the account uses, and may use."""
+
+
+class StreamCreate(Request[StreamInfo], kw_only=True, frozen=True):
+    """Make a stream; the same configuration again is no error. The body is the configuration itself."""
+
+    config: StreamConfig
+    pedantic: bool = False
+
+
+class StreamUpdate(Request[StreamInfo], kw_only=True, frozen=True):
+    """Replace a stream's configuration as a whole."""
+
+    config: StreamConfig
+    pedantic: bool = False
+
+
+class StreamInfoRequest(Request[StreamInfo], kw_only=True, frozen=True):
+    """A stream's configuration and state; `subjects_filter` adds message counts per subject, paged."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("name",)
+
+    name: str
+    deleted_details: bool = False
+    subjects_filter: str = ""
+    offset: int = 0
+
+
+class StreamNames(Request[StreamNamesReply], kw_only=True, frozen=True):
+    """Names of the streams, of those that take `subject` if given."""
+
+    subject: str = ""
+    offset: int = 0
+
+
+class StreamList(Request[StreamListReply], kw_only=True, frozen=True):
+    """The streams, those that take `subject` if given."""
+
+    subject: str = ""
+    offset: int = 0
+
+
+class StreamDelete(Request[Success], kw_only=True, frozen=True):
+    """Remove a stream, its messages and its consumers."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("name",)
+
+    name: str
+
+
+class StreamPurge(Request[PurgeReply], kw_only=True, frozen=True):
+    """Remove messages: of `filter`, below `seq`, or all but the last `keep` (not with `seq`) (ADR-10)."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("name",)
+
+    name: str
+    filter: str = ""
+    seq: int = 0
+    keep: int = 0
+
+
+class MsgGet(Request[MsgGetReply], kw_only=True, frozen=True):
+    """A message by `seq`, the last of a subject, or the next of a subject filter from `seq` on."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    seq: int = 0
+    last_by_subj: str = ""
+    next_by_subj: str = ""
+
+
+class MsgDelete(Request[Success], kw_only=True, frozen=True):
+    """Remove one message; its bytes are overwritten unless `no_erase`."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    seq: int
+    no_erase: bool = False
+
+
+class ConsumerCreate(Request[ConsumerInfo], kw_only=True, frozen=True):
+    """Make a consumer or change one; `action` restricts it to either."""
+
+    stream_name: str
+    config: ConsumerConfig
+    action: Literal["", "create", "update"] = ""
+    pedantic: bool = False
+
+
+class ConsumerInfoRequest(Request[ConsumerInfo], kw_only=True, frozen=True):
+    """A consumer's configuration and state."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
+
+    stream: str
+    name: str
+
+
+class ConsumerNames(Request[ConsumerNamesReply], kw_only=True, frozen=True):
+    """Names of a stream's consumers."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    subject: str = ""
+    offset: int = shown(0)
+
+
+class ConsumerList(Request[ConsumerListReply], kw_only=True, frozen=True):
+    """A stream's consumers."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    offset: int = shown(0)
+
+
+class ConsumerDelete(Request[Success], kw_only=True, frozen=True):
+    """Remove a consumer; the messages it awaited acks for stay in the stream."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
+
+    stream: str
+    name: str
+
+
+class Verb(msgspec.Struct, frozen=True):
+    """One row: the subject below the API prefix, and the ``type`` its replies carry."""
+
+    name: str
+    request: type[Request[Any]]
+    reply: type[msgspec.Struct]
+    subject: str
+    reply_type: str
+
+
+def _verb(name: str, request: type[Request[Any]], reply: type[msgspec.Struct], names: str, kind: str) -> Verb:
+    subject = ".".join([name, *(f"{{{field}}}" for field in names.split())])
+    return Verb(name, request, reply, subject, f"io.nats.jetstream.api.v1.{kind}_response")
+
+
+VERBS: Final = (
+    _verb("INFO", AccountInfoRequest, AccountInfo, "", "account_info"),
+    _verb("STREAM.CREATE", StreamCreate, StreamInfo, "name", "stream_create"),
+    _verb("STREAM.UPDATE", StreamUpdate, StreamInfo, "name", "stream_update"),
+    _verb("STREAM.INFO", StreamInfoRequest, StreamInfo, "name", "stream_info"),
+    _verb("STREAM.NAMES", StreamNames, StreamNamesReply, "", "stream_names"),
+    _verb("STREAM.LIST", StreamList, StreamListReply, "", "stream_list"),
+    _verb("STREAM.DELETE", StreamDelete, Success, "name", "stream_delete"),
+    _verb("STREAM.PURGE", StreamPurge, PurgeReply, "name", "stream_purge"),
+    _verb("STREAM.MSG.GET", MsgGet, MsgGetReply, "stream", "stream_msg_get"),
+    _verb("STREAM.MSG.DELETE", MsgDelete, Success, "stream", "stream_msg_delete"),
+    _verb("CONSUMER.CREATE", ConsumerCreate, ConsumerInfo, "stream name", "consumer_create"),
+    _verb("CONSUMER.INFO", ConsumerInfoRequest, ConsumerInfo, "stream name", "consumer_info"),
+    _verb("CONSUMER.NAMES", ConsumerNames, ConsumerNamesReply, "stream", "consumer_names"),
+    _verb("CONSUMER.LIST", ConsumerList, ConsumerListReply, "stream", "consumer_list"),
+    _verb("CONSUMER.DELETE", ConsumerDelete, Success, "stream name", "consumer_delete"),
+)
+
+VERB_OF: Final[dict[type[Request[Any]], Verb]] = {verb.request: verb for verb in VERBS}
+"""The row of each request type."""

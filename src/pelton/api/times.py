@@ -1,0 +1,67 @@
+"""Time stamps as the wire carries them: RFC 3339 text, UTC, up to nine digits of a second.
+
+Inside Pelton an instant is an ``int``: nanoseconds since the Unix epoch. Text appears only on structs that
+travel. Like Go's ``RFC3339Nano`` the fraction loses its trailing zeros, so that our replies read like the
+reference server's. No clock is read here.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Final
+
+from pelton.api.errors import ConfigError
+
+SECOND: Final = 1_000_000_000
+"""Nanoseconds in a second."""
+
+ZERO_TIME: Final = "0001-01-01T00:00:00Z"
+"""How the wire says "never": Go's zero time."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHAPE = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
+)
+
+
+def rfc3339(ns: int) -> str:
+    """The text of an instant given in nanoseconds since the epoch; years 1 to 9999."""
+    seconds, fraction = divmod(ns, SECOND)
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        raise ConfigError(f"{ns} ns since 1970 is outside the years 1 to 9999: pass another time") from None
+    text = moment.replace(tzinfo=None).isoformat()
+    return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
+
+
+def parse_rfc3339(text: str) -> int:
+    """Nanoseconds since the epoch of an RFC 3339 text with any offset; `ConfigError` if it is none."""
+    found = _SHAPE.fullmatch(text)
+    if found is None:
+        raise _not_a_time(text)
+    day, clock, fraction, sign, hours, minutes = found.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=_zone(sign, hours, minutes))
+    except ValueError:
+        raise _not_a_time(text) from None
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * SECOND + int((fraction or "").ljust(9, "0"))
+
+
+def datetime_ns(moment: datetime) -> int:
+    """Nanoseconds since the epoch of an aware datetime; a naive one is refused, its zone would be a guess."""
+    if moment.utcoffset() is None:
+        raise ConfigError(f"{moment.isoformat()} has no time zone: add tzinfo=timezone.utc, or your own zone")
+    since = moment - _EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+
+
+def _zone(sign: str | None, hours: str, minutes: str) -> timezone:
+    if sign is None:
+        return UTC
+    offset = timedelta(hours=int(hours), minutes=int(minutes))
+    return timezone(-offset if sign == "-" else offset)
+
+
+def _not_a_time(text: str) -> ConfigError:
+    return ConfigError(f"{text!r} is no RFC 3339 time: write it like 2026-01-02T03:04:05.123456789Z")
