@@ -6,7 +6,10 @@ can hand in one whose clock moves only when told. This is the only room that may
 `secrets`.
 """
 
+from random import Random
+
 from pelton.runtime.backoff import Backoff
+from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
 from pelton.runtime.ids import Ids
 from pelton.runtime.runtime import Runtime, system_runtime
@@ -18,6 +21,7 @@ __all__ = [
     "Backoff",
     "Clock",
     "Ids",
+    "Random",
     "Runtime",
     "Service",
     "ServiceState",
@@ -25,5 +29,7 @@ __all__ = [
     "SystemClock",
     "Tasks",
     "Timer",
+    "pause",
+    "stopwatch",
     "system_runtime",
 ]

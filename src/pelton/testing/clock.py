@@ -11,11 +11,10 @@ signals.
 import asyncio
 import heapq
 import itertools
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pelton.runtime import Ids, Runtime, Timer
+from pelton.runtime import Ids, Random, Runtime, Timer
 
 _NS = 1_000_000_000
 _START_NS = 1_700_000_000 * _NS
@@ -100,4 +99,4 @@ class ManualRuntime(Runtime):
 
 def manual_runtime(seed: int = 0) -> ManualRuntime:
     """A runtime in which equal seeds give equal ids and equal chances, and time stands until advanced."""
-    return ManualRuntime(clock=ManualClock(), random=random.Random(seed), ids=Ids(random.Random(seed)))
+    return ManualRuntime(clock=ManualClock(), random=Random(seed), ids=Ids(Random(seed)))

@@ -1,0 +1,50 @@
+# The project's errands. Each needs only GNU or BSD make and Python 3.11: the environment is set up on demand,
+# in .venv, from the versions pinned in constraints.txt. `make demo ARGS="--help"` passes arguments on.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+ARGS ?=
+
+.PHONY: test check demo bench clean lock
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: $(VENV)/.dev
+	$(BIN)/pelton demo $(ARGS)
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# The stamps say which extras are in the environment; they are stale once a dependency changed.
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	$(INSTALL) -e '.[dev,demo]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(INSTALL) -e '.[dev,demo,bench]'
+	touch $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Pins the newest versions pyproject.toml allows, chosen in an environment of their own.
+lock:
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev,demo,bench]'
+	build/lock/bin/python -m pip freeze --exclude pelton > build/lock/constraints.txt
+	mv build/lock/constraints.txt constraints.txt
+	rm -rf build/lock
+
+clean:
+	rm -rf $(VENV) build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
