@@ -1,0 +1,14 @@
+"""The parts of `pelton demo`: a year of real flights as exclusive jobs, checked and drawn.
+
+    flights      the input: every flight that left New York in 2013, in time order
+    propagation  the work: how one aircraft hands a delay from flight to flight (pure)
+    record       what a run leaves behind: states, attempts, dead letters, workers
+    checks       the promises, each held against the record
+    figures      the numbers that the report and the picture share
+    report       the verdict and the figures, printed
+    picture      the same, drawn into one HTML file (charts, svg: its parts)
+    screen       what is seen while it runs
+
+Nothing here knows the engine, reads a clock or starts a process: whoever drives the run hands in what
+happened.
+"""
