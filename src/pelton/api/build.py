@@ -36,6 +36,8 @@ DURATIONS: Final = frozenset(
 )
 TIMES: Final = frozenset({"opt_start_time", "pause_until"})
 
+_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
+
 
 def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:
     """A `StreamConfig` from keyword arguments, or a given one with the arguments changed in it.
@@ -44,8 +46,7 @@ def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:
     """
     if isinstance(name, StreamConfig):
         return _build(name, fields, f"stream {name.name!r}")
-    if not isinstance(name, str):
-        raise ConfigError(f"a stream's name must be a str, not {name!r}: pass its name or a StreamConfig")
+    check_name("stream", name)
     return _build(StreamConfig(name=name), fields, f"stream {name!r}")
 
 
@@ -56,7 +57,15 @@ def consumer_config(config: ConsumerConfig | None = None, /, **fields: Any) -> C
     """
     base = config or ConsumerConfig()
     name = fields.get("durable_name") or fields.get("name") or base.durable_name or base.name
+    if name:
+        check_name("consumer", name)
     return _build(base, fields, f"consumer {name!r}" if name else "consumer")
+
+
+def check_name(what: str, name: object) -> None:
+    """Refuse a name that is not one token of an API subject and one part of a path (ADR-6)."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} cannot name a {what}: use text without spaces and any of . * > / \\")
 
 
 def _build(base: C, fields: dict[str, Any], what: str) -> C:

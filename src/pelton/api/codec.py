@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from pelton.api.build import check_name
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.errors import ApiError, api_error, from_reply
 from pelton.api.info import ErrorBody
@@ -27,7 +28,9 @@ class _Envelope(msgspec.Struct):
 
 
 def api_subject(request: Request[Any], prefix: str = PREFIX) -> str:
-    """The subject a request is sent to."""
+    """The subject a request is sent to; `ConfigError` for a name that would make it another subject."""
+    for what, name in _named(request).items():
+        check_name(what, name)
     if isinstance(request, ConsumerCreate):
         return f"{prefix}.CONSUMER.CREATE.{_consumer_tail(request)}"
     names = {"name": request.config.name} if isinstance(request, StreamCreate | StreamUpdate) else {}
@@ -80,7 +83,8 @@ def encode_error(request: type[Request[Any]], error: ApiError) -> bytes:
 def decode_reply(request: Request[R], body: bytes) -> R:
     """The reply to `request`; raises the `ApiError` it holds, or `ApiError` for what is no reply at all."""
     verb = VERB_OF[type(request)]
-    stream, consumer = _named(request)
+    named = _named(request)
+    stream, consumer = named.get("stream", ""), named.get("consumer", "")
     try:
         failed = msgspec.json.decode(body, type=_Envelope).error
         if failed is None:
@@ -91,15 +95,16 @@ def decode_reply(request: Request[R], body: bytes) -> R:
     raise from_reply(failed.code, failed.err_code, failed.description, stream=stream, consumer=consumer)
 
 
-def _named(request: Request[Any]) -> tuple[str, str]:
-    """The stream and the consumer a request is about."""
+def _named(request: Request[Any]) -> dict[str, str]:
+    """The "stream" and the "consumer" a request is about, as far as it names them."""
     if isinstance(request, ConsumerCreate):
-        return request.stream_name, request.config.name or request.config.durable_name
-    if isinstance(request, StreamCreate | StreamUpdate):
-        return request.config.name, ""
-    names = [str(getattr(request, field)) for field in request._subject_fields]
-    stream, consumer, *_ = [*names, "", ""]
-    return stream, consumer
+        name = request.config.name or request.config.durable_name
+        names = [request.stream_name, name] if name else [request.stream_name]
+    elif isinstance(request, StreamCreate | StreamUpdate):
+        names = [request.config.name]
+    else:
+        names = [getattr(request, field) for field in request._subject_fields]
+    return dict(zip(("stream", "consumer"), names, strict=False))
 
 
 def _consumer_tail(request: ConsumerCreate) -> str:

@@ -354,7 +354,7 @@ class PermanentJobError(JobError):
     """Raised by a job that can never succeed: it is not retried and goes to the dead letters at once."""
 
 
-class RetryJob(JobError):  # noqa: N818 - an instruction to the worker, not a failure
+class RetryJob(JobError):  # noqa: N818 - an instruction to the worker, no failure
     """Raised by a job that wants to run again after `delay` seconds (None: the queue's backoff)."""
 
     def __init__(self, delay: float | None = None, reason: str = "") -> None:

@@ -129,9 +129,9 @@ def first(block: bytes, name: str) -> str | None:
 def _values_of(
     headers: Mapping[str, str | Sequence[str]], name: str, values: str | Sequence[str]
 ) -> Sequence[str]:
-    if isinstance(values, str):
-        return (values,)
-    return headers.get_all(name) if isinstance(headers, Headers) else values
+    if isinstance(headers, Headers):
+        return headers.get_all(name)
+    return (values,) if isinstance(values, str) else values
 
 
 def _line(name: str, value: object) -> str:

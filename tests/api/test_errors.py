@@ -1,0 +1,147 @@
+"""Every error: its place in the tree, its message, its fields, and that it survives pickling."""
+
+import pickle
+import re
+from string import Formatter
+
+import pytest
+
+from pelton import api
+from pelton.api import errors
+from pelton.api.error_table import ERRORS
+
+EXAMPLES: list[tuple[api.PeltonError, str]] = [
+    (api.ConfigError("max_msgs: expected int"), "max_msgs: expected int"),
+    (api.NoStreamForSubjectError("a.b"), "no stream takes the subject 'a.b' [503, 0]: create a stream"),
+    (
+        api.AckRejectedError("S", "c", 7, "its ack wait passed"),
+        "ack of message 7 (stream 'S', consumer 'c') rejected: its ack wait passed; it may be",
+    ),
+    (api.StoreError("x.pelton"), "store 'x.pelton' failed: check the file and its disk, then reopen it"),
+    (api.StoreBusyError("x"), "store 'x' is busy: retry"),
+    (
+        api.StoreFullError("x", "SQLITE_FULL"),
+        "no room left on its disk (SQLITE_FULL): nothing was stored; free",
+    ),
+    (
+        api.StoreFailedError("x", "fsync"),
+        "stopped after a failed write (fsync): check the disk, then close and",
+    ),
+    (api.StoreClosedError("x"), "store 'x' is closed: open it again"),
+    (api.StoreForkedError("x"), "opened before this process forked: open it again in the child"),
+    (api.StoreVersionError("x", 3, 2), "newer Pelton (its schema is 3, this release knows up to 2): upgrade"),
+    (api.NotAStoreError("x", "no header"), "'x' is no Pelton store (no header): check the path and the key"),
+    (api.StoreReadOnlyError("x"), "store 'x' is read-only: open it writable"),
+    (api.StoreSettingsError("x", "network file system"), "with these settings (network file system): change"),
+    (
+        api.CorruptMessageError("S", 7, "x"),
+        "store 'x' holds a damaged message (stream 'S', sequence 7, checksum mismatch): it is never",
+    ),
+    (api.PermanentJobError("no such address"), "no such address"),
+    (api.RetryJob(), "the job asks to run again after the queue's backoff"),
+    (api.RetryJob(1.5, "busy"), "the job asks to run again in 1.5 s: busy"),
+    (api.LeaseLostError("j1", "car1", "expired"), "job 'j1' (key 'car1') lost its lease (expired): stop now"),
+    (api.JobCancelledError("j1"), "job 'j1' was cancelled: enqueue it anew"),
+    (api.UnknownJobError("paint", ["wash"]), "no job is named 'paint' (known: wash): import the module"),
+    (api.UnknownJobError("paint"), "(known: none)"),
+    (
+        api.JobArgumentsError("paint", "missing 'car'"),
+        "job 'paint' cannot take these arguments: missing 'car'",
+    ),
+    (api.QueueStoppedError("garage"), "queue 'garage' is stopped: start it again"),
+]
+ROWS = sorted(ERRORS)
+
+
+def from_table(constant: str) -> api.ApiError:
+    holes = {name: "x" for _, name, _, _ in Formatter().parse(ERRORS[constant][2]) if name}
+    return api.api_error(constant, stream="S", consumer="c", **holes)
+
+
+@pytest.mark.parametrize(("error", "sentence"), EXAMPLES, ids=[type(row[0]).__name__ for row in EXAMPLES])
+def test_messages(error: api.PeltonError, sentence: str) -> None:
+    assert sentence in str(error)
+    assert "{" not in str(error)
+
+
+@pytest.mark.parametrize("error", [row[0] for row in EXAMPLES] + [from_table(row) for row in ROWS], ids=repr)
+def test_pickling_keeps_everything(error: api.PeltonError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), copy.args, vars(copy)) == (str(error), error.args, vars(error))
+
+
+@pytest.mark.parametrize("constant", ROWS)
+def test_every_row_becomes_an_error(constant: str) -> None:
+    error = from_table(constant)
+    assert (error.code, error.err_code, error.constant) == (*ERRORS[constant][:2], constant)
+    assert "stream 'S', consumer 'c'" in str(error)
+    assert str(error).startswith(error.description)
+
+
+@pytest.mark.parametrize(
+    ("constant", "kind"),
+    [
+        ("JSStreamNotFoundErr", api.StreamNotFoundError),
+        ("JSConsumerNotFoundErr", api.ConsumerNotFoundError),
+        ("JSNoMessageFoundErr", api.MessageNotFoundError),
+        ("JSStreamTemplateNotFoundErr", api.NotFoundError),
+        ("JSStreamNameExistErr", api.BadRequestError),
+        ("JSStreamWrongLastMsgIDErrF", api.ExpectationError),
+        ("JSStreamMessageExceedsMaximumErr", api.MessageTooLargeError),
+        ("JSMaximumStreamsLimitErr", api.LimitError),
+        ("JSStreamGeneralErrorF", api.ApiError),
+    ],
+)
+def test_rows_find_their_class(constant: str, kind: type[api.ApiError]) -> None:
+    assert type(from_table(constant)) is kind
+
+
+def test_wrong_last_sequence_tells_the_real_one() -> None:
+    ours = api.api_error("JSStreamWrongLastSequenceErrF", stream="S", seq=12)
+    theirs = errors.from_reply(400, 10071, "wrong last sequence: 12", stream="S")
+    for error in (ours, theirs):
+        assert isinstance(error, api.WrongLastSequenceError)
+        assert (error.seq, error.description) == (12, "wrong last sequence: 12")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (errors.MAXIMUM_MESSAGES, api.MaxMessagesError),
+        (errors.MAXIMUM_BYTES, api.MaxBytesError),
+        (errors.MAXIMUM_MESSAGES_PER_SUBJECT, api.MaxMessagesPerSubjectError),
+        ("disk on fire", api.ApiError),
+    ],
+)
+def test_full_streams_are_told_apart(text: str, kind: type[api.ApiError]) -> None:
+    assert type(api.api_error("JSStreamStoreFailedF", err=text)) is kind
+
+
+def test_unknown_codes_of_newer_servers() -> None:
+    assert type(errors.from_reply(404, 19999, "no such thing")) is api.NotFoundError
+    assert errors.from_reply(500, 19999, "odd").constant == ""
+
+
+def test_mistakes_in_the_calling_code_are_not_hidden() -> None:
+    with pytest.raises(KeyError):
+        api.api_error("JSShineErr")
+    with pytest.raises(KeyError):
+        api.api_error("JSStreamGeneralErrorF")
+
+
+def test_a_bad_argument_is_a_value_error() -> None:
+    assert issubclass(api.ConfigError, ValueError)
+
+
+def test_the_drawn_tree_names_every_class_and_no_other() -> None:
+    drawn = set(
+        re.findall(r"\b[A-Z]\w*(?:Error|RetryJob)\b|\bRetryJob\b", (errors.__doc__ or "").split("::")[1])
+    )
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, api.PeltonError)
+    }
+    assert drawn - {"ValueError"} == classes
+    assert classes <= set(api.__all__)
