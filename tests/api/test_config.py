@@ -27,6 +27,7 @@ def test_a_stream_always_says_what_nats_server_always_says() -> None:
     }
     always |= {"max_msg_size", "discard", "num_replicas", "compression", "allow_direct", "mirror_direct"}
     always |= {"sealed", "deny_delete", "deny_purge", "allow_rollup_hdrs", "allow_msg_ttl"}
+    always |= {"consumer_limits"}
     assert keys(api.StreamConfig()) == always
 
 

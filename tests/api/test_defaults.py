@@ -41,6 +41,7 @@ def test_sealing_denies_every_change() -> None:
         ({"name": "c"}, {"inactive_threshold": 5 * SECOND, "durable_name": ""}),
         ({"ack_policy": "none"}, {"ack_wait": 0, "max_ack_pending": 0}),
         ({"deliver_subject": "d"}, {"max_waiting": 0}),
+        ({"priority_groups": ["g"], "priority_policy": "pinned_client"}, {"priority_timeout": 120 * SECOND}),
         ({"backoff": [2, 8], "max_deliver": 3}, {"ack_wait": 2 * SECOND, "max_deliver": 3}),
         ({"ack_wait": 1, "max_ack_pending": 7, "max_waiting": 3}, {"ack_wait": SECOND, "max_ack_pending": 7}),
     ],

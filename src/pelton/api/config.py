@@ -111,7 +111,7 @@ class StreamConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     deny_delete: bool = shown(False)
     deny_purge: bool = shown(False)
     allow_rollup_hdrs: bool = shown(False)
-    consumer_limits: ConsumerLimits | None = None
+    consumer_limits: ConsumerLimits = shown(ConsumerLimits())
     # ADR-43 and 48: time to live; ADR-49: counters; ADR-50: batches; ADR-51: schedules.
     allow_msg_ttl: bool = shown(False)
     subject_delete_marker_ttl: int = 0

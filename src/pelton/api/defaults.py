@@ -16,6 +16,8 @@ ACK_WAIT: Final = 30 * SECOND
 INACTIVE_THRESHOLD: Final = 5 * SECOND
 MAX_ACK_PENDING: Final = 1000
 MAX_WAITING: Final = 512
+PINNED_TIMEOUT: Final = 120 * SECOND
+NO_LIMITS: Final = ConsumerLimits()
 
 
 def resolved_stream(config: StreamConfig) -> StreamConfig:
@@ -41,10 +43,10 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
     )
 
 
-def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits | None = None) -> ConsumerConfig:
+def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits = NO_LIMITS) -> ConsumerConfig:
     """The configuration as a server reports it; `limits` are those of the stream. Nothing is checked here."""
-    limits = limits or ConsumerLimits()
     acked, pull = config.ack_policy != "none", not config.deliver_subject
+    pinned = config.priority_policy == "pinned_client"
     threshold = config.inactive_threshold or limits.inactive_threshold
     return msgspec.structs.replace(
         config,
@@ -53,6 +55,7 @@ def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits | None = No
         max_deliver=config.max_deliver or -1,
         max_ack_pending=config.max_ack_pending or (_ack_pending(limits) if acked else 0),
         max_waiting=config.max_waiting or (MAX_WAITING if pull else 0),
+        priority_timeout=config.priority_timeout or (PINNED_TIMEOUT if pinned else 0),
         inactive_threshold=threshold or (0 if config.durable_name else INACTIVE_THRESHOLD),
     )
 
