@@ -77,7 +77,7 @@ from pelton.api.info import (
     StreamInfo,
     StreamState,
 )
-from pelton.api.message import AckOp, Delivered, PullRequest
+from pelton.api.message import AckKind, AckOp, Delivered, PullRequest
 from pelton.api.requests import (
     VERBS,
     AccountInfoRequest,
@@ -113,6 +113,7 @@ __all__ = [
     "AccountInfoRequest",
     "AccountLimits",
     "AckError",
+    "AckKind",
     "AckOp",
     "AckRejectedError",
     "ApiError",

@@ -55,9 +55,7 @@ class Backend(Protocol):
         """
         ...
 
-    async def settle(
-        self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp
-    ) -> list[PubAck]:
+    async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages and acknowledge the delivery they result from, to take effect together.
 
         Embedded it is one transaction: all or nothing. On a cluster the messages go first, each with a

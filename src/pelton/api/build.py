@@ -106,6 +106,11 @@ def _plain(key: str, value: Any, what: str) -> Any:
     return value
 
 
+def seconds_to_ns(name: str, value: float | timedelta) -> int:
+    """Nanoseconds of an argument given in seconds or as a `timedelta`. Raises `ConfigError` that names it."""
+    return _nanoseconds(name, value, "argument")
+
+
 def _nanoseconds(key: str, value: Any, what: str) -> int:
     if isinstance(value, timedelta):
         total = ((value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds) * 1000

@@ -126,9 +126,7 @@ def first(block: bytes, name: str) -> str | None:
     return block[start : end if end >= 0 else len(block)].strip(b" \t").decode("utf-8", "surrogateescape")
 
 
-def _values_of(
-    headers: Mapping[str, str | Sequence[str]], name: str, values: str | Sequence[str]
-) -> Sequence[str]:
+def _values_of(headers: Mapping[str, str | Sequence[str]], name: str, values: str | Sequence[str]) -> Sequence[str]:
     if isinstance(headers, Headers):
         return headers.get_all(name)
     return (values,) if isinstance(values, str) else values

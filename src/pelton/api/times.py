@@ -18,9 +18,7 @@ ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """How the wire says "never": Go's zero time."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHAPE = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
-)
+_SHAPE = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
 
 
 def rfc3339(ns: int) -> str:

@@ -59,9 +59,7 @@ def heat_map(cells: Mapping[tuple[int, int], Cell]) -> str:
             for k, hour in enumerate(hours)
         ]
     foot = top + len(months) * tall + 14
-    return _svg(
-        foot + 32, [*parts, _shades(left, foot, most)], "Delay inherited by month and hour of departure"
-    )
+    return _svg(foot + 32, [*parts, _shades(left, foot, most)], "Delay inherited by month and hour of departure")
 
 
 def ribbon_chart(worst: Sequence[Spreader], days: Mapping[str, Sequence[int]], first: date) -> str:
@@ -129,19 +127,13 @@ def _second_axis(x: Scale, bottom: float) -> list[str]:
 
 
 def _grid_x(x: Scale, tick: float, top: float, bottom: float, words: str) -> str:
-    return line((x(tick), top), (x(tick), bottom), class_="grid") + text(
-        x(tick), bottom + 18, words, class_="tick mid"
-    )
+    return line((x(tick), top), (x(tick), bottom), class_="grid") + text(x(tick), bottom + 18, words, class_="tick mid")
 
 
-def _band(
-    number: int, bin_s: float, floor: Sequence[float], roof: Sequence[float], x: Scale, y: Scale
-) -> str:
+def _band(number: int, bin_s: float, floor: Sequence[float], roof: Sequence[float], x: Scale, y: Scale) -> str:
     upper = _steps(roof, bin_s, x, y)
     lower = _steps(floor, bin_s, x, y)
-    note = title(
-        f"worker {number}: {sum(b - a for a, b in zip(floor, roof, strict=True)) * bin_s:,.0f} flights"
-    )
+    note = title(f"worker {number}: {sum(b - a for a, b in zip(floor, roof, strict=True)) * bin_s:,.0f} flights")
     return tag("path", note, d=path([*upper, *reversed(lower)], closed=True), class_=f"band {_hue(number)}")
 
 
@@ -152,9 +144,7 @@ def _steps(values: Sequence[float], bin_s: float, x: Scale, y: Scale) -> list[Po
     return points
 
 
-def _band_label(
-    number: int, bin_s: float, floor: Sequence[float], roof: Sequence[float], x: Scale, y: Scale
-) -> str:
+def _band_label(number: int, bin_s: float, floor: Sequence[float], roof: Sequence[float], x: Scale, y: Scale) -> str:
     busy = [at for at, (a, b) in enumerate(zip(floor, roof, strict=True)) if b > a]
     if not busy:
         return ""
@@ -162,9 +152,7 @@ def _band_label(
     thick = y(floor[at]) - y(roof[at])
     if thick < 16:
         return ""
-    return text(
-        x((at + 0.5) * bin_s), y((floor[at] + roof[at]) / 2) + 5, f"worker {number}", class_="on-band mid"
-    )
+    return text(x((at + 0.5) * bin_s), y((floor[at] + roof[at]) / 2) + 5, f"worker {number}", class_="on-band mid")
 
 
 def _kill(worker: Worker, run: Run, x: Scale, top: float, bottom: float) -> str:
@@ -204,9 +192,7 @@ def _shades(left: float, y: float, most: float) -> str:
         + text(left + 1 + k * 42, y + 25, f"{most * (k / SHADES) ** 2:.1f}", class_="tick")
         for k in range(SHADES)
     ]
-    return "".join(swatches) + text(
-        left + SHADES * 42 + 8, y + 10, "minutes a flight, and more", class_="tick"
-    )
+    return "".join(swatches) + text(left + SHADES * 42 + 8, y + 10, "minutes a flight, and more", class_="tick")
 
 
 def _month_axis(x: Scale, first: date, span: int, top: float, bottom: float) -> list[str]:
@@ -224,9 +210,7 @@ def _ribbon(spreader: Spreader, curve: Sequence[float], x: Scale, middle: float,
     half = [max(0.6, value * zoom) for value in curve]
     upper = [(x(float(at)), middle - h) for at, h in enumerate(half)]
     lower = [(x(float(at)), middle + h) for at, h in enumerate(half)]
-    note = title(
-        f"{spreader.tailnum} spread {spreader.state.spread:,} minutes over {spreader.state.flights:,} flights"
-    )
+    note = title(f"{spreader.tailnum} spread {spreader.state.spread:,} minutes over {spreader.state.flights:,} flights")
     return [
         text(0, middle - 3, spreader.tailnum, class_="strong"),
         text(66, middle - 3, spreader.carrier, class_="tick"),

@@ -52,9 +52,7 @@ def exactly_once(run: Run) -> Verdict:
     breaches += [f"flight {i} was done {n} times" for i, n in sorted(done.items()) if n > 1]
     breaches += [f"jobs left in the queue: {run.left:,}"] if run.left else []
     again = len(run.attempts) - sum(done.values())
-    return _verdict(
-        "every flight done exactly once", breaches, f"{len(due):,} flights, {again:,} begun again"
-    )
+    return _verdict("every flight done exactly once", breaches, f"{len(due):,} flights, {again:,} begun again")
 
 
 def same_as_serial(run: Run) -> Verdict:
@@ -82,13 +80,9 @@ def in_order(run: Run) -> Verdict:
 def never_two(run: Run) -> Verdict:
     """No aircraft was in two hands at once: an attempt ended, or its worker did, before the next began."""
     breaches = [
-        breach
-        for tail, attempts in by_aircraft(run.attempts).items()
-        for breach in _overlaps(run, tail, attempts)
+        breach for tail, attempts in by_aircraft(run.attempts).items() for breach in _overlaps(run, tail, attempts)
     ]
-    return _verdict(
-        "never two at once for one aircraft", breaches, f"{len(run.attempts):,} attempts compared"
-    )
+    return _verdict("never two at once for one aircraft", breaches, f"{len(run.attempts):,} attempts compared")
 
 
 def dead_letters(run: Run) -> Verdict:
@@ -98,9 +92,7 @@ def dead_letters(run: Run) -> Verdict:
     breaches = [f"flight {i} has no aircraft and no dead letter" for i in sorted(bad - dead.keys())]
     breaches += [f"flight {i} is good input, but a dead letter" for i in sorted(dead.keys() - bad)]
     breaches += [f"flight {i} has {n} dead letters" for i, n in sorted(dead.items()) if n > 1]
-    breaches += [
-        f"the dead letter of flight {d.flight} gives no reason" for d in run.dead if not d.reason.strip()
-    ]
+    breaches += [f"the dead letter of flight {d.flight} gives no reason" for d in run.dead if not d.reason.strip()]
     return _verdict("bad input set aside, with a reason", breaches, f"{len(run.dead):,} dead letters")
 
 
@@ -111,9 +103,7 @@ def taken_over(run: Run) -> Verdict:
     breaches = [breach for worker in run.killed for breach in _stranded(run, worker)]
     hands = sum(attempt.end_ns is None for attempt in run.attempts)
     names = ", ".join(f"worker {w.number} (pid {w.pid})" for w in run.killed)
-    return _verdict(
-        "a killed worker's jobs taken over", breaches, f"SIGKILL hit {names}, {hands} flights in hand"
-    )
+    return _verdict("a killed worker's jobs taken over", breaches, f"SIGKILL hit {names}, {hands} flights in hand")
 
 
 _CHECKS: Sequence[Callable[[Run], Verdict]] = (

@@ -61,15 +61,11 @@ def done_by(run: Run) -> dict[int, int]:
     return counts
 
 
-def spreaders(
-    run: Run, planes: Mapping[str, Plane], carriers: Mapping[str, str], count: int = 10
-) -> list[Spreader]:
+def spreaders(run: Run, planes: Mapping[str, Plane], carriers: Mapping[str, str], count: int = 10) -> list[Spreader]:
     """The aircraft that spread most delay, the worst first; tail number decides between equals."""
     worst = sorted(run.states.items(), key=lambda item: (-item[1].spread, item[0]))[:count]
     flew = _last_carrier(run.flights)
-    return [
-        Spreader(t, _carrier(flew.get(t, ""), carriers), _model(planes.get(t)), state) for t, state in worst
-    ]
+    return [Spreader(t, _carrier(flew.get(t, ""), carriers), _model(planes.get(t)), state) for t, state in worst]
 
 
 def timeline(run: Run, most_bins: int = 120) -> Timeline:
@@ -108,9 +104,7 @@ def ribbons(flights: Sequence[Flight], tails: Sequence[str]) -> dict[str, list[i
 def handovers(run: Run, worker: Worker, count: int = 8) -> list[Handover]:
     """The aircraft that a killed worker had in hand and others took up; failing that, its last."""
     moved = [
-        pair
-        for attempts in by_aircraft(run.attempts).values()
-        if (pair := _handover(attempts, worker)) is not None
+        pair for attempts in by_aircraft(run.attempts).values() if (pair := _handover(attempts, worker)) is not None
     ]
     cut = [pair for pair in moved if not pair.before.done]
     return sorted(cut or moved, key=lambda pair: -pair.before.start_ns)[:count]

@@ -22,9 +22,7 @@ def write_picture(path: Path, run: Run, verdicts: Sequence[Verdict], worst: Sequ
 
 def draw(run: Run, verdicts: Sequence[Verdict], worst: Sequence[Spreader]) -> str:
     """The page as text."""
-    body = "".join(
-        (_head(run), _tiles(run), _engine_charts(run), _delay_charts(run, worst), _promises(verdicts))
-    )
+    body = "".join((_head(run), _tiles(run), _engine_charts(run), _delay_charts(run, worst), _promises(verdicts)))
     hues = "".join(f".w{k}{{fill:var(--w{k})}}" for k in range(HUES))
     shades = "".join(f".q{k}{{fill:var(--q{k})}}" for k in range(SHADES))
     return (
@@ -64,9 +62,7 @@ def _tiles(run: Run) -> str:
 
 
 def _engine_charts(run: Run) -> str:
-    chart = _section(
-        "The work, and the kill", "Flights done per second, by worker.", throughput(timeline(run), run)
-    )
+    chart = _section("The work, and the kill", "Flights done per second, by worker.", throughput(timeline(run), run))
     for worker in run.killed:
         chart += _section(
             f"What worker {worker.number} had in its hands",

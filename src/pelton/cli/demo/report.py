@@ -25,9 +25,7 @@ def print_report(console: Console, run: Run, verdicts: Sequence[Verdict], worst:
     console.print(_promises(verdicts))
     kept = passed(verdicts)
     console.print(
-        Text("PASS: every promise kept", "bold green")
-        if kept
-        else Text("FAIL: a promise was broken", "bold red")
+        Text("PASS: every promise kept", "bold green") if kept else Text("FAIL: a promise was broken", "bold red")
     )
     return kept
 
@@ -83,9 +81,7 @@ def _lifetime(run: Run, worker: Worker) -> float:
 
 
 def _spreaders(worst: Sequence[Spreader]) -> Table:
-    table = Table(
-        "aircraft", "airline", "model", title="The aircraft that spread most delay", title_justify="left"
-    )
+    table = Table("aircraft", "airline", "model", title="The aircraft that spread most delay", title_justify="left")
     for heading in ("flights", "cancelled", "minutes spread", "longest ripple"):
         table.add_column(heading, justify="right")
     for tail, carrier, model, state in worst:

@@ -78,9 +78,7 @@ class Screen:
 def render(now: Snapshot, earlier: Snapshot, title: str = "pelton demo") -> RenderableType:
     """The whole display; rates are what was done since `earlier`."""
     note = [Text(now.note, "yellow")] if now.note else []
-    return Panel(
-        Group(_progress(now, earlier), _workers(now, earlier), *note), title=title, title_align="left"
-    )
+    return Panel(Group(_progress(now, earlier), _workers(now, earlier), *note), title=title, title_align="left")
 
 
 def _progress(now: Snapshot, earlier: Snapshot) -> Table:

@@ -67,9 +67,7 @@ def smooth(values: Sequence[float], reach: int) -> list[float]:
     weights = [reach + 1 - abs(offset) for offset in range(-reach, reach + 1)]
     whole = sum(weights)
     padded = [0.0] * reach + list(values) + [0.0] * reach
-    return [
-        sum(weight * padded[at + k] for k, weight in enumerate(weights)) / whole for at in range(len(values))
-    ]
+    return [sum(weight * padded[at + k] for k, weight in enumerate(weights)) / whole for at in range(len(values))]
 
 
 def _round_step(raw: float) -> float:

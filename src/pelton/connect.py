@@ -1,0 +1,80 @@
+"""From an address to an open :class:`Jet`: the one place where a backend is chosen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from datetime import timedelta
+from itertools import count
+from types import TracebackType
+from typing import Any, Final
+
+from pelton.api import ConfigError
+from pelton.api.build import seconds_to_ns
+from pelton.engine import Engine, EngineSettings
+from pelton.jet import Jet
+from pelton.runtime import Runtime, system_runtime
+from pelton.storage import SyncMode
+
+_MEMORY: Final = "memory:"
+_SYNC_MODES: Final = ("commit", "interval", "off")
+_memory_stores = count(1)
+
+
+class Opening:
+    """A store about to be opened: ``await`` it, or use it as ``async with``."""
+
+    def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._jet: Jet | None = None
+
+    def __await__(self) -> Generator[Any, None, Jet]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Jet:
+        self._jet = await self._open()
+        return self._jet
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._jet is not None
+        await self._jet.close()
+
+    async def _open(self) -> Jet:
+        return Jet(Engine(self._settings, self._runtime))
+
+
+def open(
+    address: str | os.PathLike[str],
+    *,
+    sync: SyncMode = "commit",
+    sync_interval: float | timedelta = 0.1,
+    busy_timeout: float | timedelta = 30.0,
+    runtime: Runtime | None = None,
+) -> Opening:
+    """Open a store: the path of a file (made if it is missing), or ``memory:`` for one that ends with the process.
+
+    ``sync`` says what an acknowledgement promises: ``commit`` (default) that the message is on disk;
+    ``interval`` that it is at most ``sync_interval`` later; ``off`` that it survives this process, not a
+    power loss. ``busy_timeout`` bounds the wait for another process's transaction. Any number of processes
+    may open the same file.
+
+    Raises ConfigError, NotAStoreError, StoreVersionError, StoreReadOnlyError, StoreSettingsError,
+    StoreBusyError.
+    """
+    text = os.fspath(address)
+    if sync not in _SYNC_MODES:
+        raise ConfigError(f"sync is {sync!r}: choose one of {', '.join(map(repr, _SYNC_MODES))}")
+    if "://" in text:
+        raise ConfigError(f"{text!r}: this release opens files and 'memory:'; NATS clusters are not supported yet")
+    memory = text == _MEMORY
+    settings = EngineSettings(
+        path=f"pelton-{os.getpid()}-{next(_memory_stores)}" if memory else text,
+        memory=memory,
+        sync=sync,
+        interval=seconds_to_ns("sync_interval", sync_interval) / 1e9,
+        busy_timeout=seconds_to_ns("busy_timeout", busy_timeout) / 1e9,
+    )
+    return Opening(settings, runtime or system_runtime())

@@ -1,0 +1,242 @@
+"""Choosing what a pull gets: first what is due again, then what became ready, then what lies ahead.
+
+Runs inside a write transaction. A damaged message is never delivered: it is put in quarantine (a row that
+says when and why), logged, and passed by, and its neighbours flow on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pelton.api import Delivered, PullRequest
+from pelton.consumers.log import NEVER, ConsumerLog, due_after
+from pelton.storage import Row, intact
+from pelton.streams import stored_size
+
+_log: Final = logging.getLogger("pelton")
+_SCAN_AT_LEAST: Final = 16
+_SCAN_AT_MOST: Final = 4096
+_TOKEN_EPOCH_BITS: Final = 40
+
+Again = tuple[int, int, int, str | None]
+"""Sequence, number of the delivery, deliveries so far, subject where claims are kept."""
+
+
+class Delivery:
+    """One pull being served from a consumer at the time ``now`` (wall nanoseconds)."""
+
+    def __init__(self, consumer: ConsumerLog, request: PullRequest, now: int, epoch: int) -> None:
+        self._c = consumer
+        self._log = consumer.log
+        self._batch = request.batch
+        self._bytes_left = request.max_bytes if request.max_bytes > 0 else NEVER
+        self._now = now
+        self._token_base = epoch << _TOKEN_EPOCH_BITS
+        self._out: list[Delivered] = []
+        self._pending: list[tuple[int, int, int, int, int, str | None]] = []
+        self._claims: list[tuple[int, str, int, int]] = []
+        self._full = False
+
+    def run(self) -> list[Delivered]:
+        """Return what the pull gets, in order of delivery, with every row written."""
+        c = self._c
+        self._log.expire(self._now)
+        self._log.flush()
+        c.count_ahead()
+        if c.due <= self._now:
+            self._redeliver()
+        if c.per_subject and c.waiting and self._wants():
+            self._deliver_ready()
+        if self._wants() and c.cursor < self._log.last:
+            self._deliver_new()
+        self._write()
+        self._number_pending()
+        return self._out
+
+    def _wants(self) -> bool:
+        c = self._c
+        return not self._full and len(self._out) < self._batch and c.unsettled < c.room
+
+    # --- again
+
+    def _redeliver(self) -> None:
+        c = self._c
+        sql = "SELECT seq, dseq, n, subject FROM pending WHERE consumer=? AND due<=? ORDER BY due, seq LIMIT ?"
+        again: list[Again] = c.db.execute(sql, (c.id, self._now, self._batch + _SCAN_AT_LEAST)).fetchall()  # type: ignore[assignment]  # the columns of Again
+        for seq, _, deliveries, subject in again:
+            if self._full or len(self._out) >= self._batch:
+                break
+            self._deliver_again(seq, deliveries, subject)
+        least = c.db.value("SELECT min(due) FROM pending WHERE consumer=?", (c.id,))
+        c.due = NEVER if least is None else int(least)
+        c.dirty = True
+
+    def _deliver_again(self, seq: int, deliveries: int, subject: str | None) -> None:
+        c = self._c
+        row = self._log.get(seq)
+        if row is None or not self._intact(row):
+            c.forget_missing(seq, subject)
+            return
+        if 0 < c.config.max_deliver <= deliveries:
+            # Exhausted: like NATS, it stays in the stream and is not offered again; its subject goes on.
+            c.forget_missing(seq, subject)
+            return
+        if not self._take(row, deliveries + 1):
+            return
+        due = due_after(c.config, deliveries + 1, self._now)
+        values = (c.dseq, deliveries + 1, due, c.id, seq)
+        c.db.execute("UPDATE pending SET dseq=?, n=?, due=? WHERE consumer=? AND seq=?", values)
+
+    # --- ready: the next of a subject whose predecessor was settled
+
+    def _deliver_ready(self) -> None:
+        c = self._c
+        limit = min(self._batch - len(self._out), c.room - c.unsettled)
+        sql = "SELECT seq, subject FROM ready WHERE consumer=? ORDER BY seq LIMIT ?"
+        served: list[tuple[int, int]] = []
+        for seq_value, subject_value in c.db.execute(sql, (c.id, limit)).fetchall():
+            seq, subject = int(str(seq_value)), str(subject_value)
+            row = self._log.get(seq)
+            if row is not None and self._intact(row):
+                if not self._take(row, 1):
+                    break
+                self._keep_pending(row, subject)
+            else:
+                c.release(subject, seq)
+            c.waiting -= 1
+            served.append((c.id, seq))
+        if served:
+            c.db.executemany("DELETE FROM ready WHERE consumer=? AND seq=?", served)
+
+    # --- new
+
+    def _deliver_new(self) -> None:
+        c = self._c
+        while self._wants() and c.cursor < self._log.last:
+            wanted = min(self._batch - len(self._out), c.room - c.unsettled)
+            limit = min(max(wanted + wanted // 2 if c.per_subject else wanted, 1), _SCAN_AT_MOST)
+            upto = self._bound()
+            if upto <= c.cursor:
+                self._pass_to(self._log.last)
+                return
+            rows = self._log.table.scan(c.cursor + 1, upto, limit, c.condition)
+            self._offer(rows)
+            if len(rows) < limit and (not rows or c.cursor == rows[-1][0]):
+                # Nothing that matches is left: what does not match need not be met again.
+                self._pass_to(self._log.last)
+
+    def _bound(self) -> int:
+        """Return the last sequence that can match: for a literal filter its subject's last."""
+        if self._c.literal:
+            row = self._log.subject_row(self._c.literal)
+            return min(row[1], self._log.last) if row[2] > 0 else 0
+        return self._log.last
+
+    def _pass_to(self, seq: int) -> None:
+        self._c.cursor = max(self._c.cursor, seq)
+        self._c.dirty = True
+
+    def _offer(self, rows: list[Row]) -> None:
+        c = self._c
+        for row in rows:
+            if not self._wants():
+                return
+            subject = row[2] if c.per_subject else None
+            if not intact(row):
+                self._intact(row)
+            elif subject is not None and not self._claim(subject, row[0]):
+                c.waiting += 1
+            elif self._take(row, 1):
+                self._keep_pending(row, subject)
+            else:
+                if subject is not None:
+                    self._unclaim(subject)
+                return
+            c.cursor = row[0]
+            c.ahead -= 1
+            c.dirty = True
+
+    def _claim(self, subject: str, seq: int) -> bool:
+        """Claim a subject for a message; False when it has to wait behind others."""
+        c = self._c
+        taken = c.taken_of(subject)
+        free = taken[0] < c.per_subject and taken[1] == 0
+        taken[0 if free else 1] += 1
+        self._claims.append((c.id, subject, seq, 1 if free else 0))
+        return free
+
+    def _unclaim(self, subject: str) -> None:
+        self._c.taken_of(subject)[0] -= 1
+        self._claims.pop()
+
+    # --- shared
+
+    def _take(self, row: Row, deliveries: int) -> bool:
+        """Add one message to what the pull gets; False when its bytes do not fit any more."""
+        seq, ts, subject, hdr, data, _ = row
+        if self._bytes_left != NEVER:
+            size = stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+            if size > self._bytes_left:
+                self._full = True
+                return False
+            self._bytes_left -= size
+        c = self._c
+        c.dseq = dseq = c.dseq + 1
+        if seq > c.delivered:
+            c.delivered = seq
+        c.dirty = True
+        self._out.append(
+            Delivered(
+                subject,
+                seq,
+                ts,
+                hdr,
+                data,
+                dseq,
+                deliveries,
+                0,
+                self._log.name,
+                c.name,
+                self._token_base | dseq,
+            )
+        )
+        return True
+
+    def _keep_pending(self, row: Row, subject: str | None) -> None:
+        c = self._c
+        if c.config.ack_policy == "none":
+            return
+        due = due_after(c.config, 1, self._now)
+        self._pending.append((c.id, row[0], c.dseq, 1, due, subject))
+        c.unsettled += 1
+        if due < c.due:
+            c.due = due
+
+    def _write(self) -> None:
+        c = self._c
+        if self._pending:
+            c.db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, ?)", self._pending)
+        if self._claims:
+            c.db.executemany("INSERT INTO claims VALUES(?, ?, ?, ?)", self._claims)
+        if self._out:
+            c.last_active = self._now
+
+    def _number_pending(self) -> None:
+        """Tell each first delivery how many were left after it."""
+        left = self._c.ahead + self._c.waiting
+        for delivered in reversed(self._out):
+            delivered.num_pending = left
+            if delivered.num_delivered == 1:
+                left += 1
+
+    def _intact(self, row: Row) -> bool:
+        """Check a row; a damaged one is put in quarantine and reported, never delivered."""
+        if intact(row):
+            return True
+        stream, seq = self._log, row[0]
+        reason = "the checksum does not match the row"
+        sql = "INSERT OR IGNORE INTO quarantine VALUES(?, ?, ?, ?)"
+        self._c.db.execute(sql, (stream.id, seq, self._now, reason))
+        _log.error("message %d of stream %r is damaged and was put in quarantine: %s", seq, stream.name, reason)
+        return False

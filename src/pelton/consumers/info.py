@@ -1,0 +1,37 @@
+"""What a consumer reports of itself."""
+
+from __future__ import annotations
+
+from pelton.api import ConsumerInfo, SequenceInfo, rfc3339
+from pelton.consumers.log import ConsumerLog
+
+
+def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int) -> ConsumerInfo:
+    """Return the info of a consumer whose state is fresh; runs inside a transaction or snapshot."""
+    sql = "SELECT min(seq), min(dseq), ifnull(sum(n > 1), 0) FROM pending WHERE consumer=?"
+    row = consumer.db.execute(sql, (consumer.id,)).fetchone()
+    assert row is not None
+    least_seq, least_dseq, redelivered = (None if value is None else int(str(value)) for value in row)
+    floor_seq = consumer.delivered if least_seq is None else least_seq - 1
+    floor_dseq = consumer.dseq if least_dseq is None else least_dseq - 1
+    return ConsumerInfo(
+        stream_name=consumer.log.name,
+        name=consumer.name,
+        created=rfc3339(consumer.created),
+        config=consumer.config,
+        delivered=_position(consumer.dseq, consumer.delivered, consumer.last_active),
+        ack_floor=_position(floor_dseq, floor_seq, consumer.last_ack),
+        num_ack_pending=consumer.unsettled,
+        num_redelivered=redelivered or 0,
+        num_waiting=waiting_pulls,
+        num_pending=consumer.num_pending(),
+        ts=rfc3339(now),
+    )
+
+
+def _position(consumer_seq: int, stream_seq: int, last_active: int) -> SequenceInfo:
+    return SequenceInfo(
+        consumer_seq=consumer_seq,
+        stream_seq=stream_seq,
+        last_active=rfc3339(last_active) if last_active else "",
+    )

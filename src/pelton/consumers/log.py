@@ -1,0 +1,213 @@
+"""One consumer inside a transaction: what was delivered, to be delivered again, and to be held back.
+
+The story. A consumer walks the stream with a ``cursor``. What it delivers gets a row in ``pending`` until it
+is settled (acked, terminated, or exhausted); a row that falls ``due`` is delivered again. A consumer with a
+limit per subject also keeps ``claims``: a message whose subject is taken is passed by the cursor and waits
+behind its predecessors; the transaction that settles a message makes the next of its subject ready. So other
+subjects never wait, and order per subject holds through retries: a retried message keeps its claim.
+
+Invariants: ``unsettled`` equals the rows in ``pending``; at most ``limit`` claims of a subject are held,
+always the oldest; every held claim has a row in ``pending`` or ``ready``; delivery numbers (``dseq``) only
+grow.
+
+A delivery is named by sequence and ``dseq``: an ack of a delivery that was replaced by a later one is
+refused. That is the fencing on which exclusive work rests; NATS accepts such acks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pelton.api import ConsumerConfig, StreamConfig
+from pelton.storage import Database, subject_condition
+from pelton.streams import StreamLog
+from pelton.subjects import has_wildcard
+
+NEVER: Final = (1 << 63) - 1
+_STATE: Final = (
+    "dseq, cursor, delivered, due, unsettled, waiting, ahead, ahead_last, ahead_removals, last_active, last_ack"
+)
+_LOAD: Final = f"SELECT {_STATE} FROM consumer_state WHERE id=?"
+_SAVE: Final = (
+    "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
+    "ahead_removals=?, last_active=?, last_ack=? WHERE id=?"
+)
+
+
+class ConsumerLog:
+    """The consumer with row id ``consumer`` on the stream of ``log``."""
+
+    def __init__(self, database: Database, consumer: int, log: StreamLog, config: ConsumerConfig, created: int) -> None:
+        self.db = database
+        self.id = consumer
+        self.log = log
+        self.created = created
+        self.stale = True
+        self.dirty = False
+        self.dseq = self.cursor = self.delivered = self.unsettled = self.waiting = 0
+        self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
+        self.due = NEVER
+        self.taken: dict[str, list[int]] = {}
+        self.configure(config)
+
+    def configure(self, config: ConsumerConfig) -> None:
+        self.config = config
+        self.name = config.name
+        self.filters: tuple[str, ...] = config.filter_subjects or (
+            (config.filter_subject,) if config.filter_subject else ()
+        )
+        self.condition = subject_condition(self.filters)
+        self.literal = self.filters[0] if len(self.filters) == 1 and not has_wildcard(self.filters[0]) else ""
+        self.per_subject = config.max_ack_pending_per_subject
+        self.room = config.max_ack_pending if config.max_ack_pending > 0 else NEVER
+
+    def load(self) -> None:
+        """Read the state row again where another process may have changed it."""
+        row = self.db.execute(_LOAD, (self.id,)).fetchone()
+        assert row is not None, f"consumer {self.name} has no state row"
+        (
+            self.dseq,
+            self.cursor,
+            self.delivered,
+            self.due,
+            self.unsettled,
+            self.waiting,
+            self.ahead,
+            self.ahead_last,
+            self.ahead_removals,
+            self.last_active,
+            self.last_ack,
+        ) = (int(str(value)) for value in row)
+        self.taken.clear()
+        self.stale = False
+
+    def reset(self) -> None:
+        """Forget everything that was not committed."""
+        self.dirty = False
+        self.stale = True
+
+    def flush(self) -> None:
+        if not self.dirty:
+            return
+        state = (
+            self.dseq,
+            self.cursor,
+            self.delivered,
+            self.due,
+            self.unsettled,
+            self.waiting,
+            self.ahead,
+            self.ahead_last,
+            self.ahead_removals,
+            self.last_active,
+            self.last_ack,
+            self.id,
+        )
+        self.db.execute(_SAVE, state)
+        self.dirty = False
+
+    # --- counting what is ahead
+
+    def count_ahead(self) -> int:
+        """Return how many matching messages lie after the cursor, bringing the kept count up to date."""
+        log = self.log
+        if self.ahead_removals != log.removals:
+            self.ahead = log.table.count(self.cursor + 1, log.last, self.condition)
+        elif self.ahead_last < log.last:
+            self.ahead += self._count_new(max(self.ahead_last, self.cursor) + 1)
+        else:
+            return self.ahead
+        self.ahead_last, self.ahead_removals = log.last, log.removals
+        return self.ahead
+
+    def _count_new(self, first: int) -> int:
+        log = self.log
+        if self.condition is None:
+            return log.last - first + 1
+        return log.table.count(first, log.last, self.condition)
+
+    def num_pending(self) -> int:
+        """Return how many messages this consumer has yet to deliver for the first time."""
+        return self.count_ahead() + self.waiting
+
+    # --- exclusive subjects
+
+    def taken_of(self, subject: str) -> list[int]:
+        """Return ``[held, parked]``: how many claims of a subject are held, and how many wait."""
+        taken = self.taken.get(subject)
+        if taken is None:
+            sql = "SELECT ifnull(sum(held), 0), count(*) FROM claims WHERE consumer=? AND subject=?"
+            row = self.db.execute(sql, (self.id, subject)).fetchone()
+            assert row is not None
+            held, total = int(str(row[0])), int(str(row[1]))
+            taken = self.taken[subject] = [held, total - held]
+        return taken
+
+    def release(self, subject: str, seq: int) -> None:
+        """Give up the claim of a settled message, and make the next of its subject ready."""
+        self.db.execute("DELETE FROM claims WHERE consumer=? AND subject=? AND seq=?", (self.id, subject, seq))
+        taken = self.taken_of(subject) if subject in self.taken else None
+        if taken is not None:
+            taken[0] -= 1
+            if taken[1] == 0:
+                if taken[0] == 0:
+                    del self.taken[subject]
+                return
+        self._promote(subject)
+
+    def _promote(self, subject: str) -> None:
+        sql = "SELECT min(seq) FROM claims WHERE consumer=? AND subject=? AND held=0"
+        seq = self.db.value(sql, (self.id, subject))
+        taken = self.taken_of(subject)
+        if seq is None or taken[0] >= self.per_subject:
+            return
+        key = (self.id, subject, seq)
+        self.db.execute("UPDATE claims SET held=1 WHERE consumer=? AND subject=? AND seq=?", key)
+        self.db.execute("INSERT INTO ready VALUES(?, ?, ?)", (self.id, seq, subject))
+        taken[0] += 1
+        taken[1] -= 1
+
+    def has_ready(self) -> bool:
+        return self.db.value("SELECT 1 FROM ready WHERE consumer=? LIMIT 1", (self.id,)) is not None
+
+    # --- what a waiting pull looks at
+
+    def may_deliver(self, now: int) -> bool:
+        """Tell, cheaply and without writing, whether a pull could get something now."""
+        if self.due <= now:
+            return True
+        if self.unsettled >= self.room:
+            return False
+        if self.per_subject and self.waiting and self.has_ready():
+            return True
+        return self.cursor < self.log.last
+
+    def forget_missing(self, seq: int, subject: str | None) -> None:
+        """Drop what is kept of an unsettled message that no longer exists."""
+        self.db.execute("DELETE FROM pending WHERE consumer=? AND seq=?", (self.id, seq))
+        self.unsettled -= 1
+        self.dirty = True
+        if subject is not None:
+            self.release(subject, seq)
+
+
+def removes_settled(config: StreamConfig) -> bool:
+    """Return whether a settled message leaves the stream."""
+    return config.retention == "workqueue"
+
+
+def due_after(config: ConsumerConfig, deliveries: int, now: int) -> int:
+    """Return when a message delivered ``deliveries`` times falls due again."""
+    if config.backoff:
+        return now + config.backoff[min(deliveries, len(config.backoff)) - 1]
+    return now + config.ack_wait
+
+
+def drop_rows(database: Database, consumers: Sequence[int]) -> None:
+    """Remove all rows of deleted consumers."""
+    for consumer in consumers:
+        database.execute("DELETE FROM consumers WHERE id=?", (consumer,))
+        database.execute("DELETE FROM consumer_state WHERE id=?", (consumer,))
+        for table in ("pending", "claims", "ready"):
+            database.execute(f"DELETE FROM {table} WHERE consumer=?", (consumer,))

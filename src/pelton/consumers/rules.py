@@ -1,0 +1,171 @@
+"""Which consumer configurations make sense, and which changes of one are allowed. Pure.
+
+Codes are nats-server's. What this engine cannot do yet is refused by name rather than ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, parse_rfc3339
+from pelton.subjects import is_filter, overlaps
+
+_NAME_LIMIT: Final = 255
+_NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
+_PLAIN: Final = ConsumerConfig()
+
+_UNSUPPORTED: Final = (
+    "deliver_subject",
+    "deliver_group",
+    "flow_control",
+    "idle_heartbeat",
+    "rate_limit_bps",
+    "sample_freq",
+    "headers_only",
+    "replay_policy",
+    "priority_policy",
+    "priority_groups",
+    "pause_until",
+    "max_batch",
+    "max_expires",
+    "max_bytes",
+)
+# What an update may change; everything else identifies the consumer.
+_CHANGEABLE: Final = frozenset(
+    {
+        "description",
+        "ack_wait",
+        "max_deliver",
+        "backoff",
+        "max_ack_pending",
+        "max_waiting",
+        "inactive_threshold",
+        "filter_subject",
+        "filter_subjects",
+        "metadata",
+        "max_ack_pending_per_subject",
+    }
+)
+
+
+def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
+    """Raise ApiError or ConfigError where a resolved configuration cannot be on this stream."""
+    _check_name(config, stream.name)
+    _check_supported(config, stream.name)
+    _check_filters(config, stream)
+    _check_start(config)
+    _check_numbers(config)
+    if stream.retention == "workqueue":
+        if config.ack_policy != "explicit":
+            raise api_error("JSConsumerWQRequiresExplicitAckErr", stream=stream.name, consumer=config.name)
+        if config.deliver_policy != "all":
+            raise api_error("JSConsumerWQConsumerNotDeliverAllErr", stream=stream.name, consumer=config.name)
+
+
+def _check_name(config: ConsumerConfig, stream: str) -> None:
+    name = config.name
+    if config.durable_name and config.durable_name != name:
+        raise api_error("JSConsumerCreateDurableAndNameMismatch", stream=stream, consumer=name)
+    if any(char in name for char in "/\\"):
+        raise api_error("JSConsumerNameContainsPathSeparatorsErr", stream=stream, consumer=name)
+    if not name or any(char in _NOT_IN_NAMES for char in name) or not name.isprintable():
+        raise api_error("JSConsumerBadDurableNameErr", stream=stream, consumer=name)
+    if len(name.encode()) > _NAME_LIMIT:
+        raise api_error("JSConsumerNameTooLongErrF", stream=stream, consumer=name, max=_NAME_LIMIT)
+
+
+def _check_supported(config: ConsumerConfig, stream: str) -> None:
+    if config.ack_policy == "flow_control" or config.deliver_policy == "last_per_subject":
+        raise ConfigError(
+            f"consumer {config.name!r} of stream {stream!r}: the embedded engine supports neither ack_policy "
+            "'flow_control' nor deliver_policy 'last_per_subject'"
+        )
+    for field in _UNSUPPORTED:
+        value: Any = getattr(config, field)
+        if value != getattr(_PLAIN, field):
+            raise ConfigError(
+                f"consumer {config.name!r} of stream {stream!r}: the embedded engine does not "
+                f"support {field!r}; leave it out"
+            )
+    if config.max_ack_pending_per_subject < 0:
+        raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject must be 0 (no limit) or more")
+    if config.max_ack_pending_per_subject and config.ack_policy != "explicit":
+        raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject needs ack_policy 'explicit'")
+
+
+def _check_filters(config: ConsumerConfig, stream: StreamConfig) -> None:
+    where = {"stream": stream.name, "consumer": config.name}
+    if config.filter_subject and config.filter_subjects:
+        raise api_error("JSConsumerDuplicateFilterSubjects", **where)
+    filters = filters_of(config)
+    if any(not text for text in filters):
+        raise api_error("JSConsumerEmptyFilter", **where)
+    for index, text in enumerate(filters):
+        if not is_filter(text) or not any(overlaps(text, subject) for subject in stream.subjects):
+            raise api_error("JSConsumerFilterNotSubsetErr", **where)
+        if any(overlaps(text, other) for other in filters[:index]):
+            raise api_error("JSConsumerOverlappingSubjectFilters", **where)
+
+
+def _check_start(config: ConsumerConfig) -> None:
+    policy = config.deliver_policy
+    if policy == "by_start_sequence" and config.opt_start_seq < 1:
+        raise _bad_policy(
+            "consumer delivery policy is deliver by start sequence, but optional start sequence is not set"
+        )
+    if policy == "by_start_time" and not config.opt_start_time:
+        raise _bad_policy("consumer delivery policy is deliver by start time, but optional start time is not set")
+    if policy != "by_start_sequence" and config.opt_start_seq:
+        raise _bad_policy(f"consumer delivery policy is deliver {policy}, but optional start sequence is also set")
+    if policy != "by_start_time" and config.opt_start_time:
+        raise _bad_policy(f"consumer delivery policy is deliver {policy}, but optional start time is also set")
+    if config.opt_start_time:
+        parse_rfc3339(config.opt_start_time)
+
+
+def _bad_policy(text: str) -> Exception:
+    return api_error("JSConsumerInvalidPolicyErrF", err=text)
+
+
+def _check_numbers(config: ConsumerConfig) -> None:
+    if config.max_waiting < 0:
+        raise api_error("JSConsumerMaxWaitingNegativeErr")
+    if config.ack_wait < 0:
+        raise api_error("JSConsumerAckWaitNegativeErr")
+    if any(delay < 0 for delay in config.backoff):
+        raise api_error("JSConsumerBackOffNegativeErr")
+    if config.backoff and config.max_deliver > 0 and len(config.backoff) > config.max_deliver:
+        raise api_error("JSConsumerMaxDeliverBackoffErr")
+    if config.ack_policy == "none" and config.max_ack_pending > 0:
+        raise api_error("JSConsumerMaxPendingAckPolicyRequiredErr")
+
+
+def filters_of(config: ConsumerConfig) -> tuple[str, ...]:
+    """Return the filters of a consumer; none means every subject."""
+    return config.filter_subjects or ((config.filter_subject,) if config.filter_subject else ())
+
+
+def check_unique_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig]) -> None:
+    """Raise ApiError where two consumers of a work queue would want the same message."""
+    mine = filters_of(config)
+    for other in others:
+        theirs = filters_of(other)
+        if not mine or not theirs:
+            raise api_error("JSConsumerWQMultipleUnfilteredErr", consumer=config.name)
+        if any(overlaps(a, b) for a in mine for b in theirs):
+            raise api_error("JSConsumerWQConsumerNotUniqueErr", consumer=config.name)
+
+
+def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
+    """Raise ApiError (10012) where a consumer cannot be changed from ``old`` to ``new``."""
+    for field in old.__struct_fields__:
+        if field not in _CHANGEABLE and getattr(old, field) != getattr(new, field):
+            text = field.replace("_", " ").replace("opt ", "")
+            raise api_error("JSConsumerCreateErrF", consumer=new.name, err=f"{text} can not be updated")
+    if bool(old.max_ack_pending_per_subject) != bool(new.max_ack_pending_per_subject):
+        raise api_error(
+            "JSConsumerCreateErrF",
+            consumer=new.name,
+            err="max ack pending per subject can not be switched on or off",
+        )

@@ -1,0 +1,100 @@
+"""What an ack does to its delivery. The states of a delivery, as one table::
+
+    delivered --ack--> acked           (left: the message is removed from a work-queue stream)
+    delivered --term--> termed         (the same, for a message that must not come back)
+    delivered --nak(delay)--> due      (delivered again after the delay)
+    delivered --progress--> delivered  (its ack wait starts again)
+    delivered --ack wait passes--> due --pull--> delivered, or exhausted after max_deliver
+
+An ack names the delivery it belongs to. One that belongs to an earlier delivery, or to a settled message, is
+rejected and told so; it never counts twice, and never hinders its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pelton.api import AckOp, AckRejectedError, PeltonError
+from pelton.consumers.log import ConsumerLog, removes_settled
+from pelton.storage import runs
+
+Known = dict[int, tuple[int, str | None]]
+"""Of unsettled messages by sequence.
+
+The number of the last delivery, and the subject where claims are kept.
+"""
+
+
+class Settlement:
+    """A group of acks for one consumer at the time ``now`` (wall nanoseconds), inside a write transaction."""
+
+    def __init__(self, consumer: ConsumerLog, now: int) -> None:
+        self._c = consumer
+        self._now = now
+        self._done: dict[int, str | None] = {}
+        self._again: list[tuple[int, int, int]] = []
+
+    def run(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Apply acks in order; one entry an ack: None, or why it had no effect."""
+        if self._c.config.ack_policy == "none":
+            return [None] * len(acks)
+        known = self._known(acks)
+        answers = [self._one(ack, known) for ack in acks]
+        self._write()
+        return answers
+
+    def _known(self, acks: Sequence[AckOp]) -> Known:
+        c = self._c
+        select = "SELECT seq, dseq, subject FROM pending WHERE consumer=? AND seq"
+        first, last = min(ack.seq for ack in acks), max(ack.seq for ack in acks)
+        if c.config.ack_policy == "all":
+            rows = c.db.execute(f"{select}<=?", (c.id, last)).fetchall()
+        elif last - first < 4 * len(acks):
+            rows = c.db.execute(f"{select} BETWEEN ? AND ?", (c.id, first, last)).fetchall()
+        else:
+            rows = [row for ack in acks for row in c.db.execute(f"{select}=?", (c.id, ack.seq))]
+        return {row[0]: (row[1], row[2]) for row in rows}  # type: ignore[misc]  # the columns of Known
+
+    def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
+        found = known.get(ack.seq)
+        if found is None:
+            return self._rejected(ack, "it is settled already, or was never delivered")
+        if found[0] != ack.consumer_seq:
+            return self._rejected(ack, "it was delivered again since: this delivery has been replaced")
+        if ack.kind in ("ack", "term"):
+            self._settle(ack, known)
+        elif ack.kind == "nak":
+            self._again.append((self._now + ack.delay_ns, self._c.id, ack.seq))
+        else:
+            self._again.append((self._now + self._c.config.ack_wait, self._c.id, ack.seq))
+        return None
+
+    def _rejected(self, ack: AckOp, reason: str) -> AckRejectedError:
+        return AckRejectedError(self._c.log.name, self._c.name, ack.seq, reason)
+
+    def _settle(self, ack: AckOp, known: Known) -> None:
+        if self._c.config.ack_policy == "all" and ack.kind == "ack":
+            for seq in [seq for seq in known if seq <= ack.seq]:
+                self._done[seq] = known.pop(seq)[1]
+        else:
+            self._done[ack.seq] = known.pop(ack.seq)[1]
+
+    def _write(self) -> None:
+        c = self._c
+        if self._again:
+            c.db.executemany("UPDATE pending SET due=? WHERE consumer=? AND seq=?", self._again)
+            c.due = min(c.due, min(due for due, _, _ in self._again))
+            c.dirty = True
+        if not self._done:
+            return
+        for first, last in runs(self._done):
+            c.db.execute("DELETE FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?", (c.id, first, last))
+        c.unsettled -= len(self._done)
+        c.last_ack = self._now
+        c.dirty = True
+        if removes_settled(c.log.config):
+            c.log.remove_settled(self._done)
+        if c.per_subject:
+            for seq, subject in self._done.items():
+                if subject is not None:
+                    c.release(subject, seq)

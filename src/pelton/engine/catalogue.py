@@ -1,0 +1,242 @@
+"""Which streams and consumers a store has, and who takes a subject: rows, with a copy in memory.
+
+The copy is valid while ``PRAGMA data_version`` stands still. When it has moved, another process has written:
+every state row is read again on its next use, and the catalogue itself if its version number (a row that
+every change of a stream or consumer moves) is another one. A rolled back transaction invalidates everything
+it has touched.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pelton.api import ConsumerConfig, StreamConfig, api_error
+from pelton.consumers import ConsumerLog, drop_rows
+from pelton.storage import Database, message_table
+from pelton.streams import StreamLog
+from pelton.subjects import SubjectIndex, is_subject
+
+_ROUTES_LIMIT: Final = 100_000
+_encode: Final = msgspec.json.Encoder().encode
+_stream_config: Final = msgspec.json.Decoder(StreamConfig).decode
+_consumer_config: Final = msgspec.json.Decoder(ConsumerConfig).decode
+
+
+class Catalogue:
+    """The streams and consumers of one open store; the participant of its transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self.db = database
+        self.streams: dict[str, StreamLog] = {}
+        self.consumers: dict[tuple[str, str], ConsumerLog] = {}
+        self.changed = False
+        self._index: SubjectIndex[StreamLog] = SubjectIndex()
+        self._routes: dict[str, StreamLog] = {}
+        self._seen = -1
+        self._version = -1
+        self._used: set[StreamLog] = set()
+        self._used_consumers: set[ConsumerLog] = set()
+        self.touched: set[StreamLog] = set()
+
+    # --- transactions
+
+    def refresh(self) -> None:
+        """Notice what other processes have written; inside a transaction or snapshot."""
+        seen = self.db.seen()
+        if seen == self._seen:
+            return
+        self._seen = seen
+        for log in self.streams.values():
+            log.stale = True
+        for consumer in self.consumers.values():
+            consumer.stale = True
+        version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
+        if version != self._version:
+            self._load(version)
+
+    def flush(self) -> None:
+        """Write all that the transaction holds in memory."""
+        for consumer in self._used_consumers:
+            if consumer.dirty:
+                self.changed = True
+                self.touched.add(consumer.log)
+                consumer.flush()
+        for log in self._used:
+            if log.dirty:
+                self.changed = True
+                self.touched.add(log)
+                log.flush()
+        self._used.clear()
+        self._used_consumers.clear()
+
+    def roll_back(self) -> None:
+        """Forget all that was not committed."""
+        for log in self.streams.values():
+            log.reset()
+        for consumer in self.consumers.values():
+            consumer.reset()
+        self._used.clear()
+        self._used_consumers.clear()
+        self.touched.clear()
+        self.changed = False
+        self._seen = self._version = -1
+
+    def _load(self, version: int) -> None:
+        known = {log.id: log for log in self.streams.values()}
+        followers = {consumer.id: consumer for consumer in self.consumers.values()}
+        self.streams, self.consumers = {}, {}
+        self._index = SubjectIndex()
+        for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
+            config = _stream_config(raw)  # type: ignore[arg-type]  # the column is a blob
+            log = known.get(int(str(row_id))) or StreamLog(self.db, int(str(row_id)), config, int(str(created)))
+            log.configure(config)
+            self._add(log)
+        self._load_consumers(followers)
+        self._routes.clear()
+        self._version = version
+
+    def _load_consumers(self, known: dict[int, ConsumerLog]) -> None:
+        by_id = {log.id: log for log in self.streams.values()}
+        sql = "SELECT id, stream, config, created FROM consumers ORDER BY id"
+        for row_id, stream, raw, created in self.db.execute(sql).fetchall():
+            config = _consumer_config(raw)  # type: ignore[arg-type]  # the column is a blob
+            log = by_id[int(str(stream))]
+            consumer = known.get(int(str(row_id)))
+            if consumer is None:
+                consumer = ConsumerLog(self.db, int(str(row_id)), log, config, int(str(created)))
+            consumer.configure(config)
+            self.consumers[log.name, consumer.name] = consumer
+
+    def _add(self, log: StreamLog) -> None:
+        self.streams[log.name] = log
+        for subject in log.config.subjects:
+            self._index.insert(subject, log)
+
+    # --- look-up
+
+    def stream(self, name: str) -> StreamLog:
+        """Return a stream with fresh state; raises StreamNotFoundError."""
+        log = self.streams.get(name)
+        if log is None:
+            raise api_error("JSStreamNotFoundErr", stream=name)
+        return self.use(log)
+
+    def use(self, log: StreamLog) -> StreamLog:
+        if log.stale:
+            log.load()
+        self._used.add(log)
+        return log
+
+    def consumer(self, stream: str, name: str) -> ConsumerLog:
+        """Return a consumer with fresh state; raises StreamNotFoundError or ConsumerNotFoundError."""
+        consumer = self.consumers.get((stream, name))
+        if consumer is None:
+            self.stream(stream)
+            raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=name)
+        self.use(consumer.log)
+        return self.use_consumer(consumer)
+
+    def use_consumer(self, consumer: ConsumerLog) -> ConsumerLog:
+        if consumer.stale:
+            consumer.load()
+        self._used_consumers.add(consumer)
+        return consumer
+
+    def route(self, subject: str) -> StreamLog | None:
+        """Return the stream that takes a subject, or None."""
+        log = self._routes.get(subject)
+        if log is None:
+            if not is_subject(subject):
+                return None
+            found = self._index.match(subject)
+            if not found:
+                return None
+            log = found[0]
+            if len(self._routes) >= _ROUTES_LIMIT:
+                self._routes.clear()
+            self._routes[subject] = log
+        return log
+
+    def consumers_of(self, stream: str) -> list[ConsumerLog]:
+        return [consumer for (name, _), consumer in self.consumers.items() if name == stream]
+
+    # --- changes, inside a write transaction
+
+    def bump(self) -> None:
+        """Tell every process, ourselves included, that streams or consumers have changed."""
+        self.db.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
+        self.changed = True
+        version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
+        self._load(version)
+
+    def create_stream(self, config: StreamConfig, now: int) -> StreamLog:
+        run = self.db.execute
+        run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), now))
+        row_id = self.db.connection.last_insert_rowid()
+        run(message_table(row_id))
+        run("INSERT INTO stream_state VALUES(?, 0, 0, 1, 0, 0, 0)", (row_id,))
+        self.bump()
+        return self.stream(config.name)
+
+    def update_stream(self, log: StreamLog, config: StreamConfig) -> StreamLog:
+        self.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
+        self.bump()
+        return self.stream(config.name)
+
+    def delete_stream(self, log: StreamLog) -> None:
+        drop_rows(self.db, [consumer.id for consumer in self.consumers_of(log.name)])
+        for sql in (
+            "DELETE FROM streams WHERE id=?",
+            "DELETE FROM stream_state WHERE id=?",
+            "DELETE FROM subjects WHERE stream=?",
+            "DELETE FROM ids WHERE stream=?",
+            "DELETE FROM quarantine WHERE stream=?",
+        ):
+            self.db.execute(sql, (log.id,))
+        self.db.execute(f"DROP TABLE {log.table.name}")
+        log.reset()
+        self._used.discard(log)
+        self.touched.add(log)
+        self.bump()
+
+    def create_consumer(self, log: StreamLog, config: ConsumerConfig, cursor: int, now: int) -> ConsumerLog:
+        run = self.db.execute
+        columns = "(stream, name, config, created) VALUES(?, ?, ?, ?)"
+        run(f"INSERT INTO consumers{columns}", (log.id, config.name, _encode(config), now))
+        row_id = self.db.connection.last_insert_rowid()
+        ahead_last, removals = cursor, -1
+        state = (row_id, 0, cursor, 0, (1 << 63) - 1, 0, 0, 0, ahead_last, removals, now, 0)
+        run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
+        self.bump()
+        return self.consumer(log.name, config.name)
+
+    def update_consumer(self, consumer: ConsumerLog, config: ConsumerConfig) -> ConsumerLog:
+        self.db.execute("UPDATE consumers SET config=? WHERE id=?", (_encode(config), consumer.id))
+        if consumer.filters != (config.filter_subjects or ((config.filter_subject,) if config.filter_subject else ())):
+            # What lies ahead has to be counted anew with the new filter.
+            consumer.ahead_removals = -1
+            consumer.dirty = True
+        self.bump()
+        return self.consumer(consumer.log.name, config.name)
+
+    def delete_consumers(self, consumers: list[ConsumerLog]) -> None:
+        drop_rows(self.db, [consumer.id for consumer in consumers])
+        for consumer in consumers:
+            consumer.reset()
+            self._used_consumers.discard(consumer)
+            self.touched.add(consumer.log)
+        self.bump()
+
+    def sweep(self, now: int) -> None:
+        """Remove consumers that nobody has used for their ``inactive_threshold``."""
+        idle = []
+        for consumer in self.consumers.values():
+            threshold = consumer.config.inactive_threshold
+            if threshold > 0:
+                self.use_consumer(consumer)
+                if max(consumer.last_active, consumer.last_ack) + threshold <= now:
+                    idle.append(consumer)
+        if idle:
+            self.delete_consumers(idle)

@@ -1,0 +1,277 @@
+"""The embedded Backend: streams and consumers in one SQLite file, for any number of processes.
+
+The engine decides nothing by itself. It stages work for the shared transaction (``works.py``, ``storage``),
+keeps the catalogue valid, and wakes whoever waits: pulls of this process through signals, other processes
+through the wake-up channel. Time needs no daemon: deadlines are rows, evaluated by the transactions that meet
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PubAck, PullRequest, Request
+from pelton.consumers import ConsumerLog, Delivery
+from pelton.engine.catalogue import Catalogue
+from pelton.engine.epoch import current_epoch
+from pelton.engine.faults import public_error
+from pelton.engine.verbs import HANDLERS, READS
+from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
+from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
+from pelton.runtime import Runtime
+from pelton.storage import Committer, Database, Fault, MemoryChannel, SyncMode, WakeChannel, WalSync
+from pelton.storage.wal import SyncFile, sync_to_disk
+
+R = TypeVar("R")
+_POLL_S: Final = 0.05
+_YIELD_EVERY: Final = 16
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How one process uses a store. ``interval`` and ``busy_timeout`` in seconds."""
+
+    path: str
+    memory: bool = False
+    sync: SyncMode = "commit"
+    interval: float = 0.1
+    busy_timeout: float = 30.0
+    sync_file: SyncFile = sync_to_disk
+
+
+class Engine:
+    """A Backend on one open store; belongs to the event loop it was opened on."""
+
+    def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._loop = asyncio.get_running_loop()
+        self._waiting = WaitingPulls()
+        self._closed = False
+        self._pulls = 0
+        self._publishing: PublishWork | None = None
+        self._settling: SettleWork | None = None
+        try:
+            self._db = Database(settings.path, memory=settings.memory)
+            self._epoch = current_epoch(self._db)
+        except Fault as fault:
+            raise public_error(fault) from None
+        self.catalogue = Catalogue(self._db)
+        self._committer = Committer(
+            self._db,
+            self,
+            wal=None if settings.memory else WalSync(settings.path, settings.sync_file),
+            mode=settings.sync,
+            interval=settings.interval,
+            busy_timeout=settings.busy_timeout,
+        )
+        channel = MemoryChannel if settings.memory else WakeChannel
+        self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.now)
+
+    # --- participant of the committer's transactions
+
+    def began(self) -> None:
+        self._publishing = self._settling = None
+        self.catalogue.refresh()
+
+    def flush(self) -> None:
+        self.catalogue.flush()
+
+    def committed(self) -> None:
+        catalogue = self.catalogue
+        if catalogue.changed:
+            catalogue.changed = False
+            touched, catalogue.touched = catalogue.touched, set()
+            self._waiting.notify(touched)
+            self._channel.wake_others()
+
+    def rolled_back(self) -> None:
+        self.catalogue.roll_back()
+
+    # --- scope of the verbs
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    def new_name(self) -> str:
+        return self._runtime.ids.new()
+
+    def waiting_pulls(self, consumer: ConsumerLog) -> int:
+        return self._waiting.count(consumer)
+
+    # --- the port
+
+    async def call(self, request: Request[R]) -> R:
+        """Do one administrative verb."""
+        kind = type(request)
+        handler = HANDLERS[kind]
+        reply: R
+        if kind in READS and not self._is_aging():
+            reply = self._read(lambda: handler(self, request))
+        else:
+            reply = await self._stage(lambda: handler(self, request), durable=True)
+        return reply
+
+    async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
+        """Store a message; returns when it is as durable as the store was opened for."""
+        future = self._loop.create_future()
+        self._publishes().append(Publishing(((subject, data, headers),), True, future))
+        ack: PubAck = await future
+        return ack
+
+    async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Store messages in order, durable together."""
+        if not messages:
+            return []
+        future = self._loop.create_future()
+        self._publishes().append(Publishing(messages, False, future))
+        acks: list[PubAck] = await future
+        return acks
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Acknowledge deliveries; returns when durable."""
+        if not acks:
+            return []
+        future = self._loop.create_future()
+        self._settlements().append(Settling(stream, consumer, acks, None, future))
+        answers: list[PeltonError | None] = await future
+        return answers
+
+    async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
+        """Publish messages and acknowledge a delivery in one transaction."""
+        future = self._loop.create_future()
+        self._settlements().append(Settling(stream, consumer, (ack,), publishes, future))
+        acks: list[PubAck] = await future
+        return acks
+
+    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+        """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
+        found = await self._deliver(stream, consumer, request)
+        if found or request.no_wait:
+            return found
+        return await self._wait_and_deliver(stream, consumer, request)
+
+    def clone(self) -> Engine:
+        """Open the same store for the event loop of the calling thread."""
+        return Engine(replace(self._settings), self._runtime)
+
+    async def close(self) -> None:
+        """Finish what was staged, tell waiting pulls, and close the store."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._committer.quiesce()
+        self._waiting.notify_all()
+        self._channel.close()
+        self._committer.close()
+        self._db.close()
+
+    # --- staging
+
+    def _publishes(self) -> list[Publishing]:
+        if self._publishing is None:
+            work = PublishWork(self.catalogue, self._clock.now)
+            self._stage_work(work)
+            self._publishing = work
+        return self._publishing.entries
+
+    def _settlements(self) -> list[Settling]:
+        if self._settling is None:
+            work = SettleWork(self.catalogue, self._clock.now)
+            self._stage_work(work)
+            self._settling = work
+        return self._settling.entries
+
+    def _stage_work(self, work: PublishWork | SettleWork) -> None:
+        try:
+            self._committer.stage(work)
+        except Fault as fault:
+            raise public_error(fault) from None
+
+    def _stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        work = CallWork(future, call, durable=durable)
+        try:
+            if at_once:
+                self._committer.run_now(work)
+            else:
+                self._committer.stage(work)
+        except Fault as fault:
+            raise public_error(fault) from None
+        return future
+
+    def _read(self, call: Callable[[], R]) -> R:
+        try:
+            with self._db.reading():
+                self.catalogue.refresh()
+                return call()
+        except Fault as fault:
+            raise public_error(fault) from None
+
+    def _is_aging(self) -> bool:
+        """Whether a read may meet messages past their age, which it must remove first."""
+        return any(log.config.max_age > 0 for log in self.catalogue.streams.values())
+
+    # --- pulls
+
+    async def _deliver(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+        # A pull that always finds something would never let other tasks run.
+        self._pulls += 1
+        at_once = self._pulls % _YIELD_EVERY != 0
+        call = lambda: self._delivered(stream, consumer, request)  # noqa: E731  # one transaction's worth of code
+        found: list[Delivered] = await self._stage(call, durable=False, at_once=at_once)
+        return found
+
+    def _delivered(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+        log = self.catalogue.consumer(stream, consumer)
+        now = self._clock.now()
+        found = Delivery(log, request, now, self._epoch).run()
+        if log.config.inactive_threshold > 0:
+            log.last_active, log.dirty = now, True
+        return found
+
+    async def _wait_and_deliver(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+        key = (stream, consumer)
+        signal = self._waiting.join(key)
+        alarm = Alarm(self._clock, signal)
+        end = None if request.expires_ns is None else self._clock.monotonic() + request.expires_ns / 1e9
+        try:
+            while True:
+                seen = signal.generation
+                promising, delay = self._look(stream, consumer)
+                if promising:
+                    found = await self._deliver(stream, consumer, request)
+                    if found:
+                        return found
+                left = None if end is None else end - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    return []
+                alarm.set(min((value for value in (delay, left) if value is not None), default=None))
+                await signal.wait(seen)
+        finally:
+            alarm.cancel()
+            self._waiting.leave(key)
+
+    def _look(self, stream: str, consumer: str) -> tuple[bool, float | None]:
+        """Look whether a pull could get something now, and if not, when to look again."""
+        return self._read(lambda: self._look_inside(stream, consumer))
+
+    def _look_inside(self, stream: str, consumer: str) -> tuple[bool, float | None]:
+        log = self.catalogue.consumer(stream, consumer)
+        now = self._clock.now()
+        delays = [seconds_until_due(log, now)]
+        threshold = log.config.inactive_threshold
+        stale = 0 < threshold <= 2 * (now - log.last_active)
+        if threshold > 0:
+            delays.append(threshold / 2e9)
+        if self._channel.polled:
+            delays.append(_POLL_S)
+        return log.may_deliver(now) or stale, min((d for d in delays if d is not None), default=None)
+
+    def _woken(self) -> None:
+        """Another process has committed something."""
+        self._waiting.notify_all()

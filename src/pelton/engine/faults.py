@@ -1,0 +1,43 @@
+"""Storage's faults become public errors here, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pelton.api import (
+    NotAStoreError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreError,
+    StoreFailedError,
+    StoreForkedError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreSettingsError,
+    StoreVersionError,
+)
+from pelton.storage import SCHEMA_VERSION, Fault, FaultKind
+
+_ERRORS: Final[dict[FaultKind, type[StoreError]]] = {
+    "busy": StoreBusyError,
+    "foreign": NotAStoreError,
+    "read_only": StoreReadOnlyError,
+    "full": StoreFullError,
+    "closed": StoreClosedError,
+    "forked": StoreForkedError,
+    "failed": StoreFailedError,
+    "settings": StoreSettingsError,
+    "corrupt": StoreError,
+    "io": StoreError,
+}
+
+
+def public_error(error: Exception) -> Exception:
+    """Return the public error for a storage fault; anything else unchanged."""
+    if not isinstance(error, Fault):
+        return error
+    if error.kind == "newer":
+        found = re.search(r"schema (\d+)", error.detail)
+        return StoreVersionError(error.path, int(found[1]) if found else 0, SCHEMA_VERSION)
+    return _ERRORS[error.kind](error.path, error.detail)

@@ -1,0 +1,114 @@
+"""The administrative verbs: one handler a request type. A handler returns its reply or raises ApiError.
+
+Handlers run inside a transaction; those in :data:`READS` change nothing and also run on a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from pelton.api import (
+    AccountInfo,
+    AccountInfoRequest,
+    ConsumerCreate,
+    ConsumerDelete,
+    ConsumerInfoRequest,
+    ConsumerList,
+    ConsumerListReply,
+    ConsumerNames,
+    ConsumerNamesReply,
+    MsgDelete,
+    MsgGet,
+    Request,
+    StreamCreate,
+    StreamDelete,
+    StreamInfoRequest,
+    StreamList,
+    StreamListReply,
+    StreamNames,
+    StreamNamesReply,
+    StreamPurge,
+    StreamUpdate,
+)
+from pelton.consumers import ConsumerLog
+from pelton.engine import verbs_consumers as consumers
+from pelton.engine import verbs_streams as streams
+from pelton.engine.catalogue import Catalogue
+
+R = TypeVar("R")
+_NAMES_PAGE: Final = 1024
+_LIST_PAGE: Final = 256
+
+
+class Scope(Protocol):
+    """What a handler may use."""
+
+    catalogue: Catalogue
+
+    def now(self) -> int: ...
+    def new_name(self) -> str: ...
+    def waiting_pulls(self, consumer: ConsumerLog) -> int: ...
+
+
+def _page(items: Sequence[R], offset: int, limit: int) -> dict[str, Any]:
+    return {"total": len(items), "offset": offset, "limit": limit}
+
+
+def _matching(scope: Scope, subject: str) -> list[str]:
+    return sorted(name for name, log in scope.catalogue.streams.items() if streams.takes(log.config, subject))
+
+
+def stream_names(scope: Scope, request: StreamNames) -> StreamNamesReply:
+    names = _matching(scope, request.subject)
+    shown = tuple(names[request.offset : request.offset + _NAMES_PAGE])
+    return StreamNamesReply(streams=shown, **_page(names, request.offset, _NAMES_PAGE))
+
+
+def stream_list(scope: Scope, request: StreamList) -> StreamListReply:
+    names = _matching(scope, request.subject)
+    shown = names[request.offset : request.offset + _LIST_PAGE]
+    infos = tuple(streams.info_of(scope, scope.catalogue.stream(name)) for name in shown)
+    return StreamListReply(streams=infos, **_page(names, request.offset, _LIST_PAGE))
+
+
+def consumer_names(scope: Scope, request: ConsumerNames) -> ConsumerNamesReply:
+    names = consumers.names_of(scope, request.stream)
+    shown = tuple(names[request.offset : request.offset + _NAMES_PAGE])
+    return ConsumerNamesReply(consumers=shown, **_page(names, request.offset, _NAMES_PAGE))
+
+
+def consumer_list(scope: Scope, request: ConsumerList) -> ConsumerListReply:
+    names = consumers.names_of(scope, request.stream)
+    shown = names[request.offset : request.offset + _LIST_PAGE]
+    infos = tuple(consumers.info_of(scope, request.stream, name) for name in shown)
+    return ConsumerListReply(consumers=infos, **_page(names, request.offset, _LIST_PAGE))
+
+
+def account_info(scope: Scope, request: AccountInfoRequest) -> AccountInfo:
+    catalogue = scope.catalogue
+    stored = sum(catalogue.stream(name).bytes for name in list(catalogue.streams))
+    return AccountInfo(storage=stored, streams=len(catalogue.streams), consumers=len(catalogue.consumers))
+
+
+Handler = Callable[[Scope, Any], Any]
+
+HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
+    AccountInfoRequest: account_info,
+    StreamCreate: streams.create,
+    StreamUpdate: streams.update,
+    StreamInfoRequest: streams.info,
+    StreamNames: stream_names,
+    StreamList: stream_list,
+    StreamDelete: streams.delete,
+    StreamPurge: streams.purge,
+    MsgGet: streams.get_message,
+    MsgDelete: streams.delete_message,
+    ConsumerCreate: consumers.create,
+    ConsumerInfoRequest: consumers.info,
+    ConsumerNames: consumer_names,
+    ConsumerList: consumer_list,
+    ConsumerDelete: consumers.delete,
+}
+
+READS: Final = frozenset({AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, MsgGet})

@@ -1,0 +1,88 @@
+"""The verbs on consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pelton.api import (
+    ConsumerConfig,
+    ConsumerCreate,
+    ConsumerDelete,
+    ConsumerInfo,
+    ConsumerInfoRequest,
+    Success,
+    api_error,
+    resolved_consumer,
+)
+from pelton.consumers import ConsumerLog, check_consumer, check_consumer_update, consumer_info, start_cursor
+from pelton.consumers.rules import check_unique_on_workqueue, filters_of
+from pelton.streams import StreamLog
+
+if TYPE_CHECKING:
+    from pelton.engine.verbs import Scope
+
+
+def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
+    """Make a consumer, change one, or answer with the one there is."""
+    catalogue = scope.catalogue
+    log = catalogue.stream(request.stream_name)
+    catalogue.sweep(scope.now())
+    config = _named(scope, request.config, log)
+    check_consumer(config, log.config)
+    existing = catalogue.consumers.get((log.name, config.name))
+    if existing is not None:
+        return _again(scope, request, catalogue.consumer(log.name, config.name), config)
+    if request.action == "update":
+        raise api_error("JSConsumerDoesNotExist", stream=log.name, consumer=config.name)
+    others = catalogue.consumers_of(log.name)
+    if 0 <= log.config.max_consumers <= len(others):
+        raise api_error("JSMaximumConsumersLimitErr", stream=log.name, consumer=config.name)
+    if log.config.retention == "workqueue":
+        check_unique_on_workqueue(config, [other.config for other in others])
+    cursor = start_cursor(config, log, filters_of(config))
+    return _info(scope, catalogue.create_consumer(log, config, cursor, scope.now()))
+
+
+def _named(scope: Scope, config: ConsumerConfig, log: StreamLog) -> ConsumerConfig:
+    if not config.name and not config.durable_name:
+        config = msgspec.structs.replace(config, name=scope.new_name())
+    return resolved_consumer(config, log.config.consumer_limits)
+
+
+def _again(scope: Scope, request: ConsumerCreate, existing: ConsumerLog, config: ConsumerConfig) -> ConsumerInfo:
+    if existing.config == config:
+        return _info(scope, existing)
+    if request.action == "create":
+        raise api_error("JSConsumerAlreadyExists", stream=existing.log.name, consumer=config.name)
+    check_consumer_update(existing.config, config)
+    return _info(scope, scope.catalogue.update_consumer(existing, config))
+
+
+def _info(scope: Scope, consumer: ConsumerLog) -> ConsumerInfo:
+    return consumer_info(consumer, scope.waiting_pulls(consumer), scope.now())
+
+
+def info_of(scope: Scope, stream: str, name: str) -> ConsumerInfo:
+    return _info(scope, scope.catalogue.consumer(stream, name))
+
+
+def info(scope: Scope, request: ConsumerInfoRequest) -> ConsumerInfo:
+    """Report a consumer."""
+    scope.catalogue.sweep(scope.now())
+    consumer = scope.catalogue.consumer(request.stream, request.name)
+    consumer.log.expire(scope.now())
+    return _info(scope, consumer)
+
+
+def names_of(scope: Scope, stream: str) -> list[str]:
+    scope.catalogue.stream(stream)
+    scope.catalogue.sweep(scope.now())
+    return sorted(consumer.name for consumer in scope.catalogue.consumers_of(stream))
+
+
+def delete(scope: Scope, request: ConsumerDelete) -> Success:
+    """Remove a consumer; the messages that it awaited acks for stay in the stream."""
+    scope.catalogue.delete_consumers([scope.catalogue.consumer(request.stream, request.name)])
+    return Success()

@@ -1,0 +1,159 @@
+"""The verbs on streams and their messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import (
+    CorruptMessageError,
+    MsgDelete,
+    MsgGet,
+    MsgGetReply,
+    PurgeReply,
+    StoredMessage,
+    StreamConfig,
+    StreamCreate,
+    StreamDelete,
+    StreamInfo,
+    StreamInfoRequest,
+    StreamPurge,
+    StreamState,
+    StreamUpdate,
+    Success,
+    api_error,
+    resolved_stream,
+    rfc3339,
+)
+from pelton.storage import Row, intact
+from pelton.streams import StreamLog, check_stream, check_update
+from pelton.subjects import overlaps
+
+if TYPE_CHECKING:
+    from pelton.engine.verbs import Scope
+
+_SUBJECTS_PAGE: Final = 100_000
+
+
+def takes(config: StreamConfig, subject: str) -> bool:
+    """Return whether a stream takes messages of a subject or filter; every stream takes the empty one."""
+    return not subject or any(overlaps(subject, mine) for mine in config.subjects)
+
+
+def create(scope: Scope, request: StreamCreate) -> StreamInfo:
+    """Make a stream; the same configuration again is answered with the stream there is."""
+    config = resolved_stream(request.config)
+    check_stream(config)
+    existing = scope.catalogue.streams.get(config.name)
+    if existing is not None:
+        if existing.config != config:
+            raise api_error("JSStreamNameExistErr", stream=config.name)
+        return info_of(scope, scope.catalogue.stream(config.name))
+    _check_overlap(scope, config)
+    log = scope.catalogue.create_stream(config, scope.now())
+    reply = info_of(scope, log)
+    reply.did_create = True
+    return reply
+
+
+def _check_overlap(scope: Scope, config: StreamConfig) -> None:
+    for other in scope.catalogue.streams.values():
+        if other.name != config.name and any(takes(other.config, subject) for subject in config.subjects):
+            raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
+
+
+def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
+    """Replace a stream's configuration; new limits apply at once."""
+    log = scope.catalogue.stream(request.config.name)
+    config = resolved_stream(request.config)
+    check_update(log.config, config)
+    _check_overlap(scope, config)
+    log = scope.catalogue.update_stream(log, config)
+    log.apply_limits()
+    log.flush()
+    return info_of(scope, log)
+
+
+def info(scope: Scope, request: StreamInfoRequest) -> StreamInfo:
+    """Report a stream, with its subjects or its gaps where asked."""
+    log = scope.catalogue.stream(request.name)
+    reply = info_of(scope, log)
+    if request.subjects_filter:
+        counts = log.subject_counts(request.subjects_filter)
+        page = list(counts.items())[request.offset : request.offset + _SUBJECTS_PAGE]
+        reply.state.subjects = dict(page)
+        reply.total, reply.offset, reply.limit = len(counts), request.offset, _SUBJECTS_PAGE
+    if request.deleted_details:
+        reply.state.deleted = log.deleted()
+    return reply
+
+
+def info_of(scope: Scope, log: StreamLog) -> StreamInfo:
+    return StreamInfo(
+        config=log.config, created=rfc3339(log.created), state=_state(scope, log), ts=rfc3339(scope.now())
+    )
+
+
+def _state(scope: Scope, log: StreamLog) -> StreamState:
+    state = StreamState(
+        messages=log.msgs,
+        bytes=log.bytes,
+        first_seq=log.first if log.last or log.first > 1 else 0,
+        last_seq=log.last,
+        num_subjects=log.num_subjects(),
+        num_deleted=log.last - log.first + 1 - log.msgs,
+        consumer_count=len(scope.catalogue.consumers_of(log.name)),
+    )
+    first_ts = log.table.time_of(log.first) if log.msgs else None
+    if first_ts is not None:
+        state.first_ts = rfc3339(first_ts)
+    if log.last_ts:
+        state.last_ts = rfc3339(log.last_ts)
+    return state
+
+
+def delete(scope: Scope, request: StreamDelete) -> Success:
+    """Remove a stream, its messages and its consumers."""
+    scope.catalogue.delete_stream(scope.catalogue.stream(request.name))
+    return Success()
+
+
+def purge(scope: Scope, request: StreamPurge) -> PurgeReply:
+    """Remove messages (ADR-10)."""
+    log = scope.catalogue.stream(request.name)
+    if request.seq and request.keep:
+        raise api_error("JSBadRequestErr", stream=log.name)
+    log.expire(scope.now())
+    return PurgeReply(purged=log.purge(request.filter, request.seq, request.keep))
+
+
+def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:
+    """Return a stored message: by sequence, the last of a subject, or the next of a filter."""
+    log = scope.catalogue.stream(request.stream)
+    if request.last_by_subj and (request.seq or request.next_by_subj):
+        raise api_error("JSBadRequestErr", stream=log.name)
+    if request.last_by_subj:
+        row = log.last_row_of(request.last_by_subj)
+    elif request.next_by_subj:
+        row = log.next_row_of(max(request.seq, 1), request.next_by_subj)
+    elif request.seq > 0:
+        row = log.get(request.seq)
+    else:
+        raise api_error("JSBadRequestErr", stream=log.name)
+    if row is None:
+        raise api_error("JSNoMessageFoundErr", stream=log.name, seq=request.seq)
+    return MsgGetReply(message=_stored(log, row))
+
+
+def _stored(log: StreamLog, row: Row) -> StoredMessage:
+    if not intact(row):
+        raise CorruptMessageError(log.name, row[0])
+    seq, ts, subject, hdr, data, _ = row
+    return StoredMessage(subject=subject, seq=seq, hdrs=hdr or b"", data=data, time=rfc3339(ts))
+
+
+def delete_message(scope: Scope, request: MsgDelete) -> Success:
+    """Remove one message."""
+    log = scope.catalogue.stream(request.stream)
+    if not log.remove([request.seq]):
+        raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="no message found", seq=request.seq)
+    return Success()

@@ -1,0 +1,208 @@
+"""What the engine stages: pieces of work for the shared transaction, and the futures that wait for them.
+
+Publishes that meet in one round of the event loop share one :class:`PublishWork`, acks and settlements one
+:class:`SettleWork`, so that their rows are read and written together. Everything else is a :class:`CallWork`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from pelton.api import AckOp, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
+from pelton.consumers import Settlement
+from pelton.engine.catalogue import Catalogue
+from pelton.engine.faults import public_error
+from pelton.storage import Work
+
+Future = asyncio.Future[Any]
+
+
+def answer(future: Future, result: object) -> None:
+    """Give a result, or raise an error, to whoever still waits."""
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+class CallWork:
+    """A function of the open transaction, for one caller."""
+
+    size = 1
+
+    def __init__(self, future: Future, call: Callable[[], object], *, durable: bool) -> None:
+        self.durable = durable
+        self._future = future
+        self._call = call
+        self._result: object = None
+
+    def run(self) -> None:
+        self._result = None if self._future.cancelled() else self._call()
+
+    def finish(self) -> None:
+        answer(self._future, self._result)
+
+    def fail(self, error: Exception) -> None:
+        answer(self._future, public_error(error))
+
+    def pieces(self) -> list[Work]:
+        return [self]
+
+
+class Publishing(NamedTuple):
+    """One caller's messages; ``single`` when the answer is one ack and not a list."""
+
+    messages: Sequence[Outgoing]
+    single: bool
+    future: Future
+
+
+class PublishWork:
+    """Messages of many callers, appended in the order in which they were published."""
+
+    durable = True
+
+    def __init__(self, catalogue: Catalogue, now: Callable[[], int]) -> None:
+        self._catalogue = catalogue
+        self._now = now
+        self.entries: list[Publishing] = []
+        self._results: list[object] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.entries)
+
+    def run(self) -> None:
+        now = self._now()
+        self._results = []
+        for entry in self.entries:
+            if entry.future.cancelled():
+                self._results.append(None)
+                continue
+            try:
+                acks = append_all(self._catalogue, entry.messages, now)
+                self._results.append(acks[0] if entry.single else acks)
+            except PeltonError as error:
+                self._results.append(error)
+
+    def finish(self) -> None:
+        for entry, result in zip(self.entries, self._results, strict=True):
+            answer(entry.future, result)
+
+    def fail(self, error: Exception) -> None:
+        for entry in self.entries:
+            answer(entry.future, public_error(error))
+
+    def pieces(self) -> list[Work]:
+        if len(self.entries) == 1:
+            return [self]
+        alone: list[Work] = []
+        for entry in self.entries:
+            work = PublishWork(self._catalogue, self._now)
+            work.entries.append(entry)
+            alone.append(work)
+        return alone
+
+
+def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
+    """Append messages in order; raises the error of the first that is refused, those before it are stored."""
+    acks: list[PubAck] = []
+    for log, group in groupby(messages, lambda message: catalogue.route(message[0])):
+        if log is None:
+            raise NoStreamForSubjectError(next(group)[0])
+        catalogue.use(log).expire(now)
+        if not log.is_plain:
+            acks += [log.append(subject, headers, data, now) for subject, data, headers in group]
+            continue
+        for bare, run in groupby(group, _is_bare):
+            if bare:
+                acks += log.append_plain(run, now)
+            else:
+                acks += [log.append(subject, headers, data, now) for subject, data, headers in run]
+    return acks
+
+
+def _is_bare(message: Outgoing) -> bool:
+    return message[2] is None
+
+
+class Settling(NamedTuple):
+    """One caller's acks for a consumer, with messages to publish if (and only if) the acks hold."""
+
+    stream: str
+    consumer: str
+    acks: Sequence[AckOp]
+    publishes: Sequence[Outgoing] | None
+    future: Future
+
+
+class SettleWork:
+    """Acks of many callers, applied together; each caller's publishes go with its ack or not at all."""
+
+    durable = True
+
+    def __init__(self, catalogue: Catalogue, now: Callable[[], int]) -> None:
+        self._catalogue = catalogue
+        self._now = now
+        self.entries: list[Settling] = []
+        self._results: list[object] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.entries)
+
+    def run(self) -> None:
+        now = self._now()
+        self._results = [None] * len(self.entries)
+        numbered = sorted(enumerate(self.entries), key=_consumer_of)
+        for (stream, name), group in groupby(numbered, _consumer_of):
+            self._settle(stream, name, list(group), now)
+
+    def _settle(self, stream: str, name: str, group: list[tuple[int, Settling]], now: int) -> None:
+        try:
+            consumer = self._catalogue.consumer(stream, name)
+        except PeltonError as error:
+            for index, _ in group:
+                self._results[index] = error
+            return
+        acks = [ack for _, entry in group for ack in entry.acks]
+        answers = Settlement(consumer, now).run(acks)
+        start = 0
+        for index, entry in group:
+            mine = answers[start : start + len(entry.acks)]
+            start += len(entry.acks)
+            self._results[index] = mine if entry.publishes is None else self._publish(entry, mine, now)
+
+    def _publish(self, entry: Settling, answers: list[PeltonError | None], now: int) -> object:
+        for refused in answers:
+            if refused is not None:
+                return refused
+        # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
+        return append_all(self._catalogue, entry.publishes or (), now)
+
+    def finish(self) -> None:
+        for entry, result in zip(self.entries, self._results, strict=True):
+            answer(entry.future, result)
+
+    def fail(self, error: Exception) -> None:
+        for entry in self.entries:
+            answer(entry.future, public_error(error))
+
+    def pieces(self) -> list[Work]:
+        if len(self.entries) == 1:
+            return [self]
+        alone: list[Work] = []
+        for entry in self.entries:
+            work = SettleWork(self._catalogue, self._now)
+            work.entries.append(entry)
+            alone.append(work)
+        return alone
+
+
+def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
+    return numbered[1].stream, numbered[1].consumer

@@ -1,0 +1,403 @@
+"""The handles a user holds: :class:`Jet` for a store or cluster, :class:`Stream`, :class:`Consumer`, :class:`Message`.
+
+They add names, defaults and types to a ``Backend`` and hold no state of their own beyond the last known
+configuration, so any number of handles on the same thing may exist. Everything here runs unchanged on every
+backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pelton.api import (
+    AccountInfo,
+    AccountInfoRequest,
+    AckKind,
+    AckOp,
+    Backend,
+    ConsumerConfig,
+    ConsumerCreate,
+    ConsumerDelete,
+    ConsumerInfo,
+    ConsumerInfoRequest,
+    ConsumerNames,
+    Delivered,
+    Headers,
+    MsgDelete,
+    MsgGet,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    PullRequest,
+    StoredMessage,
+    StreamConfig,
+    StreamCreate,
+    StreamDelete,
+    StreamInfo,
+    StreamInfoRequest,
+    StreamNames,
+    StreamPurge,
+    StreamUpdate,
+    consumer_config,
+    headers,
+    stream_config,
+)
+from pelton.api.build import seconds_to_ns
+
+HeaderValues = Mapping[str, str | Sequence[str]]
+Seconds = float | timedelta
+_PREFETCH: Final = 64
+
+
+class Jet:
+    """An open store or cluster. Made by :func:`pelton.open`; close it, or use it as ``async with``."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the store. Idempotent."""
+        await self.backend.close()
+
+    async def create_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream:
+        """Make a stream, or return the one there is with the same configuration.
+
+        Keyword arguments are the fields of :class:`StreamConfig`; durations are seconds or ``timedelta``.
+        Raises ConfigError for a bad argument, ApiError 10058 when the name is taken by another configuration,
+        10065 for overlapping subjects.
+        """
+        info = await self.backend.call(StreamCreate(config=stream_config(name, **config)))
+        return Stream(self.backend, info.config)
+
+    async def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream:
+        """Change fields of a stream's configuration.
+
+        The others stay. Raises StreamNotFoundError, ApiError.
+        """
+        base: str | StreamConfig = name
+        if isinstance(name, str):
+            base = (await self.backend.call(StreamInfoRequest(name=name))).config
+        info = await self.backend.call(StreamUpdate(config=stream_config(base, **config)))
+        return Stream(self.backend, info.config)
+
+    async def stream(self, name: str) -> Stream:
+        """Return a stream that exists. Raises StreamNotFoundError."""
+        return Stream(self.backend, (await self.backend.call(StreamInfoRequest(name=name))).config)
+
+    async def delete_stream(self, name: str) -> None:
+        """Remove a stream, its messages and its consumers. Raises StreamNotFoundError."""
+        await self.backend.call(StreamDelete(name=name))
+
+    async def stream_names(self, subject: str = "") -> list[str]:
+        """Return the names of all streams, or of those that take ``subject``."""
+        names: list[str] = []
+        while True:
+            page = await self.backend.call(StreamNames(subject=subject, offset=len(names)))
+            names += page.streams
+            if not page.streams or len(names) >= page.total:
+                return names
+
+    async def account_info(self) -> AccountInfo:
+        """Return how much is stored in how many streams."""
+        return await self.backend.call(AccountInfoRequest())
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        msg_id: str | None = None,
+        headers: HeaderValues | None = None,
+        expected_stream: str | None = None,
+        expected_last_msg_id: str | None = None,
+        expected_last_seq: int | None = None,
+        expected_last_subject_seq: int | None = None,
+        expected_last_subject_seq_subject: str | None = None,
+    ) -> PubAck:
+        """Store a message; returns when it is durable (after fsync, unless the store was opened otherwise).
+
+        ``msg_id`` makes repeating the call harmless within the stream's duplicate window. The ``expected_*``
+        conditions are NATS's. Raises NoStreamForSubjectError, ExpectationError, LimitError.
+        """
+        asked = {
+            "Nats-Msg-Id": msg_id,
+            "Nats-Expected-Stream": expected_stream,
+            "Nats-Expected-Last-Msg-Id": expected_last_msg_id,
+            "Nats-Expected-Last-Sequence": expected_last_seq,
+            "Nats-Expected-Last-Subject-Sequence": expected_last_subject_seq,
+            "Nats-Expected-Last-Subject-Sequence-Subject": expected_last_subject_seq_subject,
+        }
+        return await self.backend.publish(subject, data, header_block(headers, asked))
+
+    async def publish_batch(
+        self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]
+    ) -> list[PubAck]:
+        """Store messages in order, durable together: the fast way to write many.
+
+        Raises the error of the first message that is refused; those before it are stored, those after it are
+        not.
+        """
+        return await self.backend.publish_batch([outgoing(*message) for message in messages])
+
+
+def header_block(values: HeaderValues | None, asked: Mapping[str, object]) -> bytes | None:
+    """Return the encoded header block of a message.
+
+    The user's headers and the conditions that are not None.
+    """
+    given = {name: str(value) for name, value in asked.items() if value is not None}
+    if not given and not values:
+        return None
+    return headers.encode({**(values or {}), **given})
+
+
+def outgoing(subject: str, data: bytes, values: HeaderValues | None = None) -> Outgoing:
+    """Return a message in the port's form."""
+    return subject, data, headers.encode(values) if values else None
+
+
+class Stream:
+    """A stream. ``config`` is what was last known of its configuration."""
+
+    def __init__(self, backend: Backend, config: StreamConfig) -> None:
+        self._backend = backend
+        self.config = config
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.config.name
+
+    async def info(self, *, subjects_filter: str = "", deleted_details: bool = False) -> StreamInfo:
+        """Return configuration and state; with a filter also the number of messages per subject."""
+        request = StreamInfoRequest(name=self.name, subjects_filter=subjects_filter, deleted_details=deleted_details)
+        return await self._backend.call(request)
+
+    async def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int:
+        """Remove messages.
+
+        All, of one subject filter, below a sequence, or all but the newest ``keep``; return how many.
+        """
+        request = StreamPurge(name=self.name, filter=filter, seq=seq, keep=keep)
+        return (await self._backend.call(request)).purged
+
+    async def get_message(self, seq: int) -> StoredMessage:
+        """Return the message with this sequence. Raises MessageNotFoundError, CorruptMessageError."""
+        return (await self._backend.call(MsgGet(stream=self.name, seq=seq))).message
+
+    async def get_last_message(self, subject: str) -> StoredMessage:
+        """Return the last message of a subject or filter. Raises MessageNotFoundError."""
+        return (await self._backend.call(MsgGet(stream=self.name, last_by_subj=subject))).message
+
+    async def get_next_message(self, subject: str, seq: int = 1) -> StoredMessage:
+        """Return the first message of a subject or filter from ``seq`` on. Raises MessageNotFoundError."""
+        return (await self._backend.call(MsgGet(stream=self.name, seq=seq, next_by_subj=subject))).message
+
+    async def delete_message(self, seq: int) -> None:
+        """Remove one message. Raises ApiError 10057 when there is none."""
+        await self._backend.call(MsgDelete(stream=self.name, seq=seq))
+
+    async def delete(self) -> None:
+        """Remove the stream, its messages and its consumers."""
+        await self._backend.call(StreamDelete(name=self.name))
+
+    async def create_consumer(self, config: ConsumerConfig | None = None, /, **fields: Any) -> Consumer:
+        """Make a consumer, change it, or return the one there is.
+
+        Keyword arguments are the fields of :class:`ConsumerConfig`; without ``durable_name`` it is ephemeral:
+        removed when nobody has used it for ``inactive_threshold``.
+        """
+        request = ConsumerCreate(stream_name=self.name, config=consumer_config(config, **fields))
+        info = await self._backend.call(request)
+        return Consumer(self._backend, self.name, info.config)
+
+    async def consumer(self, name: str) -> Consumer:
+        """Return a consumer that exists. Raises ConsumerNotFoundError."""
+        info = await self._backend.call(ConsumerInfoRequest(stream=self.name, name=name))
+        return Consumer(self._backend, self.name, info.config)
+
+    async def consumer_names(self) -> list[str]:
+        """Return the names of the stream's consumers."""
+        names: list[str] = []
+        while True:
+            page = await self._backend.call(ConsumerNames(stream=self.name, offset=len(names)))
+            names += page.consumers
+            if not page.consumers or len(names) >= page.total:
+                return names
+
+    async def delete_consumer(self, name: str) -> None:
+        """Remove a consumer. Raises ConsumerNotFoundError."""
+        await self._backend.call(ConsumerDelete(stream=self.name, name=name))
+
+
+class Consumer:
+    """A pull consumer of a stream. ``config`` is what was last known of its configuration."""
+
+    def __init__(self, backend: Backend, stream: str, config: ConsumerConfig) -> None:
+        self._backend = backend
+        self.stream_name = stream
+        self.name = config.name or config.durable_name
+        self.config = config
+
+    async def info(self) -> ConsumerInfo:
+        """Return configuration, positions and what is outstanding."""
+        return await self._backend.call(ConsumerInfoRequest(stream=self.stream_name, name=self.name))
+
+    async def fetch(
+        self, batch: int = 1, *, timeout: Seconds | None = 5.0, max_bytes: int = 0, no_wait: bool = False
+    ) -> list[Message]:
+        """Take up to ``batch`` messages; waits up to ``timeout`` (None: for ever) for the first, returns what is there.
+
+        Empty when none came. A single message larger than ``max_bytes`` is not delivered.
+        """
+        expires = None if timeout is None else seconds_to_ns("timeout", timeout)
+        request = PullRequest(batch=batch, max_bytes=max_bytes, expires_ns=expires, no_wait=no_wait)
+        backend = self._backend
+        found = await backend.pull(self.stream_name, self.name, request)
+        return [Message(backend, delivered) for delivered in found]
+
+    async def messages(self, *, prefetch: int = _PREFETCH) -> AsyncIterator[Message]:
+        """Iterate over messages for ever, taking up to ``prefetch`` at a time.
+
+        What was taken and not handed out when the iteration is closed goes back at once.
+        """
+        taken: list[Message] = []
+        try:
+            while True:
+                taken = await self.fetch(prefetch, timeout=None)
+                taken.reverse()
+                while taken:
+                    yield taken.pop()
+        finally:
+            if taken and self.config.ack_policy == "explicit":
+                await self._acked("nak", taken)
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self.messages()
+
+    async def ack(self, messages: Iterable[Message]) -> None:
+        """Acknowledge many messages at once; returns when durable.
+
+        Raises the AckRejectedError of the first that had no effect; the others took effect.
+        """
+        await self._acked("ack", list(messages))
+
+    async def _acked(self, kind: AckKind, messages: Sequence[Message]) -> None:
+        acks = [
+            AckOp(kind=kind, seq=message.delivered.seq, consumer_seq=message.delivered.consumer_seq)
+            for message in messages
+        ]
+        for refused in await self._backend.ack(self.stream_name, self.name, acks):
+            if refused is not None:
+                raise refused
+
+    async def delete(self) -> None:
+        """Remove the consumer; messages that it awaited acks for stay in the stream."""
+        await self._backend.call(ConsumerDelete(stream=self.stream_name, name=self.name))
+
+
+class Message:
+    """A delivered message. ``delivered`` is the delivery itself (sequences, counts, time, fencing token)."""
+
+    __slots__ = ("_backend", "_headers", "delivered")
+
+    def __init__(self, backend: Backend, delivered: Delivered) -> None:
+        self._backend = backend
+        self._headers: Headers | None = None
+        self.delivered = delivered
+
+    def __repr__(self) -> str:
+        d = self.delivered
+        return f"<Message {d.stream}/{d.seq} {d.subject!r} {len(d.data)} bytes, delivery {d.num_delivered}>"
+
+    @property
+    def subject(self) -> str:
+        """The subject it was stored under."""
+        return self.delivered.subject
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self.delivered.data
+
+    @property
+    def headers(self) -> Headers:
+        """The headers; empty when the message has none."""
+        if self._headers is None:
+            block = self.delivered.headers
+            self._headers = Headers() if block is None else headers.decode(block)
+        return self._headers
+
+    @property
+    def metadata(self) -> Metadata:
+        """Where the message comes from and how often it was delivered."""
+        return Metadata(self.delivered)
+
+    async def ack(self) -> None:
+        """Settle the message.
+
+        Returns when that is durable. Raises AckRejectedError when the delivery is no longer ours.
+        """
+        await self._say("ack")
+
+    async def ack_sync(self) -> None:
+        """The same as :meth:`ack`, which already awaits durability; NATS's name for it."""
+        await self._say("ack")
+
+    async def nak(self, *, delay: Seconds = 0) -> None:
+        """Give the message back, to be delivered again after ``delay``. Raises AckRejectedError."""
+        await self._say("nak", delay_ns=seconds_to_ns("delay", delay))
+
+    async def in_progress(self) -> None:
+        """Start the ack wait again: still working. Raises AckRejectedError."""
+        await self._say("progress")
+
+    async def term(self, *, reason: str = "") -> None:
+        """Settle the message as one that must not be delivered again. Raises AckRejectedError."""
+        await self._say("term", reason=reason)
+
+    async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:
+        d = self.delivered
+        ack = AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns, reason=reason)
+        answers: list[PeltonError | None] = await self._backend.ack(d.stream, d.consumer, (ack,))
+        if answers[0] is not None:
+            raise answers[0]
+
+
+class Metadata:
+    """NATS's metadata of a delivery, under NATS's names.
+
+    ``timestamp`` is wall nanoseconds since the epoch.
+    """
+
+    __slots__ = (
+        "consumer",
+        "consumer_seq",
+        "num_delivered",
+        "num_pending",
+        "stream",
+        "stream_seq",
+        "timestamp",
+        "token",
+    )
+
+    def __init__(self, delivered: Delivered) -> None:
+        self.stream = delivered.stream
+        self.consumer = delivered.consumer
+        self.stream_seq = delivered.seq
+        self.consumer_seq = delivered.consumer_seq
+        self.num_delivered = delivered.num_delivered
+        self.num_pending = delivered.num_pending
+        self.timestamp = delivered.time_ns
+        self.token = delivered.token

@@ -1,0 +1,1 @@
+"""Jobs: durable, typed, retried, exclusive by key."""

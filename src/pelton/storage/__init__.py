@@ -1,0 +1,32 @@
+"""Rows on disk: SQLite files, group commit, schema, integrity. Rows, not semantics."""
+
+from pelton.storage.committer import Committer, Participant, SyncMode, Work
+from pelton.storage.database import Database
+from pelton.storage.faults import Fault, FaultKind
+from pelton.storage.messages import Condition, MessageTable, Removed, Row, intact, runs, subject_condition
+from pelton.storage.schema import SCHEMA_VERSION, message_table
+from pelton.storage.wake import MemoryChannel, WakeChannel
+from pelton.storage.wal import WalSync, sync_to_disk
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Committer",
+    "Condition",
+    "Database",
+    "Fault",
+    "FaultKind",
+    "MemoryChannel",
+    "MessageTable",
+    "Participant",
+    "Removed",
+    "Row",
+    "SyncMode",
+    "WakeChannel",
+    "WalSync",
+    "Work",
+    "intact",
+    "message_table",
+    "runs",
+    "subject_condition",
+    "sync_to_disk",
+]

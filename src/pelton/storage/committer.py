@@ -1,0 +1,317 @@
+"""Group commit: everything that waits shares one transaction, and one sync to disk.
+
+The story. Callers *stage* work. At the end of the event loop's current round all staged work runs inside one
+``BEGIN IMMEDIATE``; then the transaction commits, other processes may write, and the log is synced. Work that
+must be durable is finished only after a sync that began after its commit; other work (a delivery, which may
+be repeated after a power loss) is finished at once. While a sync runs on its thread the next group is built
+and committed: syncs never overlap, and one sync covers all commits before it.
+
+Invariants:
+- Work is finished or failed exactly once, in the order of staging within a group.
+- Work raises before it changes anything, or the whole group is rolled back and each piece runs again alone: a
+  failing operation never takes its neighbours down. Work therefore keeps no effect of ``run`` outside the
+  transaction.
+- After a failed sync nothing is acknowledged any more (the kernel may have dropped the pages): the database
+  is failed until it is opened again.
+
+A small group is synced on the loop's own thread: a hop to another thread costs as much as a fast disk's sync.
+A large group, or a slow disk, goes to the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Literal, Protocol
+
+import apsw
+
+from pelton.runtime import pause, stopwatch
+from pelton.storage.database import Database
+from pelton.storage.faults import Fault, fault_of
+from pelton.storage.wal import WalSync
+
+SyncMode = Literal["commit", "interval", "off"]
+
+_SMALL_GROUP: Final = 12
+_SLOW_SYNC_S: Final = 0.002
+_SPINS: Final = 8
+_SPIN_S: Final = 0.00005
+_RETRY_S: Final = 0.001
+
+
+class Work(Protocol):
+    """Something to do inside a transaction."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether the result may be told only once it is on disk."""
+
+    @property
+    def size(self) -> int:
+        """How many callers wait for it."""
+
+    def run(self) -> None:
+        """Do it, inside the open transaction; raise before changing anything."""
+
+    def finish(self) -> None:
+        """Hand out the result: the transaction is committed (and synced, where ``durable``)."""
+
+    def fail(self, error: Exception) -> None:
+        """Hand out an error: nothing was changed."""
+
+    def pieces(self) -> list[Work]:
+        """Return the parts that can run alone; ``[self]`` when there is but one."""
+
+
+class Participant(Protocol):
+    """Who keeps state in memory beside the rows, and so must hear of every transaction."""
+
+    def began(self) -> None: ...
+    def flush(self) -> None: ...
+    def committed(self) -> None: ...
+    def rolled_back(self) -> None: ...
+
+
+class Committer:
+    """Runs staged work in shared transactions on one database; belongs to one event loop.
+
+    ``busy_timeout`` (seconds) bounds the wait for other processes' transactions; ``interval`` (seconds) is
+    the time between syncs of mode ``interval``.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        participant: Participant,
+        *,
+        wal: WalSync | None,
+        mode: SyncMode,
+        interval: float,
+        busy_timeout: float,
+    ) -> None:
+        self._db = database
+        self._participant = participant
+        self._wal = wal
+        self._mode: SyncMode = mode if wal is not None else "off"
+        self._interval = interval
+        self._busy_timeout = busy_timeout
+        self._loop = asyncio.get_running_loop()
+        self._staged: list[Work] = []
+        self._scheduled = False
+        self._busy_since: float | None = None
+        self._unsynced: list[Work] = []
+        self._syncing = False
+        self._sync_cost = 0.0
+        self._thread: ThreadPoolExecutor | None = None
+        self._interval_timer: asyncio.TimerHandle | None = None
+        self._idle: list[Callable[[], None]] = []
+
+    def stage(self, work: Work) -> None:
+        """Run ``work`` in the transaction that opens at the end of this round of the loop."""
+        self._db.check()
+        self._staged.append(work)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._drain)
+
+    def run_now(self, work: Work) -> None:
+        """Run ``work`` at once if nothing waits before it, else stage it.
+
+        Saves a lone caller a round of the loop.
+        """
+        if self._scheduled or self._staged:
+            self.stage(work)
+            return
+        self._db.check()
+        self._staged.append(work)
+        self._drain()
+
+    async def quiesce(self) -> None:
+        """Wait until everything staged is finished, and synced as the mode asks."""
+        while self._staged or self._unsynced or self._syncing:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(lambda w=waiter: w.done() or w.set_result(None))  # type: ignore[misc]  # a default argument
+            await waiter
+        if self._interval_timer is not None:
+            self._sync_interval()
+
+    def close(self) -> None:
+        if self._interval_timer is not None:
+            self._interval_timer.cancel()
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+        if self._wal is not None:
+            self._wal.close()
+
+    def _drain(self) -> None:
+        self._scheduled = False
+        if not self._staged:
+            return
+        try:
+            self._db.check()
+            if not self._begin():
+                return
+        except Fault as fault:
+            self._fail_all(fault)
+            return
+        works, self._staged = self._staged, []
+        self._run_group(works)
+        self._after_commit()
+
+    def _fail_all(self, error: Exception) -> None:
+        works, self._staged = self._staged, []
+        for work in works:
+            work.fail(error)
+        self._tell_idle()
+
+    def _begin(self) -> bool:
+        """Open a write transaction; False when another process holds the lock and a retry is scheduled."""
+        for spin in range(_SPINS):
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError:
+                if spin < _SPINS - 1:
+                    pause(_SPIN_S)
+                continue
+            except apsw.Error as error:
+                raise fault_of(error, self._db.path) from error
+            self._busy_since = None
+            return True
+        now = self._loop.time()
+        if self._busy_since is None:
+            self._busy_since = now
+        if now - self._busy_since > self._busy_timeout:
+            self._busy_since = None
+            detail = f"another process has held the write lock for {self._busy_timeout:g} s; is it stopped or hung?"
+            raise Fault("busy", self._db.path, detail)
+        self._scheduled = True
+        self._loop.call_later(_RETRY_S, self._drain)
+        return False
+
+    def _run_group(self, works: list[Work]) -> None:
+        """Run one open transaction to its end; on an error, each piece again alone."""
+        try:
+            self._participant.began()
+            for work in works:
+                work.run()
+            self._participant.flush()
+            self._commit()
+        except Exception as error:  # whatever it is, the group is rolled back and every caller is told
+            self._roll_back()
+            self._run_alone(works, error)
+            return
+        self._participant.committed()
+        self._settle(works)
+
+    def _commit(self) -> None:
+        while True:
+            try:
+                self._db.execute("COMMIT")
+                return
+            except apsw.BusyError:
+                # Only a memory store gets here: another thread of this process is reading it.
+                pause(_SPIN_S)
+
+    def _roll_back(self) -> None:
+        if self._db.connection.in_transaction:
+            self._db.execute("ROLLBACK")
+        self._participant.rolled_back()
+
+    def _run_alone(self, works: list[Work], error: Exception) -> None:
+        pieces = [piece for work in works for piece in work.pieces()]
+        if len(pieces) == 1:
+            shown = fault_of(error, self._db.path) if isinstance(error, apsw.Error) else error
+            pieces[0].fail(shown)
+            return
+        for piece in pieces:
+            try:
+                self._begin_again()
+            except Fault as fault:
+                piece.fail(fault)
+                continue
+            self._run_group([piece])
+
+    def _begin_again(self) -> None:
+        deadline = self._loop.time() + self._busy_timeout
+        while True:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                return
+            except apsw.Error as error:
+                if not isinstance(error, apsw.BusyError) or self._loop.time() > deadline:
+                    raise fault_of(error, self._db.path) from error
+                pause(_SPIN_S)
+
+    def _settle(self, works: list[Work]) -> None:
+        if self._mode == "commit":
+            for work in works:
+                if work.durable:
+                    self._unsynced.append(work)
+                else:
+                    work.finish()
+            return
+        for work in works:
+            work.finish()
+        if self._mode == "interval" and self._interval_timer is None:
+            self._interval_timer = self._loop.call_later(self._interval, self._sync_interval)
+
+    def _after_commit(self) -> None:
+        if self._unsynced and not self._syncing:
+            self._sync()
+        self._tell_idle()
+
+    def _sync(self) -> None:
+        works, self._unsynced = self._unsynced, []
+        assert self._wal is not None
+        if self._sync_cost < _SLOW_SYNC_S and sum(work.size for work in works) <= _SMALL_GROUP:
+            try:
+                self._timed_sync()
+            except OSError as error:
+                self._sync_failed(works, error)
+                return
+            for work in works:
+                work.finish()
+            return
+        self._syncing = True
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="pelton-sync")
+        future = self._loop.run_in_executor(self._thread, self._timed_sync)
+        future.add_done_callback(lambda done: self._synced(works, done))
+
+    def _timed_sync(self) -> None:
+        assert self._wal is not None
+        start = stopwatch()
+        self._wal.sync()
+        self._sync_cost += 0.1 * (stopwatch() - start - self._sync_cost)
+
+    def _synced(self, works: list[Work], done: asyncio.Future[None]) -> None:
+        self._syncing = False
+        error = done.exception()
+        if error is not None:
+            self._sync_failed(works, error)
+            return
+        for work in works:
+            work.finish()
+        self._after_commit()
+
+    def _sync_failed(self, works: list[Work], error: BaseException) -> None:
+        self._db.fail(f"syncing the log to disk failed ({error})")
+        fault = Fault("failed", self._db.path, f"syncing the log to disk failed ({error}); open the store again")
+        for work in [*works, *self._unsynced]:
+            work.fail(fault)
+        self._unsynced = []
+        self._fail_all(fault)
+
+    def _sync_interval(self) -> None:
+        self._interval_timer = None
+        try:
+            self._timed_sync()
+        except OSError as error:
+            self._sync_failed([], error)
+
+    def _tell_idle(self) -> None:
+        waiting, self._idle = self._idle, []
+        for tell in waiting:
+            tell()

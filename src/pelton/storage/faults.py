@@ -1,0 +1,61 @@
+"""What can go wrong below the engine, in storage's own words.
+
+Storage knows rows and files, not the public vocabulary, so it raises :class:`Fault` with a kind; the engine
+maps each kind to one public error at one place (``engine/faults.py``). SQLite's exceptions never leave this
+room: :func:`translated` is the one boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import apsw
+
+FaultKind = Literal[
+    "busy", "newer", "foreign", "read_only", "full", "closed", "forked", "failed", "settings", "corrupt", "io"
+]
+
+
+class Fault(Exception):  # noqa: N818  # a fault is not an error yet: the engine makes one of it
+    """A storage failure: ``kind`` says which, ``path`` where, ``detail`` what was seen."""
+
+    def __init__(self, kind: FaultKind, path: str, detail: str) -> None:
+        super().__init__(kind, path, detail)
+        self.kind: FaultKind = kind
+        self.path = path
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.detail}"
+
+
+_KINDS: tuple[tuple[type[Exception], FaultKind], ...] = (
+    (apsw.BusyError, "busy"),
+    (apsw.LockedError, "busy"),
+    (apsw.FullError, "full"),
+    (apsw.ReadOnlyError, "read_only"),
+    (apsw.PermissionsError, "read_only"),
+    (apsw.NotADBError, "foreign"),
+    (apsw.CorruptError, "corrupt"),
+    (apsw.ConnectionClosedError, "closed"),
+    (apsw.ForkingViolationError, "forked"),
+)
+
+
+def fault_of(error: Exception, path: str) -> Fault:
+    """Return the fault that an exception of SQLite stands for."""
+    for kind_of_error, kind in _KINDS:
+        if isinstance(error, kind_of_error):
+            return Fault(kind, path, str(error))
+    return Fault("io", path, str(error))
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn any exception of SQLite raised inside into a :class:`Fault`."""
+    try:
+        yield
+    except (apsw.Error, OSError) as error:
+        raise fault_of(error, path) from error

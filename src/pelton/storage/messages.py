@@ -1,0 +1,160 @@
+"""The message table of one stream: append, read, remove. Rows only; what may be appended is decided above.
+
+A row is ``(seq, ts, subject, hdr, data, crc)``. Rows append by sequence; nothing but the primary key is
+indexed, because scattered index pages would halve the rate of batches and more (DESIGN, measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pelton.storage.checksum import row_checksum
+from pelton.storage.database import Database
+
+Row = tuple[int, int, str, bytes | None, bytes, int]
+Removed = tuple[int, str, int, int]
+"""Sequence, subject, payload bytes, header bytes (-1: none) of a removed row."""
+
+_COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
+_REMOVED: Final = "RETURNING seq, subject, length(data), ifnull(length(hdr), -1)"
+
+
+def intact(row: Row) -> bool:
+    """Return whether a row still carries the checksum that it was written with."""
+    seq, ts, subject, hdr, data, crc = row
+    return row_checksum(seq, ts, subject, hdr, data) == crc
+
+
+class MessageTable:
+    """The rows of one stream."""
+
+    def __init__(self, database: Database, stream: int) -> None:
+        self._db = database
+        self.name = name = f"m_{stream}"
+        self._insert = f"INSERT INTO {name} VALUES(?, ?, ?, ?, ?, ?)"
+        self._get = f"SELECT {_COLUMNS} FROM {name} WHERE seq=?"
+        self._scan = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?"
+        self._scan_filtered = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? AND {{}} ORDER BY seq LIMIT ?"
+        self._remove_range = f"DELETE FROM {name} WHERE seq BETWEEN ? AND ? {_REMOVED}"
+        self._remove_front = f"DELETE FROM {name} WHERE seq IN (SELECT seq FROM {name} ORDER BY seq LIMIT ?) {_REMOVED}"
+        self._next = f"SELECT min(seq) FROM {name} WHERE seq>=?"
+        self._sizes = (
+            f"SELECT seq, ts, length(subject), length(data), ifnull(length(hdr), -1) FROM {name} ORDER BY seq LIMIT ?"
+        )
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        if len(rows) == 1:
+            self._db.execute(self._insert, rows[0])
+        else:
+            self._db.executemany(self._insert, rows)
+
+    def get(self, seq: int) -> Row | None:
+        return self._db.execute(self._get, (seq,)).fetchone()
+
+    def scan(self, first: int, last: int, limit: int, condition: Condition | None = None) -> list[Row]:
+        """Return rows from ``first`` to ``last`` inclusive in order, at most ``limit``, that meet ``condition``."""
+        if condition is None:
+            return self._db.execute(self._scan, (first, last, limit)).fetchall()  # type: ignore[return-value]  # Row
+        sql = self._scan_filtered.format(condition.sql)
+        return self._db.execute(sql, (first, last, *condition.bindings, limit)).fetchall()  # type: ignore[return-value]  # Row
+
+    def last_where(self, upto: int, condition: Condition) -> Row | None:
+        """Return the last row at or before ``upto`` that meets ``condition``."""
+        sql = f"SELECT {_COLUMNS} FROM {self.name} WHERE seq<=? AND {condition.sql} ORDER BY seq DESC LIMIT 1"
+        return self._db.execute(sql, (upto, *condition.bindings)).fetchone()
+
+    def count(self, first: int, last: int, condition: Condition | None = None) -> int:
+        """Return how many rows from ``first`` to ``last`` meet ``condition``."""
+        sql = f"SELECT count(*) FROM {self.name} WHERE seq>=? AND seq<=?"
+        if condition is None:
+            return int(self._db.value(sql, (first, last)))
+        return int(self._db.value(f"{sql} AND {condition.sql}", (first, last, *condition.bindings)))
+
+    def remove(self, sequences: Iterable[int]) -> list[Removed]:
+        """Remove rows by sequence; runs of neighbours go in one statement."""
+        removed: list[Removed] = []
+        for first, last in runs(sequences):
+            removed += self.remove_range(first, last)
+        return removed
+
+    def remove_range(self, first: int, last: int) -> list[Removed]:
+        return self._db.execute(self._remove_range, (first, last)).fetchall()  # type: ignore[return-value]  # Removed
+
+    def remove_front(self, count: int) -> list[Removed]:
+        return self._db.execute(self._remove_front, (count,)).fetchall()  # type: ignore[return-value]  # Removed
+
+    def remove_where(self, last: int, condition: Condition, keep: int) -> list[Removed]:
+        """Remove rows up to ``last`` that meet ``condition``, all but the newest ``keep`` of them."""
+        sql = (
+            f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq<=? AND {condition.sql} "
+            f"ORDER BY seq DESC LIMIT -1 OFFSET ?) {_REMOVED}"
+        )
+        return self._db.execute(sql, (last, *condition.bindings, keep)).fetchall()  # type: ignore[return-value]  # Removed
+
+    def remove_oldest_of(self, subject: str, first: int, count: int) -> list[Removed]:
+        """Remove the ``count`` oldest rows of a subject, none of which lies before ``first``."""
+        sql = (
+            f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq>=? AND subject=? "
+            f"ORDER BY seq LIMIT ?) {_REMOVED}"
+        )
+        return self._db.execute(sql, (first, subject, count)).fetchall()  # type: ignore[return-value]  # Removed
+
+    def next_seq(self, at_least: int) -> int | None:
+        """Return the first sequence stored at or after ``at_least``."""
+        value = self._db.value(self._next, (at_least,))
+        return None if value is None else int(value)
+
+    def oldest(self, limit: int) -> list[tuple[int, int, int, int, int]]:
+        """Return ``(seq, ts, subject length, payload bytes, header bytes)`` of the oldest rows."""
+        return self._db.execute(self._sizes, (limit,)).fetchall()  # type: ignore[return-value]  # five integers
+
+    def time_of(self, seq: int) -> int | None:
+        value = self._db.value(f"SELECT ts FROM {self.name} WHERE seq=?", (seq,))
+        return None if value is None else int(value)
+
+
+class Condition:
+    """A piece of SQL about ``subject`` with its bindings."""
+
+    __slots__ = ("bindings", "sql")
+
+    def __init__(self, sql: str, bindings: tuple[str, ...]) -> None:
+        self.sql = sql
+        self.bindings = bindings
+
+
+def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
+    """Return ascending sequences as runs of neighbours, ``(first, last)`` each."""
+    found: list[tuple[int, int]] = []
+    first = last = -1
+    for seq in sorted(sequences):
+        if seq == last + 1 and first >= 0:
+            last = seq
+            continue
+        if first >= 0:
+            found.append((first, last))
+        first = last = seq
+    if first >= 0:
+        found.append((first, last))
+    return found
+
+
+def subject_condition(filters: Sequence[str]) -> Condition | None:
+    """Return the SQL for "the subject matches one of these filters"; None when every subject does."""
+    if not filters or ">" in filters:
+        return None
+    parts = [_one_filter(text) for text in filters]
+    sql = " OR ".join(part.sql for part in parts)
+    return Condition(f"({sql})", tuple(value for part in parts for value in part.bindings))
+
+
+def _one_filter(text: str) -> Condition:
+    tokens = text.split(".")
+    if not {"*", ">"} & set(tokens):
+        return Condition("subject=?", (text,))
+    if tokens[-1] == ">" and "*" not in tokens[:-1]:
+        prefix = text[:-1]
+        # Every subject below the prefix: "." + 1 is "/", and a subject has at least one more character.
+        return Condition("(subject>? AND subject<?)", (prefix, prefix[:-1] + "/"))
+    return Condition("pelton_matches(?, subject)", (text,))

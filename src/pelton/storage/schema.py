@@ -1,0 +1,76 @@
+"""The tables of a store, their versions and how an older file is carried to the newest.
+
+``PRAGMA application_id`` says that a file is ours, ``PRAGMA user_version`` which schema it has. Each stream
+has a message table of its own (``m_<id>``), so that messages append at the end of one tree and a dropped
+stream frees its pages at once. Small hot rows (``stream_state``, ``consumer_state``) are apart from the
+configurations, which hardly ever change.
+
+- ``subjects``: what is known per subject. ``first`` and ``last`` are bounds: no message of the subject lies
+  outside them; after deletions they may be wider than the messages.
+- ``ids``: message ids of the duplicate window, appended by sequence, forgotten from the front.
+- ``pending``: one row per message delivered and not settled: ``dseq`` names its last delivery, ``n`` counts
+  its deliveries, ``due`` is when it may be delivered again. ``consumer_state.due`` is never later than the
+  earliest of them.
+- ``claims``: for consumers with a limit per subject: every message they have met and not settled; ``held`` is
+  1 for one that may be in flight, 0 for one that waits behind another of its subject. ``ready``: held, and
+  not delivered yet.
+- ``consumer_state.ahead``: matching messages after ``cursor`` up to ``ahead_last``, counted when the stream
+  had seen ``ahead_removals`` removals; ``waiting``: messages behind the cursor that were never delivered
+  (claims, ready).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import apsw
+
+APPLICATION_ID: Final = 0x50454C54
+SCHEMA_VERSION: Final = 1
+
+_VERSION_1: Final = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+INSERT INTO meta VALUES('catalogue', 0), ('epoch', 1), ('boot', ''), ('uuid', hex(randomblob(16)));
+CREATE TABLE streams(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE NOT NULL, config BLOB NOT NULL,
+                     created INTEGER NOT NULL);
+CREATE TABLE stream_state(id INTEGER PRIMARY KEY, msgs INTEGER NOT NULL, bytes INTEGER NOT NULL,
+                          first INTEGER NOT NULL, last INTEGER NOT NULL, last_ts INTEGER NOT NULL,
+                          removals INTEGER NOT NULL);
+CREATE TABLE subjects(stream INTEGER NOT NULL, subject TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                      msgs INTEGER NOT NULL, PRIMARY KEY(stream, subject)) WITHOUT ROWID;
+CREATE TABLE ids(stream INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, id TEXT NOT NULL,
+                 PRIMARY KEY(stream, seq)) WITHOUT ROWID;
+CREATE TABLE consumers(id INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER NOT NULL, name TEXT NOT NULL,
+                       config BLOB NOT NULL, created INTEGER NOT NULL, UNIQUE(stream, name));
+CREATE TABLE consumer_state(id INTEGER PRIMARY KEY, dseq INTEGER NOT NULL, cursor INTEGER NOT NULL,
+                            delivered INTEGER NOT NULL, due INTEGER NOT NULL, unsettled INTEGER NOT NULL,
+                            waiting INTEGER NOT NULL, ahead INTEGER NOT NULL, ahead_last INTEGER NOT NULL,
+                            ahead_removals INTEGER NOT NULL, last_active INTEGER NOT NULL, last_ack INTEGER NOT NULL);
+CREATE TABLE pending(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, dseq INTEGER NOT NULL, n INTEGER NOT NULL,
+                     due INTEGER NOT NULL, subject TEXT, PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
+CREATE TABLE claims(consumer INTEGER NOT NULL, subject TEXT NOT NULL, seq INTEGER NOT NULL, held INTEGER NOT NULL,
+                    PRIMARY KEY(consumer, subject, seq)) WITHOUT ROWID;
+CREATE TABLE ready(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, subject TEXT NOT NULL,
+                   PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
+CREATE TABLE quarantine(stream INTEGER NOT NULL, seq INTEGER NOT NULL, found INTEGER NOT NULL, reason TEXT NOT NULL,
+                        PRIMARY KEY(stream, seq)) WITHOUT ROWID;
+"""
+
+# The script at position v carries a store from version v to v + 1; version 0 is an empty file.
+MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1,)
+
+
+def message_table(stream: int) -> str:
+    """Return the statement that makes the message table of one stream."""
+    return (
+        f"CREATE TABLE m_{stream}(seq INTEGER PRIMARY KEY, ts INTEGER NOT NULL, subject TEXT NOT NULL, "
+        "hdr BLOB, data BLOB NOT NULL, crc INTEGER NOT NULL)"
+    )
+
+
+def migrate(connection: apsw.Connection, version: int) -> None:
+    """Carry a store from ``version`` to :data:`SCHEMA_VERSION`, in one transaction that the caller holds."""
+    for script in MIGRATIONS[version:]:
+        connection.execute(script)
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")

@@ -1,0 +1,155 @@
+"""Waking other processes that have the same store open, without polling and without a port.
+
+Every opener binds a datagram socket ``<file>-wake/<pid>-<n>``. Whoever commits sends one byte to each of the
+others; a full socket buffer means that a wake-up waits there already, so errors are not retried. A socket
+whose owner died refuses the byte and is unlinked by whoever notices. The byte carries nothing: the woken
+process looks at the store.
+
+The list of peers is read again only when the folder's time stamp has moved. Where sockets cannot be had
+(Windows, a folder that cannot be written), :attr:`WakeChannel.polled` is True and the engine falls back to
+looking now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ClassVar, Final
+
+_count = itertools.count(1)
+_LONGEST_ADDRESS: Final = 100
+_TICK_NS: Final = 100_000_000
+_BIND_TRIES: Final = 5
+
+
+class WakeChannel:
+    """One opener's end of the wake-up channel of a store file; belongs to one event loop."""
+
+    def __init__(self, path: str, on_wake: Callable[[], None], now: Callable[[], int]) -> None:
+        self._now = now
+        self._folder = os.path.abspath(path) + "-wake"
+        self._name = f"{os.getpid()}-{next(_count)}"
+        self._on_wake = on_wake
+        self._folder_fd: int | None = None
+        self._stamp = 0
+        self._peers: list[str] = []
+        self._socket: socket.socket | None = None
+        self.polled = not (hasattr(socket, "AF_UNIX") and self._join())
+
+    def _join(self) -> bool:
+        # Another opener that leaves last may remove the folder between our making it and binding in it.
+        for _ in range(_BIND_TRIES):
+            try:
+                self._bind()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+            return True
+        return False
+
+    def _bind(self) -> None:
+        if self._folder_fd is not None:
+            os.close(self._folder_fd)
+        os.makedirs(self._folder, exist_ok=True)
+        self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.bind(self._address(self._name))
+        self._socket = sock
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sock.fileno(), self._readable)
+
+    def _address(self, name: str) -> str:
+        """Return an address short enough for a socket: long paths go through the folder's descriptor."""
+        path = os.path.join(self._folder, name)
+        if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
+            return path
+        return f"/proc/self/fd/{self._folder_fd}/{name}"
+
+    def _readable(self) -> None:
+        assert self._socket is not None
+        with suppress(BlockingIOError):
+            while True:
+                self._socket.recv(16)
+        self._on_wake()
+
+    def wake_others(self) -> None:
+        """Send one byte to every other opener of the store."""
+        if self._socket is None:
+            return
+        for name in self._others():
+            try:
+                self._socket.sendto(b"\x01", self._address(name))
+            except (ConnectionRefusedError, FileNotFoundError):
+                with suppress(OSError):
+                    os.unlink(os.path.join(self._folder, name))
+            except OSError:
+                continue
+
+    def _others(self) -> list[str]:
+        assert self._folder_fd is not None
+        stamp = os.stat(self._folder_fd).st_mtime_ns
+        if stamp != self._stamp:
+            # A stamp's tick is some milliseconds: a socket bound in the tick of our reading would be missed,
+            # so a fresh stamp is not trusted yet.
+            self._stamp = stamp if self._now() - stamp > _TICK_NS else 0
+            try:
+                self._peers = [name for name in os.listdir(self._folder) if name != self._name]
+            except OSError:
+                self._peers = []
+        return self._peers
+
+    def close(self) -> None:
+        """Leave the channel; the last one to leave removes the folder."""
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+            with suppress(OSError):
+                os.unlink(os.path.join(self._folder, self._name))
+        if self._folder_fd is not None:
+            os.close(self._folder_fd)
+            self._folder_fd = None
+        with suppress(OSError):
+            os.rmdir(self._folder)
+
+
+class MemoryChannel:
+    """The same for a memory store.
+
+    Its openers are event loops of this process, perhaps in several threads.
+    """
+
+    _members: ClassVar[dict[str, list[MemoryChannel]]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    polled = False
+
+    def __init__(self, path: str, on_wake: Callable[[], None], now: Callable[[], int]) -> None:
+        self._path = path
+        self._on_wake = on_wake
+        self._loop = asyncio.get_running_loop()
+        with self._lock:
+            self._members.setdefault(path, []).append(self)
+
+    def wake_others(self) -> None:
+        """Wake every other opener of the store on its own event loop."""
+        with self._lock:
+            others = [member for member in self._members[self._path] if member is not self]
+        for member in others:
+            # A loop that is closing needs no wake-up.
+            with suppress(RuntimeError):
+                member._loop.call_soon_threadsafe(member._on_wake)
+
+    def close(self) -> None:
+        with self._lock:
+            members = self._members.get(self._path, [])
+            if self in members:
+                members.remove(self)
+            if not members:
+                self._members.pop(self._path, None)

@@ -1,0 +1,92 @@
+"""The duplicate window: message ids remembered for a time (``Nats-Msg-Id``).
+
+Ids are appended to rows by sequence and looked up in memory. The memory is filled from the rows on first use
+and from newer rows whenever another process has published; what is older than the window is dropped from the
+front. A message that is deleted or acknowledged keeps its id in the window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from pelton.storage import Database
+
+_FORGET_EVERY: Final = 512
+
+
+class DuplicateWindow:
+    """The ids of one stream; ``window`` in nanoseconds."""
+
+    def __init__(self, database: Database, stream: int, window: int) -> None:
+        self._db = database
+        self._stream = stream
+        self.window = window
+        self._loaded = 0
+        self._stale = True
+        self._ids: dict[str, int] = {}
+        self._order: deque[tuple[int, int, str]] = deque()
+        self._fresh: list[tuple[int, int, int, str]] = []
+        self._forgotten = 0
+
+    def invalidate(self) -> None:
+        """Other processes may have published since."""
+        self._stale = True
+
+    def reset(self) -> None:
+        """A transaction was rolled back: forget all that was not read from rows."""
+        self._loaded = 0
+        self._stale = True
+        self._forgotten = 0
+        self._ids.clear()
+        self._order.clear()
+        self._fresh.clear()
+
+    def find(self, msg_id: str, now: int) -> int | None:
+        """Return the sequence stored under ``msg_id`` within the window, or None."""
+        if self._stale:
+            self._load(now)
+        self._forget(now)
+        return self._ids.get(msg_id)
+
+    def last_id(self, seq: int) -> str:
+        """Return the id under which the last sequence was stored, or an empty text."""
+        if self._stale:
+            self._load(0)
+        return self._order[-1][2] if self._order and self._order[-1][0] == seq else ""
+
+    def add(self, seq: int, now: int, msg_id: str) -> None:
+        if self._stale:
+            self._load(now)
+        self._remember(seq, now, msg_id)
+        self._fresh.append((self._stream, seq, now, msg_id))
+
+    def flush(self) -> None:
+        """Write new ids, and take ids out of the window's rows now and then."""
+        if self._fresh:
+            self._db.executemany("INSERT INTO ids VALUES(?, ?, ?, ?)", self._fresh)
+            self._fresh.clear()
+        if self._forgotten and (len(self._order) < _FORGET_EVERY or self._forgotten % _FORGET_EVERY == 0):
+            first = self._order[0][0] if self._order else self._loaded + 1
+            self._db.execute("DELETE FROM ids WHERE stream=? AND seq<?", (self._stream, first))
+            self._forgotten = 0
+
+    def _load(self, now: int) -> None:
+        sql = "SELECT seq, ts, id FROM ids WHERE stream=? AND seq>? AND ts>? ORDER BY seq"
+        for seq, ts, msg_id in self._db.execute(sql, (self._stream, self._loaded, now - self.window)):
+            self._remember(int(str(seq)), int(str(ts)), str(msg_id))
+        self._stale = False
+
+    def _remember(self, seq: int, ts: int, msg_id: str) -> None:
+        self._ids[msg_id] = seq
+        self._order.append((seq, ts, msg_id))
+        self._loaded = seq
+
+    def _forget(self, now: int) -> None:
+        limit = now - self.window
+        order = self._order
+        while order and order[0][1] <= limit:
+            seq, _, msg_id = order.popleft()
+            if self._ids.get(msg_id) == seq:
+                del self._ids[msg_id]
+            self._forgotten += 1

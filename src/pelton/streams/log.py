@@ -1,0 +1,437 @@
+"""One stream's messages inside a transaction: append, limits, removal, look-up.
+
+The story. All state that matters is in rows; a :class:`StreamLog` keeps a copy of the small ones (counts,
+bounds) and buffers of what the open transaction has appended. ``flush`` writes the buffers, once for a whole
+group of publishes; anything that reads message rows flushes first. When another process has written
+(``stale``), or a transaction was rolled back, the copy is read again from the rows.
+
+Invariants, after ``flush``: ``state.msgs`` and ``state.bytes`` equal a recount of the rows; ``first`` is the
+lowest stored sequence, or ``last + 1`` when there is none; ``last`` never falls. In ``subjects``, ``msgs``
+equals a recount, and no message of the subject lies outside ``first..last``.
+
+Limits with discard old are applied when the group is flushed, which no reader can tell from once a message: a
+transaction's middle is seen by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pelton.api import Outgoing, PubAck, StreamConfig, api_error
+from pelton.storage import Condition, Database, MessageTable, Removed, Row, runs, subject_condition
+from pelton.storage.checksum import row_checksum
+from pelton.streams.dedupe import DuplicateWindow
+from pelton.streams.expect import Expectations, expectations
+
+_OVERHEAD: Final = 30
+_HEADER_OVERHEAD: Final = 4
+_CHUNK: Final = 4096
+_KNOWN_LIMIT: Final = 50_000
+
+_UPSERT_SUBJECT: Final = (
+    "INSERT INTO subjects VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "last=max(last, excluded.last), msgs=msgs+excluded.msgs"
+)
+_SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
+_LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
+
+
+def stored_size(subject: int, data: int, hdr: int) -> int:
+    """Return the bytes that a message counts for, as NATS's file store counts.
+
+    ``hdr`` -1 for no header block.
+    """
+    if hdr < 0:
+        return _OVERHEAD + subject + data
+    return _OVERHEAD + _HEADER_OVERHEAD + subject + data + hdr
+
+
+class StreamLog:
+    """The messages of the stream with row id ``stream`` and configuration ``config``."""
+
+    def __init__(self, database: Database, stream: int, config: StreamConfig, created: int) -> None:
+        self._db = database
+        self.id = stream
+        self.name = config.name
+        self.created = created
+        self.table = MessageTable(database, stream)
+        self.ids = DuplicateWindow(database, stream, config.duplicate_window)
+        self.stale = True
+        self.dirty = False
+        self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
+        self.first = 1
+        self._rows: list[Row] = []
+        self._deltas: dict[str, list[int]] = {}
+        self._known: dict[str, list[int]] = {}
+        self._first_ts: int | None = None
+        self.configure(config)
+
+    def configure(self, config: StreamConfig) -> None:
+        """Take a (changed) configuration; limits apply from the next flush on."""
+        self.config = config
+        self.ids.window = config.duplicate_window
+        per_subject = config.max_msgs_per_subject > 0
+        self._checked = config.discard == "new" and (config.max_msgs > 0 or config.max_bytes > 0 or per_subject)
+        self._trimmed = config.max_msgs > 0 or config.max_bytes > 0 or per_subject
+        self._per_subject = per_subject
+
+    # --- the copy in memory
+
+    def load(self) -> None:
+        """Read the small rows again where another process may have changed them."""
+        row = self._db.execute(_LOAD_STATE, (self.id,)).fetchone()
+        assert row is not None, f"stream {self.name} has no state row"
+        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = (int(str(v)) for v in row)
+        self._known.clear()
+        self._first_ts = None
+        self.ids.invalidate()
+        self.stale = False
+
+    def reset(self) -> None:
+        """Forget everything that was not committed."""
+        self._rows.clear()
+        self._deltas.clear()
+        self.ids.reset()
+        self.dirty = False
+        self.stale = True
+
+    # --- append
+
+    def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
+        """Store one message, or raise ApiError before anything has changed.
+
+        Order of the checks as in nats-server 2.15: stream, duplicate, expected id, expected sequences, sizes,
+        limits.
+        """
+        asked = expectations(hdr) if hdr is not None else None
+        if asked is not None:
+            duplicate = self._check_expectations(asked, subject, now)
+            if duplicate is not None:
+                return PubAck(self.name, duplicate, True)
+        size = len(data) + (len(hdr) if hdr is not None else 0)
+        if 0 <= self.config.max_msg_size < size:
+            raise api_error("JSStreamMessageExceedsMaximumErr")
+        if self._checked:
+            self._check_room(subject, stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr)))
+        seq = self._store(subject, hdr, data, now)
+        if asked is not None and asked.msg_id:
+            self.ids.add(seq, now, asked.msg_id)
+        return PubAck(self.name, seq)
+
+    def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
+        """Store messages without headers; the caller has seen that :attr:`is_plain` holds."""
+        seq, size = self.last, 0
+        rows, deltas, name = self._rows, self._deltas, self.name
+        acks: list[PubAck] = []
+        for subject, data, _ in messages:
+            seq += 1
+            rows.append((seq, now, subject, None, data, row_checksum(seq, now, subject, None, data)))
+            size += len(data) + (len(subject) if subject.isascii() else len(subject.encode()))
+            delta = deltas.get(subject)
+            if delta is None:
+                deltas[subject] = [seq, seq, 1]
+            else:
+                delta[1] = seq
+                delta[2] += 1
+            acks.append(PubAck(name, seq))
+        added = len(acks)
+        self.msgs += added
+        self.bytes += size + added * _OVERHEAD
+        self.last = seq
+        self.last_ts = now
+        self.dirty = True
+        return acks
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a message without headers is stored without any check or limit per message."""
+        config = self.config
+        return not self._checked and not self._per_subject and config.max_msg_size < 0
+
+    def _store(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> int:
+        seq = self.last + 1
+        self._rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
+        self.msgs += 1
+        self.bytes += stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+        self.last, self.last_ts, self.dirty = seq, now, True
+        self._count_subject(subject, seq)
+        return seq
+
+    def _count_subject(self, subject: str, seq: int) -> None:
+        delta = self._deltas.get(subject)
+        if delta is None:
+            self._deltas[subject] = [seq, seq, 1]
+        else:
+            delta[1] = seq
+            delta[2] += 1
+        known = self._known.get(subject)
+        if known is not None:
+            if known[2] == 0:
+                known[0] = seq
+            known[1] = seq
+            known[2] += 1
+
+    def _check_expectations(self, asked: Expectations, subject: str, now: int) -> int | None:
+        """Raise where a condition fails; return the sequence of the original when this is a duplicate."""
+        if asked.stream and asked.stream != self.name:
+            raise api_error("JSStreamNotMatchErr")
+        if asked.msg_id and self.config.duplicate_window > 0:
+            duplicate = self.ids.find(asked.msg_id, now)
+            if duplicate is not None:
+                return duplicate
+        if asked.last_msg_id is not None and asked.last_msg_id != (known := self.ids.last_id(self.last)):
+            raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
+        if asked.last_seq is not None and asked.last_seq != self.last:
+            raise api_error("JSStreamWrongLastSequenceErrF", seq=self.last)
+        if asked.last_subject_seq is not None:
+            self._check_last_of(asked.last_subject_filter or subject, asked.last_subject_seq)
+        return None
+
+    def _check_last_of(self, subject: str, expected: int) -> None:
+        last = self.last_seq_of(subject)
+        if last != expected:
+            raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
+
+    def _check_room(self, subject: str, size: int) -> None:
+        """Discard new: refuse what does not fit (per-subject limits first where they are the reason)."""
+        config = self.config
+        full = self._per_subject and self.subject_row(subject)[2] >= config.max_msgs_per_subject
+        if full and config.discard_new_per_subject:
+            raise api_error("JSStreamStoreFailedF", err="maximum messages per subject exceeded")
+        if config.max_msgs > 0 and self.msgs >= config.max_msgs and not full:
+            raise api_error("JSStreamStoreFailedF", err="maximum messages exceeded")
+        if config.max_bytes > 0 and self.bytes + size > config.max_bytes and not full:
+            raise api_error("JSStreamStoreFailedF", err="maximum bytes exceeded")
+
+    # --- flush and limits
+
+    def flush(self) -> None:
+        """Write what the transaction holds in memory, and apply the limits."""
+        if not self.dirty:
+            return
+        self._write_rows()
+        if self._trimmed:
+            self._trim()
+        self._write_subjects()
+        self.ids.flush()
+        state = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.id)
+        self._db.execute(_SAVE_STATE, state)
+        self.dirty = False
+
+    def _write_rows(self) -> None:
+        if self._rows:
+            self.table.insert(self._rows)
+            if self.msgs == len(self._rows):
+                self.first = self._rows[0][0]
+            self._rows.clear()
+
+    def _write_subjects(self) -> None:
+        if not self._deltas:
+            return
+        changed = [(self.id, subject, d[0], d[1], d[2]) for subject, d in self._deltas.items()]
+        self._deltas.clear()
+        if len(changed) == 1:
+            self._db.execute(_UPSERT_SUBJECT, changed[0])
+        else:
+            self._db.executemany(_UPSERT_SUBJECT, changed)
+        emptied = [(self.id, subject) for _, subject, _, _, count in changed if count <= 0]
+        if emptied:
+            self._db.executemany("DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=0", emptied)
+        if len(self._known) > _KNOWN_LIMIT:
+            self._known.clear()
+
+    def _trim(self) -> None:
+        config = self.config
+        if self._per_subject:
+            for subject, delta in list(self._deltas.items()):
+                if delta[2] > 0:
+                    self._trim_subject(subject, config.max_msgs_per_subject)
+        if config.max_msgs > 0 and self.msgs > config.max_msgs:
+            self._evict(self.table.remove_front(self.msgs - config.max_msgs))
+        while config.max_bytes > 0 and self.bytes > config.max_bytes and self.msgs:
+            self._evict(self.table.remove_front(self._front_over(config.max_bytes)))
+
+    def _trim_subject(self, subject: str, limit: int) -> None:
+        row = self.subject_row(subject)
+        excess = row[2] - limit
+        if excess > 0:
+            removed = self.table.remove_oldest_of(subject, row[0], excess)
+            self._evict(removed)
+            if limit == 1:
+                row[0] = row[1]
+            elif removed:
+                row[0] = removed[-1][0] + 1
+            self._db.execute("UPDATE subjects SET first=? WHERE stream=? AND subject=?", (row[0], self.id, subject))
+
+    def _front_over(self, limit: int) -> int:
+        """Return how many of the oldest messages must go for ``bytes`` to meet the limit (bounded by a chunk)."""
+        excess, count = self.bytes - limit, 0
+        for _, _, subject, data, hdr in self.table.oldest(_CHUNK):
+            if excess <= 0:
+                break
+            excess -= stored_size(subject, data, hdr)
+            count += 1
+        return count
+
+    def expire(self, now: int) -> None:
+        """Remove what is older than ``max_age``: nothing that reads a stream may see it."""
+        age = self.config.max_age
+        if age <= 0 or self.msgs == 0:
+            return
+        limit = now - age
+        if self._first_ts is None:
+            self._write_rows()
+            self._first_ts = self.table.time_of(self.first)
+        while self.msgs and self._first_ts is not None and self._first_ts <= limit:
+            self._write_rows()
+            old = [row for row in self.table.oldest(_CHUNK) if row[1] <= limit]
+            if not old:
+                break
+            self._evict(self.table.remove(row[0] for row in old))
+            self._first_ts = self.table.time_of(self.first) if self.msgs else None
+
+    # --- removal
+
+    def _forget(self, removed: Sequence[Removed]) -> None:
+        """Account for rows that are gone."""
+        if not removed:
+            return
+        self.dirty = True
+        touched_first = False
+        for seq, subject, data, hdr in removed:
+            self.bytes -= stored_size(len(subject.encode()), data, hdr)
+            delta = self._deltas.get(subject)
+            if delta is None:
+                self._deltas[subject] = [seq, seq, -1]
+            else:
+                delta[2] -= 1
+            known = self._known.get(subject)
+            if known is not None:
+                known[2] -= 1
+            touched_first = touched_first or seq <= self.first
+        self.msgs -= len(removed)
+        if touched_first:
+            self.first = (self.table.next_seq(self.first) if self.msgs else None) or self.last + 1
+            self._first_ts = None
+
+    def _evict(self, removed: Sequence[Removed]) -> None:
+        """Account for rows that are gone though consumers may not have seen them."""
+        self._forget(removed)
+        self.removals += len(removed)
+
+    def remove_settled(self, sequences: Iterable[int]) -> None:
+        """Remove messages that their consumer has settled (work-queue retention)."""
+        self._write_rows()
+        self._forget(self.table.remove(sequences))
+
+    def remove(self, sequences: Iterable[int]) -> int:
+        """Remove messages whoever may still want them; return how many there were."""
+        self._write_rows()
+        removed = self.table.remove(sequences)
+        self._evict(removed)
+        return len(removed)
+
+    def apply_limits(self) -> None:
+        """Apply all limits to all messages: the configuration has changed."""
+        limit = self.config.max_msgs_per_subject
+        if limit > 0:
+            sql = "SELECT subject FROM subjects WHERE stream=? AND msgs>?"
+            for (subject,) in self._db.execute(sql, (self.id, limit)).fetchall():
+                self._trim_subject(str(subject), limit)
+        if self._trimmed:
+            self._trim()
+        self.dirty = True
+
+    def purge(self, filter_subject: str, upto: int, keep: int) -> int:
+        """Remove messages: of one filter or all, below a sequence or all, all but the newest ``keep`` (ADR-10).
+
+        ``upto`` 0 means no bound by sequence, else messages with a lower sequence go. Returns the number
+        removed.
+        """
+        self._write_rows()
+        last = upto - 1 if upto > 0 else self.last
+        if not filter_subject and not keep and last >= self.last:
+            return self._purge_all()
+        condition = subject_condition([filter_subject] if filter_subject else [])
+        removed = self.table.remove_where(last, condition or Condition("1", ()), keep)
+        self._evict(sorted(removed))
+        if self.msgs == 0:
+            self.first = max(self.first, self.last + 1 if upto == 0 else min(upto, self.last + 1))
+            self.dirty = True
+        return len(removed)
+
+    def _purge_all(self) -> int:
+        """Empty the stream without looking at each message."""
+        count = self.msgs
+        self._db.execute(f"DELETE FROM {self.table.name}")
+        self._db.execute("DELETE FROM subjects WHERE stream=?", (self.id,))
+        self._deltas.clear()
+        self._known.clear()
+        self.msgs = self.bytes = 0
+        self.first, self._first_ts = self.last + 1, None
+        self.removals += count
+        self.dirty = True
+        return count
+
+    # --- look-up
+
+    def get(self, seq: int) -> Row | None:
+        self._write_rows()
+        return self.table.get(seq)
+
+    def subject_row(self, subject: str) -> list[int]:
+        """Return ``[first, last, msgs]`` of a literal subject (bounds, see the module's invariants)."""
+        known = self._known.get(subject)
+        if known is None:
+            sql = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
+            row = self._db.execute(sql, (self.id, subject)).fetchone()
+            known = [0, 0, 0] if row is None else [int(str(value)) for value in row]
+            delta = self._deltas.get(subject)
+            if delta is not None:
+                known = [known[0] or delta[0], max(known[1], delta[1]), known[2] + delta[2]]
+            self._known[subject] = known
+        return known
+
+    def last_row_of(self, subject_filter: str) -> Row | None:
+        """Return the last message that matches a subject or filter."""
+        self._write_rows()
+        if subject_filter in (">", ""):
+            return self.table.last_where(self.last, Condition("1", ()))
+        condition = subject_condition([subject_filter])
+        assert condition is not None
+        upto = self.last
+        if condition.sql == "subject=?":
+            _, upto, count = self.subject_row(subject_filter)
+            if count <= 0:
+                return None
+        return self.table.last_where(upto, condition)
+
+    def last_seq_of(self, subject_filter: str) -> int:
+        """Return the sequence of the last message that matches, 0 if there is none."""
+        row = self.last_row_of(subject_filter)
+        return 0 if row is None else row[0]
+
+    def next_row_of(self, seq: int, subject_filter: str) -> Row | None:
+        """Return the first message at or after ``seq`` that matches."""
+        self._write_rows()
+        found = self.table.scan(seq, self.last, 1, subject_condition([subject_filter] if subject_filter else []))
+        return found[0] if found else None
+
+    def subject_counts(self, subject_filter: str) -> dict[str, int]:
+        """Return the number of messages of each subject that matches."""
+        condition = subject_condition([subject_filter]) or Condition("1", ())
+        sql = f"SELECT subject, msgs FROM subjects WHERE stream=? AND msgs>0 AND {condition.sql} ORDER BY subject"
+        rows = self._db.execute(sql, (self.id, *condition.bindings)).fetchall()
+        return {str(subject): int(str(count)) for subject, count in rows}
+
+    def num_subjects(self) -> int:
+        return int(self._db.value("SELECT count(*) FROM subjects WHERE stream=? AND msgs>0", (self.id,)))
+
+    def deleted(self) -> list[int]:
+        """Return the sequences missing between first and last."""
+        present = {int(str(row[0])) for row in self._db.execute(f"SELECT seq FROM {self.table.name}")}
+        return [seq for seq in range(self.first, self.last + 1) if seq not in present]
+
+
+__all__ = ["StreamLog", "runs", "stored_size"]

@@ -1,0 +1,122 @@
+"""Which stream configurations make sense, and which changes of one are allowed. Pure.
+
+Codes and texts are nats-server's where it has them (10052 carries a free text). What this engine cannot do
+yet is refused by name rather than ignored: a setting that is accepted is honoured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pelton.api import ApiError, ConfigError, StreamConfig, api_error
+from pelton.subjects import is_filter, overlaps
+
+_NAME_LIMIT: Final = 255
+_NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
+_PLAIN: Final = StreamConfig()
+
+# Fields that only their default value is honoured of.
+_UNSUPPORTED: Final = (
+    "no_ack",
+    "template_owner",
+    "mirror",
+    "sources",
+    "subject_transform",
+    "republish",
+    "mirror_direct",
+    "sealed",
+    "deny_delete",
+    "deny_purge",
+    "allow_rollup_hdrs",
+    "allow_msg_ttl",
+    "subject_delete_marker_ttl",
+    "allow_msg_counter",
+    "allow_atomic",
+    "allow_batched",
+    "allow_msg_schedules",
+    "persist_mode",
+    "first_seq",
+    "compression",
+    "placement",
+)
+
+
+def invalid(text: str, stream: str) -> ApiError:
+    """Return the error for a configuration that contradicts itself (10052)."""
+    return api_error("JSStreamInvalidConfigF", stream=stream, err=text)
+
+
+def check_stream(config: StreamConfig) -> None:
+    """Raise ApiError or ConfigError where a resolved configuration cannot be."""
+    check_stream_name(config.name)
+    _check_supported(config)
+    _check_subjects(config)
+    if config.max_age and config.max_age < 100_000_000:
+        raise invalid("max age needs to be >= 100ms", config.name)
+    if config.duplicate_window < 0:
+        raise invalid("duplicates window can not be negative", config.name)
+    if config.max_age and config.duplicate_window > config.max_age:
+        raise invalid("duplicates window can not be larger then max age", config.name)
+    if config.duplicate_window and config.duplicate_window < 100_000_000:
+        raise invalid("duplicates window needs to be >= 100ms", config.name)
+    if config.discard_new_per_subject:
+        if config.discard != "new":
+            raise invalid("discard new per subject requires discard new policy to be set", config.name)
+        if config.max_msgs_per_subject <= 0:
+            raise invalid("discard new per subject requires max msgs per subject > 0", config.name)
+
+
+def check_stream_name(name: str) -> None:
+    """Raise ApiError (10052, 10128) for a name that no stream can have."""
+    if any(char in name for char in "/\\"):
+        raise api_error("JSStreamNameContainsPathSeparatorsErr", stream=name)
+    if not name or any(char in _NOT_IN_NAMES for char in name) or not name.isprintable():
+        raise invalid("stream name is required and can not contain '.', '*', '>'", name)
+    if len(name.encode()) > _NAME_LIMIT:
+        raise invalid(f"stream name is too long, maximum allowed is {_NAME_LIMIT}", name)
+
+
+def _check_supported(config: StreamConfig) -> None:
+    if config.num_replicas > 1:
+        raise ConfigError(
+            f"stream {config.name!r}: num_replicas is {config.num_replicas}, but an embedded store keeps one copy: "
+            "leave it at 1 here, replication lives on a NATS cluster (pelton.open('nats://...'))"
+        )
+    if config.retention == "interest":
+        raise ConfigError(f"stream {config.name!r}: the embedded engine has no 'interest' retention; use 'limits'")
+    for field in _UNSUPPORTED:
+        value: Any = getattr(config, field)
+        if value != getattr(_PLAIN, field):
+            raise ConfigError(f"stream {config.name!r}: the embedded engine does not support {field!r}; leave it out")
+
+
+def _check_subjects(config: StreamConfig) -> None:
+    seen: list[str] = []
+    for subject in config.subjects:
+        if not is_filter(subject):
+            raise invalid("invalid subject", config.name)
+        if subject.startswith(("$JS.", "$SYS.")) or (subject in (">", "*", "*.>") and not config.no_ack):
+            raise _reserved(subject, config.name)
+        for other in seen:
+            if subject == other:
+                raise invalid("duplicate subjects detected", config.name)
+            if overlaps(subject, other):
+                raise invalid(f'subject "{subject}" overlaps with "{other}"', config.name)
+        seen.append(subject)
+
+
+def _reserved(subject: str, stream: str) -> ApiError:
+    if subject == ">":
+        return invalid("capturing all subjects requires no-ack to be true", stream)
+    return invalid("subjects that overlap with jetstream api require no-ack to be true", stream)
+
+
+def check_update(old: StreamConfig, new: StreamConfig) -> None:
+    """Raise ApiError where a stream cannot be changed from ``old`` to ``new``."""
+    check_stream(new)
+    if old.storage != new.storage:
+        raise invalid("stream configuration update can not change storage type", new.name)
+    if old.retention != new.retention:
+        raise invalid("stream configuration update can not change retention policy to/from workqueue", new.name)
+    if old.max_consumers != new.max_consumers:
+        raise invalid("stream configuration update can not change MaxConsumers", new.name)
