@@ -7,9 +7,26 @@ async with pelton.open("garage.pelton") as jet:
 
 from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
 from pelton.api import __all__ as _vocabulary
-from pelton.connect import open
-from pelton.jet import Consumer, Jet, Message, Metadata, Stream
+from pelton.connect import Jet, open
+from pelton.jet import Consumer, Message, Metadata, Stream
+from pelton.queue import Job, JobContext, JobCounts, JobHandle, JobInfo, Queue
+from pelton.runtime import Backoff
 
 __version__ = "0.1.0"
 
-__all__ = [*_vocabulary, "Consumer", "Jet", "Message", "Metadata", "Stream", "open"]  # names
+__all__ = [
+    *_vocabulary,
+    "Backoff",
+    "Consumer",
+    "Jet",
+    "Job",
+    "JobContext",
+    "JobCounts",
+    "JobHandle",
+    "JobInfo",
+    "Message",
+    "Metadata",
+    "Queue",
+    "Stream",
+    "open",
+]  # names

@@ -12,13 +12,34 @@ from typing import Any, Final
 from pelton.api import ConfigError
 from pelton.api.build import seconds_to_ns
 from pelton.engine import Engine, EngineSettings
-from pelton.jet import Jet
+from pelton.jet import Streams
+from pelton.queue import Queue
 from pelton.runtime import Runtime, system_runtime
 from pelton.storage import SyncMode
 
 _MEMORY: Final = "memory:"
 _SYNC_MODES: Final = ("commit", "interval", "off")
 _memory_stores = count(1)
+
+
+class Jet(Streams):
+    """An open store. Made by :func:`open`; close it, or use it as ``async with``."""
+
+    async def queue(
+        self,
+        name: str,
+        *,
+        exclusive: bool | None = None,
+        lease: float | timedelta = 30.0,
+        history_max_age: float | timedelta = timedelta(days=7),
+    ) -> Queue:
+        """Open a work queue, making it if it is new.
+
+        ``exclusive`` (fixed when the queue is made, default False) allows one job a key in flight, in order.
+        ``lease`` is how long a worker that died keeps its jobs; healthy workers renew theirs.
+        ``history_max_age`` bounds the history. Raises ConfigError.
+        """
+        return await Queue.open(self, name, exclusive=exclusive, lease=lease, history_max_age=history_max_age)
 
 
 class Opening:
@@ -43,7 +64,7 @@ class Opening:
         await self._jet.close()
 
     async def _open(self) -> Jet:
-        return Jet(Engine(self._settings, self._runtime))
+        return Jet(Engine(self._settings, self._runtime), self._runtime)
 
 
 def open(

@@ -1,4 +1,4 @@
-"""The handles a user holds: :class:`Jet` for a store or cluster, :class:`Stream`, :class:`Consumer`, :class:`Message`.
+"""The handles a user holds: for a store (:class:`Streams`), a stream, a consumer, a message.
 
 They add names, defaults and types to a ``Backend`` and hold no state of their own beyond the last known
 configuration, so any number of handles on the same thing may exist. Everything here runs unchanged on every
@@ -46,17 +46,22 @@ from pelton.api import (
     stream_config,
 )
 from pelton.api.build import seconds_to_ns
+from pelton.runtime import Runtime
 
 HeaderValues = Mapping[str, str | Sequence[str]]
 Seconds = float | timedelta
 _PREFETCH: Final = 64
 
 
-class Jet:
-    """An open store or cluster. Made by :func:`pelton.open`; close it, or use it as ``async with``."""
+class Streams:
+    """The streams of an open store or cluster.
 
-    def __init__(self, backend: Backend) -> None:
+    The part of :class:`pelton.Jet` that everything else is built on.
+    """
+
+    def __init__(self, backend: Backend, runtime: Runtime) -> None:
         self.backend = backend
+        self.runtime = runtime
 
     async def __aenter__(self) -> Self:
         return self

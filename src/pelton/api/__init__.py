@@ -88,6 +88,8 @@ from pelton.api.requests import (
     ConsumerListReply,
     ConsumerNames,
     ConsumerNamesReply,
+    ConsumerUnsettled,
+    ConsumerUnsettledReply,
     MsgDelete,
     MsgGet,
     MsgGetReply,
@@ -103,6 +105,7 @@ from pelton.api.requests import (
     StreamPurge,
     StreamUpdate,
     Success,
+    Unsettled,
     Verb,
 )
 from pelton.api.times import parse_rfc3339, rfc3339
@@ -131,6 +134,8 @@ __all__ = [
     "ConsumerListReply",
     "ConsumerNames",
     "ConsumerNamesReply",
+    "ConsumerUnsettled",
+    "ConsumerUnsettledReply",
     "ConsumerNotFoundError",
     "CorruptMessageError",
     "Delivered",
@@ -192,6 +197,7 @@ __all__ = [
     "SubjectTransform",
     "Success",
     "UnknownJobError",
+    "Unsettled",
     "Verb",
     "WrongLastSequenceError",
     "api_error",

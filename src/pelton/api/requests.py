@@ -77,6 +77,22 @@ class ConsumerListReply(Page, kw_only=True):
     consumers: tuple[ConsumerInfo, ...] = shown(())
 
 
+class Unsettled(msgspec.Struct, frozen=True, gc=False):
+    """A message delivered and not settled. `due` is when it may be delivered again, `waits` if given back till then."""
+
+    seq: int
+    num_delivered: int
+    due: int
+    waits: bool
+
+
+class ConsumerUnsettledReply(Page, kw_only=True):
+    """One page of unsettled messages, and how many of all of them `waiting` were given back."""
+
+    messages: tuple[Unsettled, ...] = shown(())
+    waiting: int = shown(0)
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -207,6 +223,16 @@ class ConsumerDelete(Request[Success], kw_only=True, frozen=True):
 
     stream: str
     name: str
+
+
+class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=True):
+    """Pelton's own: the messages delivered and not settled, by sequence; NATS has no such verb."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
+
+    stream: str
+    name: str
+    offset: int = 0
 
 
 class Verb(msgspec.Struct, frozen=True):

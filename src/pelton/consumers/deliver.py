@@ -86,7 +86,7 @@ class Delivery:
             return
         due = due_after(c.config, deliveries + 1, self._now)
         values = (c.dseq, deliveries + 1, due, c.id, seq)
-        c.db.execute("UPDATE pending SET dseq=?, n=?, due=? WHERE consumer=? AND seq=?", values)
+        c.db.execute("UPDATE pending SET dseq=?, n=?, due=?, waits=0 WHERE consumer=? AND seq=?", values)
 
     # --- ready: the next of a subject whose predecessor was settled
 
@@ -216,7 +216,7 @@ class Delivery:
     def _write(self) -> None:
         c = self._c
         if self._pending:
-            c.db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, ?)", self._pending)
+            c.db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, ?, 0)", self._pending)
         if self._claims:
             c.db.executemany("INSERT INTO claims VALUES(?, ?, ?, ?)", self._claims)
         if self._out:

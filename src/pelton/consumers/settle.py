@@ -32,7 +32,7 @@ class Settlement:
         self._c = consumer
         self._now = now
         self._done: dict[int, str | None] = {}
-        self._again: list[tuple[int, int, int]] = []
+        self._again: list[tuple[int, int, int, int]] = []
 
     def run(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Apply acks in order; one entry an ack: None, or why it had no effect."""
@@ -64,9 +64,9 @@ class Settlement:
         if ack.kind in ("ack", "term"):
             self._settle(ack, known)
         elif ack.kind == "nak":
-            self._again.append((self._now + ack.delay_ns, self._c.id, ack.seq))
+            self._again.append((self._now + ack.delay_ns, 1, self._c.id, ack.seq))
         else:
-            self._again.append((self._now + self._c.config.ack_wait, self._c.id, ack.seq))
+            self._again.append((self._now + self._c.config.ack_wait, 0, self._c.id, ack.seq))
         return None
 
     def _rejected(self, ack: AckOp, reason: str) -> AckRejectedError:
@@ -82,8 +82,8 @@ class Settlement:
     def _write(self) -> None:
         c = self._c
         if self._again:
-            c.db.executemany("UPDATE pending SET due=? WHERE consumer=? AND seq=?", self._again)
-            c.due = min(c.due, min(due for due, _, _ in self._again))
+            c.db.executemany("UPDATE pending SET due=?, waits=? WHERE consumer=? AND seq=?", self._again)
+            c.due = min(c.due, min(again[0] for again in self._again))
             c.dirty = True
         if not self._done:
             return

@@ -18,6 +18,7 @@ from pelton.api import (
     ConsumerListReply,
     ConsumerNames,
     ConsumerNamesReply,
+    ConsumerUnsettled,
     MsgDelete,
     MsgGet,
     Request,
@@ -109,6 +110,7 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     ConsumerNames: consumer_names,
     ConsumerList: consumer_list,
     ConsumerDelete: consumers.delete,
+    ConsumerUnsettled: consumers.unsettled,
 }
 
-READS: Final = frozenset({AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, MsgGet})
+READS: Final = frozenset({AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, MsgGet, ConsumerUnsettled})

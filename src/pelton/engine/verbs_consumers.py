@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -12,7 +12,10 @@ from pelton.api import (
     ConsumerDelete,
     ConsumerInfo,
     ConsumerInfoRequest,
+    ConsumerUnsettled,
+    ConsumerUnsettledReply,
     Success,
+    Unsettled,
     api_error,
     resolved_consumer,
 )
@@ -86,3 +89,21 @@ def delete(scope: Scope, request: ConsumerDelete) -> Success:
     """Remove a consumer; the messages that it awaited acks for stay in the stream."""
     scope.catalogue.delete_consumers([scope.catalogue.consumer(request.stream, request.name)])
     return Success()
+
+
+_UNSETTLED_PAGE: Final = 1000
+
+
+def unsettled(scope: Scope, request: ConsumerUnsettled) -> ConsumerUnsettledReply:
+    """List the messages delivered and not settled."""
+    consumer = scope.catalogue.consumer(request.stream, request.name)
+    sql = "SELECT seq, n, due, waits FROM pending WHERE consumer=? ORDER BY seq LIMIT ? OFFSET ?"
+    rows = consumer.db.execute(sql, (consumer.id, _UNSETTLED_PAGE, request.offset)).fetchall()
+    waiting = consumer.db.value("SELECT ifnull(sum(waits), 0) FROM pending WHERE consumer=?", (consumer.id,))
+    return ConsumerUnsettledReply(
+        total=consumer.unsettled,
+        offset=request.offset,
+        limit=_UNSETTLED_PAGE,
+        messages=tuple(Unsettled(seq, n, due, bool(waits)) for seq, n, due, waits in rows),  # type: ignore[arg-type]  # integer columns
+        waiting=int(waiting),
+    )

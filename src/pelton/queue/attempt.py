@@ -1,0 +1,225 @@
+"""One attempt of a job: decode, run, decide, settle.
+
+The settlement publishes what the attempt has to say (its outcome, a dead letter, messages the job emitted) in
+the same transaction as the ack of its message, so an attempt has all of its effects or none. A settlement
+that is refused means that the lease was lost: another worker has, or had, the job, and everything this
+attempt wanted to publish is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pelton.api import (
+    AckOp,
+    AckRejectedError,
+    ApiError,
+    Delivered,
+    JobArgumentsError,
+    Outgoing,
+    StoreError,
+    StoreFailedError,
+    UnknownJobError,
+)
+from pelton.queue.context import JobContext
+from pelton.queue.decide import Again, Finish, after_deaths, after_error, describe
+from pelton.queue.job import Job, JobRules
+from pelton.queue.leases import Lease
+from pelton.queue.model import Attempt, DeadLetter, Ending, Envelope, Outcome
+
+if TYPE_CHECKING:
+    from pelton.queue.queue import Queue
+
+_log: Final = logging.getLogger("pelton")
+_SETTLE_AGAIN_S: Final = 0.5
+_decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
+_encode: Final = msgspec.json.Encoder().encode
+_NOTHING: Final = msgspec.Raw(b"null")
+
+
+class JobAttempt:
+    """A delivered job on its way through a worker."""
+
+    def __init__(self, queue: Queue, worker: str, delivered: Delivered, executor: Callable[[], Executor]) -> None:
+        self._queue = queue
+        self._names = queue.names
+        self._backend = queue.jet.backend
+        self._clock = queue.jet.runtime.clock
+        self._worker = worker
+        self._executor = executor
+        self.delivered = delivered
+        self.id = str(delivered.seq)
+        self.lease: Lease | None = None
+        self.context: JobContext | None = None
+        self.running_async = False
+        self._envelope = Envelope(job="", args=_NOTHING)
+        self._known: Attempt | None = None
+        self._attempt = delivered.num_delivered
+        self._started = 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether another worker may have the job."""
+        return self.lease is not None and self.lease.lost
+
+    async def run(self) -> None:
+        """Run the job to its settlement. CancelledError, when the worker cancels it, leaves it unsettled."""
+        self._started = self._clock.now()
+        job, decision = await self._prepare()
+        result: object = None
+        if decision is None:
+            assert job is not None
+            try:
+                result = await self._call(job)
+            except (Exception, SystemExit) as error:  # whatever a job raises is its outcome
+                decision = self._after(error, job.rules)
+        if self.lost:
+            _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._queue.name)
+            return
+        await self._settle(decision, result, job)
+
+    async def hand_back(self) -> None:
+        """Give the job back, to be started by another worker at once; this attempt is not counted."""
+        if self._known is None and self.delivered.num_delivered > 1:
+            self._known = await self._queue.attempt_of(self.id)
+        known = self._known or Attempt(id=self.id, attempt=0)
+        record = msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0)
+        await self._publish_and_ack([self._attempt_record(record)], self._ack("nak"))
+
+    # --- before
+
+    async def _prepare(self) -> tuple[Job[Any, Any] | None, Finish | Again | None]:
+        """Decode the job and see whether it may run at all."""
+        try:
+            self._envelope = _decode_envelope(self.delivered.data)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            return None, Finish("failed", f"the message is no job: {error}")
+        if self.delivered.num_delivered > 1:
+            self._known = await self._queue.attempt_of(self.id)
+            if self._known is not None:
+                self._attempt -= self._known.returned
+        job = self._queue.jobs_by_name.get(self._envelope.job)
+        rules = job.rules if job is not None else JobRules()
+        ended = after_deaths(self._attempt, rules.max_attempts)
+        if ended is None and job is None:
+            unknown = UnknownJobError(self._envelope.job, sorted(self._queue.jobs_by_name))
+            return None, self._after(unknown, rules)
+        return job, ended
+
+    def _after(self, error: BaseException, rules: JobRules) -> Finish | Again:
+        return after_error(error, self._attempt, rules, self._queue.jet.runtime.random)
+
+    # --- the job itself
+
+    async def _call(self, job: Job[Any, Any]) -> object:
+        last_error = self._known.error if self._known is not None else ""
+        context = JobContext(self._queue.name, self._worker, self.delivered, self._envelope, self._attempt, last_error)
+        self.context = context
+        arguments = job.decode_arguments(self._envelope.args)
+        if job.context_parameter:
+            arguments[job.context_parameter] = context
+        if not job.is_async:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._executor(), lambda: job.function(**arguments))
+        self.running_async = True
+        try:
+            if job.rules.timeout is None:
+                return await job.function(**arguments)
+            async with asyncio.timeout(job.rules.timeout):
+                return await job.function(**arguments)
+        finally:
+            self.running_async = False
+
+    # --- after
+
+    async def _settle(self, decision: Finish | Again | None, result: object, job: Job[Any, Any] | None) -> None:
+        if isinstance(decision, Again):
+            await self._give_back(decision)
+        elif decision is not None:
+            await self._end(decision.state, decision.error)  # type: ignore[arg-type]  # a Finish names an Ending
+        else:
+            await self._complete(result, job)
+
+    async def _complete(self, result: object, job: Job[Any, Any] | None) -> None:
+        assert job is not None
+        assert self.context is not None
+        try:
+            encoded = msgspec.Raw(_encode(result)) if result is not None else _NOTHING
+        except (TypeError, ValueError, OverflowError) as error:
+            refused = JobArgumentsError(job.name, f"its result can't be stored as JSON: {error}")
+            await self._end("failed", describe(refused))
+            return
+        outcome = self._outcome("completed", "", encoded)
+        publishes = [*self.context.emitted(), self._ending_record(outcome)]
+        try:
+            await self._publish_and_ack(publishes, self._ack("ack"))
+        except ApiError as error:
+            # What the job emitted was refused: the attempt has failed, and nothing of it took effect.
+            await self._settle(self._after(error, job.rules), None, job)
+
+    async def _end(self, state: Ending, error: str) -> None:
+        outcome = self._outcome(state, error, _NOTHING)
+        publishes = [self._ending_record(outcome)]
+        if state == "failed":
+            letter = DeadLetter(outcome=outcome, envelope=self._envelope)
+            publishes.append((self._names.dead_subject(self.id), _encode(letter), None))
+        await self._publish_and_ack(publishes, self._ack("ack"))
+
+    async def _give_back(self, again: Again) -> None:
+        delay = int(again.delay * 1e9)
+        returned = self._known.returned if self._known is not None else 0
+        record = Attempt(
+            id=self.id,
+            attempt=self._attempt,
+            error=again.error,
+            returned=returned,
+            retry_at=self._clock.now() + delay,
+        )
+        await self._publish_and_ack([self._attempt_record(record)], self._ack("nak", delay))
+
+    def _outcome(self, state: Ending, error: str, result: msgspec.Raw) -> Outcome:
+        return Outcome(
+            id=self.id,
+            job=self._envelope.job,
+            state=state,
+            key=self._envelope.key,
+            attempt=self._attempt,
+            worker=self._worker,
+            enqueued_at=self.delivered.time_ns,
+            started_at=self._started,
+            finished_at=self._clock.now(),
+            result=result,
+            error=error,
+        )
+
+    def _ending_record(self, outcome: Outcome) -> Outgoing:
+        return self._names.ending_subject(outcome.state, self.id), _encode(outcome), None
+
+    def _attempt_record(self, record: Attempt) -> Outgoing:
+        return self._names.attempt_subject(self.id), _encode(record), None
+
+    def _ack(self, kind: Any, delay_ns: int = 0) -> AckOp:
+        d = self.delivered
+        return AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns)
+
+    async def _publish_and_ack(self, publishes: list[Outgoing], ack: AckOp) -> None:
+        """Settle; a store that can't at the moment is asked again for as long as the lease is kept."""
+        d = self.delivered
+        while not self.lost:
+            try:
+                await self._backend.settle(publishes, d.stream, d.consumer, ack)
+                return
+            except AckRejectedError as error:
+                _log.warning("job %s of queue %r: %s", self.id, self._queue.name, error)
+                return
+            except StoreFailedError:
+                raise
+            except StoreError as error:
+                _log.warning("job %s of queue %r can't be settled yet: %s", self.id, self._queue.name, error)
+                await self._clock.sleep(_SETTLE_AGAIN_S)

@@ -1,0 +1,70 @@
+"""What a running job can know and do: its :class:`JobContext`, given to the parameter annotated with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pelton.api import Delivered, LeaseLostError, Outgoing, headers
+from pelton.queue.model import Envelope
+
+
+class JobContext:
+    """One attempt of a job. Safe to use from the job's thread.
+
+    ``token`` grows with every start of a job of the queue: an outside system that remembers the largest it
+    has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why the
+    previous attempt failed.
+    """
+
+    __slots__ = (
+        "_emitted", "_lost", "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "queue",
+        "token", "worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, queue: str, worker: str, delivered: Delivered, envelope: Envelope, attempt: int, last_error: str
+    ) -> None:
+        self.queue = queue
+        self.worker = worker
+        self.id = str(delivered.seq)
+        self.job = envelope.job
+        self.key = envelope.key
+        self.attempt = attempt
+        self.last_error = last_error
+        self.enqueued_at = delivered.time_ns
+        self.token = delivered.token
+        self._emitted: list[Outgoing] = []
+        self._lost = ""
+        self._stopping = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease was lost: another worker may have the job, and this result will be refused."""
+        return bool(self._lost)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker is stopping: finish soon, or be handed back."""
+        return self._stopping
+
+    def check(self) -> None:
+        """Raise LeaseLostError if the lease was lost; call it now and then in long work on a thread."""
+        if self._lost:
+            raise LeaseLostError(self.id, self.key, self._lost)
+
+    def emit(self, subject: str, data: bytes, message_headers: Mapping[str, str | Sequence[str]] | None = None) -> None:
+        """Publish a message together with the completion of this job: both take effect, or neither does."""
+        block = headers.encode(message_headers) if message_headers else None
+        self._emitted.append((subject, data, block))
+
+    def emitted(self) -> list[Outgoing]:
+        """Return what is to be published with the completion."""
+        return self._emitted
+
+    def lose(self, reason: str) -> None:
+        """Note that the lease was lost; for the worker."""
+        self._lost = reason
+
+    def stop(self) -> None:
+        """Note that the worker is stopping; for the worker."""
+        self._stopping = True

@@ -1,0 +1,50 @@
+"""What becomes of an attempt: pure decisions from how it ended."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pelton.api import JobArgumentsError, JobCancelledError, PermanentJobError, RetryJob
+from pelton.queue.job import JobRules
+from pelton.runtime import Random
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The job has ended."""
+
+    state: str
+    error: str = ""
+
+
+class Again(msgspec.Struct, frozen=True):
+    """The job is tried again after ``delay`` seconds."""
+
+    delay: float
+    error: str
+
+
+def after_error(error: BaseException, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
+    """Decide what follows an attempt that raised ``error``; ``attempt`` counts from 1."""
+    text = describe(error)
+    if isinstance(error, JobCancelledError):
+        return Finish("cancelled", text)
+    if isinstance(error, (PermanentJobError, JobArgumentsError, *rules.permanent)):
+        return Finish("failed", text)
+    if attempt >= rules.max_attempts:
+        return Finish("failed", f"{text} (attempt {attempt} of {rules.max_attempts})")
+    if isinstance(error, RetryJob) and error.delay is not None:
+        return Again(max(error.delay, 0.0), text)
+    return Again(rules.backoff.delay(attempt, random), text)
+
+
+def after_deaths(attempt: int, max_attempts: int) -> Finish | None:
+    """Decide, before running, about a job whose workers died during all its attempts."""
+    if attempt <= max_attempts:
+        return None
+    return Finish("failed", f"the worker died during attempt {attempt - 1} of {max_attempts}")
+
+
+def describe(error: BaseException) -> str:
+    """Return an error as one line: its class and what it says."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,144 @@
+"""Keeping the leases of running jobs, off the jobs' own thread.
+
+A keeper has a thread, an event loop and a connection of its own, so a job that blocks the worker's event
+loop, or a long computation, keeps its lease. It extends what is a third of the lease old, and tells a job
+that its lease is lost when
+
+- the store says so: the delivery was replaced (this process was stopped for longer than the lease), or
+- it could not extend it in time, by this process's monotonic clock, with a margin before anyone else may hold
+  it.
+
+What the job then returns is refused by the store, whose word is final: an ack names its delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import AckOp, PeltonError
+
+if TYPE_CHECKING:
+    from pelton.api import Backend
+    from pelton.runtime import Clock
+
+_log: Final = logging.getLogger("pelton")
+_RENEW_AFTER: Final = 3
+_MARGIN: Final = 10
+
+
+class Lease:
+    """A job's hold on its message: extended by the keeper, lost at most once."""
+
+    __slots__ = ("confirmed", "consumer", "consumer_seq", "lost", "on_lost", "seq", "stream")
+
+    def __init__(
+        self, stream: str, consumer: str, seq: int, consumer_seq: int, confirmed: float, on_lost: Callable[[str], None]
+    ) -> None:
+        self.stream = stream
+        self.consumer = consumer
+        self.seq = seq
+        self.consumer_seq = consumer_seq
+        self.confirmed = confirmed
+        self.on_lost = on_lost
+        self.lost = False
+
+    def lose(self, reason: str) -> None:
+        """Tell the job, once."""
+        if not self.lost:
+            self.lost = True
+            self.on_lost(reason)
+
+
+class LeaseKeeper:
+    """Extends all leases of one worker. ``duration`` in seconds."""
+
+    def __init__(self, backend: Backend, clock: Clock, duration: float) -> None:
+        self._clone = backend.clone
+        self._clock = clock
+        self._duration = duration
+        self._leases: dict[int, Lease] = {}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._backend: Backend | None = None
+
+    def start(self) -> None:
+        """Begin to keep leases."""
+        self._thread = threading.Thread(target=self._run, name="pelton-leases", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; leases that are still held run out."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def hold(self, lease: Lease) -> None:
+        """Keep a lease from now on."""
+        self._leases[id(lease)] = lease
+
+    def release(self, lease: Lease) -> None:
+        """Keep a lease no longer."""
+        self._leases.pop(id(lease), None)
+
+    def _run(self) -> None:
+        asyncio.run(self._keep())
+
+    async def _keep(self) -> None:
+        try:
+            # Blocking this loop is meant: between two rounds it has nothing else to do.
+            while not self._stopping.wait(self._duration / _RENEW_AFTER / 2):
+                await self._round()
+        finally:
+            await self._disconnect()
+
+    async def _round(self) -> None:
+        due = self._due()
+        if not due:
+            return
+        try:
+            if self._backend is None:
+                self._backend = self._clone()
+            await self._extend(self._backend, due)
+        except Exception as error:  # a keeper that dies silently would lose every lease
+            _log.warning("could not extend %d leases: %s", len(due), error)
+            self._give_up_late(due, str(error))
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            with suppress(PeltonError):
+                await backend.close()
+
+    def _due(self) -> list[Lease]:
+        limit = self._clock.monotonic() - self._duration / _RENEW_AFTER
+        return [lease for lease in list(self._leases.values()) if not lease.lost and lease.confirmed <= limit]
+
+    async def _extend(self, backend: Backend, due: list[Lease]) -> None:
+        groups: dict[tuple[str, str], list[Lease]] = {}
+        for lease in due:
+            groups.setdefault((lease.stream, lease.consumer), []).append(lease)
+        for (stream, consumer), leases in groups.items():
+            asked = self._clock.monotonic()
+            acks = [AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq) for lease in leases]
+            answers = await asyncio.wait_for(backend.ack(stream, consumer, acks), self._duration / _RENEW_AFTER)
+            self._note(leases, answers, asked)
+
+    def _note(self, leases: list[Lease], answers: list[PeltonError | None], asked: float) -> None:
+        for lease, refused in zip(leases, answers, strict=True):
+            if refused is None:
+                # The extension counts from before it was asked for, never from when we heard of it.
+                lease.confirmed = asked
+            elif id(lease) in self._leases:
+                lease.lose(str(refused))
+
+    def _give_up_late(self, leases: list[Lease], reason: str) -> None:
+        limit = self._clock.monotonic() - self._duration * (1 - 1 / _MARGIN)
+        for lease in leases:
+            if lease.confirmed <= limit:
+                lease.lose(f"the lease could not be extended in time: {reason}")

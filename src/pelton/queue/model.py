@@ -1,0 +1,121 @@
+"""What a queue stores, and the states of a job.
+
+The states and what moves a job between them, as one table (goalpost's words in brackets)::
+
+    enqueue            -> pending    [uack]   stored in the queue's stream, not started
+    pending  take      -> running    [uack]   held by one worker under a lease
+    running  return    -> completed  [ack]    moved to the history with its result
+    running  raise     -> retrying   [nack]   given back, due after a backoff; attempts are counted
+    running  raise     -> failed     [failed] permanent error, or the last attempt: dead letters and history
+    running  raise JobCancelledError -> cancelled
+    running  worker dies -> running           the lease runs out, another worker takes it: counts as an
+    attempt running  worker stops -> pending          handed back: does not count as an attempt retrying due
+    -> running
+
+A job's id is the sequence of its message in the queue's stream.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+JobState = Literal["pending", "running", "retrying", "completed", "failed", "cancelled"]
+Ending = Literal["completed", "failed", "cancelled"]
+ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled")
+
+TRANSITIONS: Final[tuple[tuple[JobState | None, str, JobState], ...]] = (
+    (None, "enqueue", "pending"),
+    ("pending", "take", "running"),
+    ("retrying", "due", "running"),
+    ("running", "return", "completed"),
+    ("running", "error", "retrying"),
+    ("running", "permanent error or last attempt", "failed"),
+    ("running", "JobCancelledError", "cancelled"),
+    ("running", "worker dies", "running"),
+    ("running", "worker stops", "pending"),
+)
+
+
+class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A job as it lies in the queue: which function, with which arguments (JSON), under which key."""
+
+    job: str
+    args: msgspec.Raw
+    key: str = ""
+    redriven_from: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """How a job ended. Times are wall nanoseconds; ``error`` is the last message, ``result`` JSON."""
+
+    id: str
+    job: str
+    state: Ending
+    key: str = ""
+    attempt: int
+    worker: str
+    enqueued_at: int
+    started_at: int
+    finished_at: int
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: str = ""
+
+    def value(self) -> object:
+        """Return the decoded result of a completed job."""
+        return msgspec.json.decode(self.result)
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed job with all that is needed to run it again."""
+
+    outcome: Outcome
+    envelope: Envelope
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """What is known of a job that was tried and not finished.
+
+    ``returned`` deliveries do not count as attempts.
+    """
+
+    id: str
+    attempt: int
+    error: str = ""
+    returned: int = 0
+    retry_at: int = 0
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as a view shows it. ``last_error`` is the message of the last failed attempt."""
+
+    id: str
+    job: str
+    state: JobState
+    key: str
+    attempt: int
+    enqueued_at: int
+    last_error: str = ""
+    outcome: Outcome | None = None
+
+
+class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs are in each state."""
+
+    pending: int = 0
+    running: int = 0
+    retrying: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs that have not ended."""
+        return self.pending + self.running + self.retrying
+
+    @property
+    def finished(self) -> int:
+        """Jobs that have ended, in whatever way."""
+        return self.completed + self.failed + self.cancelled

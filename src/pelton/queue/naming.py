@@ -1,0 +1,66 @@
+"""The names of a queue's streams and subjects, and how a key becomes part of a subject. Pure.
+
+A queue ``garage`` lives in four streams: ``JOBS_garage`` (jobs that have not ended; a work queue),
+``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be driven again),
+``JOBS_garage_attempts`` (the last failed attempt of each).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pelton.api import ConfigError
+from pelton.queue.model import Ending
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_/=:-]+(\.[A-Za-z0-9_/=:-]+)*")
+_SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/=:-")
+_KEY_LIMIT: Final = 512
+
+
+def encode_key(key: str) -> str:
+    """Return ``key`` as tokens of a subject: ``flights.N1`` as it is, anything unusual as ``%XX``.
+
+    Raises ConfigError for an empty key or one over 512 bytes.
+    """
+    if _PLAIN_KEY.fullmatch(key) and len(key) <= _KEY_LIMIT:
+        return key
+    raw = key.encode()
+    if not 0 < len(raw) <= _KEY_LIMIT:
+        raise ConfigError(f"a job's key must have 1 to {_KEY_LIMIT} bytes, this one has {len(raw)}: {key[:40]!r}")
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in raw)
+
+
+class QueueNames:
+    """The streams, subjects and consumers of one queue. Raises ConfigError for a name that is none."""
+
+    def __init__(self, queue: str) -> None:
+        if not _NAME.fullmatch(queue):
+            raise ConfigError(f"queue name {queue!r}: use 1 to 64 letters, digits, '_' and '-'")
+        self.queue = queue
+        self.jobs = f"JOBS_{queue}"
+        self.history = f"JOBS_{queue}_history"
+        self.dead = f"JOBS_{queue}_dead"
+        self.attempts = f"JOBS_{queue}_attempts"
+        self.root = f"$JOBS.{queue}"
+        self.free_subject = f"{self.root}.free"
+        self.keyed_subjects = f"{self.root}.key.>"
+        self._key_prefix = f"{self.root}.key."
+        self._ending_prefix = f"{self.root}.history."
+
+    def job_subject(self, key: str) -> str:
+        """Return the subject of a job: one for all jobs without a key, one a key for the others."""
+        return self._key_prefix + encode_key(key) if key else self.free_subject
+
+    def ending_subject(self, ending: Ending, job_id: str) -> str:
+        """Return the subject of how a job ended; ``*`` as id for all that ended so."""
+        return f"{self._ending_prefix}{ending}.{job_id}"
+
+    def dead_subject(self, job_id: str) -> str:
+        """Return the subject of a dead letter."""
+        return f"{self.root}.dead.{job_id}"
+
+    def attempt_subject(self, job_id: str) -> str:
+        """Return the subject of what is known of a job's last attempt."""
+        return f"{self.root}.attempts.{job_id}"

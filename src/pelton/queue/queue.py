@@ -1,0 +1,425 @@
+"""A work queue on streams: enqueue, views, history, dead letters. The worker is in ``worker.py``.
+
+Nothing here knows a backend: a queue is four streams and one or two consumers (``naming.py``), so it runs
+wherever streams do. An exclusive queue has two consumers: jobs with a key are delivered at most one a key at
+a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs without a key are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from pelton.api import (
+    ConfigError,
+    ConsumerInfo,
+    ConsumerUnsettled,
+    MessageNotFoundError,
+    Outgoing,
+    StoredMessage,
+    StreamNotFoundError,
+    Unsettled,
+    headers,
+    parse_rfc3339,
+)
+from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, seconds
+from pelton.queue.model import (
+    ENDINGS,
+    Attempt,
+    DeadLetter,
+    Ending,
+    Envelope,
+    JobCounts,
+    JobInfo,
+    JobState,
+    Outcome,
+)
+from pelton.queue.naming import QueueNames
+from pelton.queue.worker import Worker, WorkerSettings
+from pelton.runtime import Backoff
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer, Stream, Streams
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Duration = float | timedelta
+
+_EXCLUSIVE: Final = "pelton.queue.exclusive"
+_SHORTEST_LEASE_S: Final = 0.1
+_ATTEMPTS_AGE: Final = timedelta(days=30)
+_PAGE: Final = 256
+_envelope: Final = msgspec.json.Decoder(Envelope).decode
+_outcome: Final = msgspec.json.Decoder(Outcome).decode
+_attempt: Final = msgspec.json.Decoder(Attempt).decode
+_dead: Final = msgspec.json.Decoder(DeadLetter).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Queue:
+    """A work queue. Made by ``await jet.queue(name)``."""
+
+    def __init__(
+        self, jet: Streams, names: QueueNames, *, exclusive: bool, lease: float, consumers: Sequence[Consumer]
+    ) -> None:
+        self.jet = jet
+        self.names = names
+        self.name = names.queue
+        self.exclusive = exclusive
+        self.lease = lease
+        self.consumers = tuple(consumers)
+        self.jobs_by_name: dict[str, Job[Any, Any]] = {}
+        self._worker: Worker | None = None
+
+    @classmethod
+    async def open(
+        cls, jet: Streams, name: str, *, exclusive: bool | None, lease: Duration, history_max_age: Duration
+    ) -> Queue:
+        """Open a queue, making its streams and consumers where they are missing. Raises ConfigError."""
+        names = QueueNames(name)
+        lease_s = seconds(lease)
+        if lease_s < _SHORTEST_LEASE_S:
+            raise ConfigError(f"queue {name!r}: lease is {lease_s:g} s; it must be {_SHORTEST_LEASE_S:g} s or more")
+        stream = await _jobs_stream(jet, names, exclusive)
+        is_exclusive = stream.config.metadata.get(_EXCLUSIVE) == "true"
+        await _side_streams(jet, names, history_max_age)
+        consumers = await _consumers(stream, names, is_exclusive, lease_s)
+        return cls(jet, names, exclusive=is_exclusive, lease=lease_s, consumers=consumers)
+
+    # --- jobs
+
+    @overload
+    def job(self, function: Callable[P, Awaitable[R]], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: Backoff = ...,
+        permanent: Sequence[type[BaseException]] = ...,
+        timeout: Duration | None = ...,
+    ) -> Callable[[Callable[P, Any]], Job[P, Any]]: ...
+
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str = "",
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        permanent: Sequence[type[BaseException]] = (),
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Register a function, async or not, as a job; a decorator, with or without arguments.
+
+        ``name`` (default: the function's) is what is stored: keep it when the function is renamed. A job is
+        tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between; errors in
+        ``permanent``, and PermanentJobError, are not tried again. ``timeout`` (async functions) bounds one
+        attempt. Raises ConfigError.
+        """
+        limit = None if timeout is None else seconds(timeout)
+        if max_attempts < 1:
+            raise ConfigError(f"queue {self.name!r}: max_attempts is {max_attempts}; it must be 1 or more")
+        rules = JobRules(max_attempts=max_attempts, backoff=backoff, permanent=tuple(permanent), timeout=limit)
+
+        def register(target: Callable[..., Any]) -> Job[..., Any]:
+            job: Job[..., Any] = Job(self, target, name or target.__name__, rules)
+            if job.name in self.jobs_by_name:
+                raise ConfigError(f"queue {self.name!r} has a job {job.name!r} already; give one of them another name")
+            self.jobs_by_name[job.name] = job
+            return job
+
+        return register if function is None else register(function)
+
+    async def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]:
+        """Put many jobs into the queue, durable together and in order."""
+        acks = await self.jet.backend.publish_batch([self._message(call) for call in calls])
+        return [JobHandle(self, ack.seq, ack.duplicate) for ack in acks]
+
+    def _message(self, call: Call) -> Outgoing:
+        envelope = Envelope(job=call.job.name, args=msgspec.Raw(call.args), key=call.key)
+        subject = self.names.job_subject(call.key if self.exclusive else "")
+        block = headers.encode({headers.MSG_ID: call.idempotency_key}) if call.idempotency_key else None
+        return subject, _encode(envelope), block
+
+    # --- work
+
+    async def work(
+        self,
+        *,
+        concurrency: int = 8,
+        until_empty: bool = False,
+        handle_signals: bool = True,
+        grace: Duration = 30.0,
+    ) -> None:
+        """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
+
+        Up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. On
+        stopping, running jobs are told (``JobContext.stopping``) and have ``grace`` seconds to finish; async
+        ones are then cancelled and handed back, which does not count as an attempt; threads are waited for.
+        Raises QueueStoppedError if this queue works already.
+        """
+        settings = WorkerSettings(
+            concurrency=concurrency, until_empty=until_empty, handle_signals=handle_signals, grace=seconds(grace)
+        )
+        worker = Worker(self, settings)
+        self._worker = worker
+        try:
+            await worker.run()
+        finally:
+            if self._worker is worker:
+                self._worker = None
+
+    def stop(self) -> None:
+        """Stop :meth:`work` gracefully; it returns when the running jobs are finished or handed back."""
+        if self._worker is not None:
+            self._worker.stop()
+
+    # --- views
+
+    async def counts(self) -> JobCounts:
+        """Return how many jobs are in each state."""
+        pending = unsettled = retrying = 0
+        for info in await self._infos():
+            pending += info.num_pending
+            unsettled += info.num_ack_pending
+            request = ConsumerUnsettled(stream=info.stream_name, name=info.name)
+            retrying += (await self.jet.backend.call(request)).waiting
+        history = await self.jet.stream(self.names.history)
+        ended = dict.fromkeys(ENDINGS, 0)
+        total = (await history.info()).state.messages
+        for ending in ("failed", "cancelled"):
+            found = await history.info(subjects_filter=self.names.ending_subject(ending, "*"))
+            ended[ending] = found.total
+        ended["completed"] = total - ended["failed"] - ended["cancelled"]
+        return JobCounts(pending=pending, running=unsettled - retrying, retrying=retrying, **ended)
+
+    async def _infos(self) -> list[ConsumerInfo]:
+        return [await consumer.info() for consumer in self.consumers]
+
+    async def get(self, job_id: str) -> JobInfo:
+        """Return a job by its id, wherever it is.
+
+        Raises MessageNotFoundError when it is not known (any more).
+        """
+        stream = await self.jet.stream(self.names.jobs)
+        try:
+            stored = await stream.get_message(_sequence(job_id))
+        except MessageNotFoundError:
+            return await self._ended(job_id)
+        return await self._unfinished(stored, await self._unsettled())
+
+    async def jobs(self) -> AsyncIterator[JobInfo]:
+        """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
+        stream = await self.jet.stream(self.names.jobs)
+        unsettled = await self._unsettled()
+        seq = 1
+        while True:
+            try:
+                stored = await stream.get_next_message(">", seq)
+            except MessageNotFoundError:
+                return
+            yield await self._unfinished(stored, unsettled)
+            seq = stored.seq + 1
+
+    async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:
+        """Iterate over how jobs ended, oldest first; over those that ended as ``state`` where given."""
+        stream = await self.jet.stream(self.names.history)
+        filter_subject = self.names.ending_subject(state, "*") if state else ""
+        async for _, data in _browse(stream, filter_subject):
+            yield _outcome(data)
+
+    async def dead_letters(self) -> AsyncIterator[DeadLetter]:
+        """Iterate over failed jobs that can be driven again, oldest first."""
+        stream = await self.jet.stream(self.names.dead)
+        async for _, data in _browse(stream, ""):
+            yield _dead(data)
+
+    async def redrive(self, job_id: str) -> JobHandle:
+        """Put a failed job into the queue again, as a new job, and take it out of the dead letters.
+
+        Raises MessageNotFoundError when there is no such dead letter.
+        """
+        dead = await self.jet.stream(self.names.dead)
+        stored = await dead.get_last_message(self.names.dead_subject(job_id))
+        envelope = msgspec.structs.replace(_dead(stored.data).envelope, redriven_from=job_id)
+        subject = self.names.job_subject(envelope.key if self.exclusive else "")
+        # The id makes a redrive that was cut short between the two steps harmless to repeat.
+        block = headers.encode({headers.MSG_ID: f"redrive-{job_id}"})
+        ack = await self.jet.backend.publish(subject, _encode(envelope), block)
+        await dead.delete_message(stored.seq)
+        return JobHandle(self, ack.seq, ack.duplicate)
+
+    async def clean(self, *, older_than: Duration) -> int:
+        """Remove from the history what ended more than ``older_than`` ago; return how many records."""
+        limit = self.jet.runtime.clock.now() - int(seconds(older_than) * 1e9)
+        stream = await self.jet.stream(self.names.history)
+        removed = 0
+        async for seq, data in _browse(stream, ""):
+            if _outcome(data).finished_at > limit:
+                return removed + await stream.purge(seq=seq)
+        return removed + await stream.purge()
+
+    async def _unsettled(self) -> dict[int, Unsettled]:
+        found: dict[int, Unsettled] = {}
+        for consumer in self.consumers:
+            offset = 0
+            while True:
+                request = ConsumerUnsettled(stream=consumer.stream_name, name=consumer.name, offset=offset)
+                page = await self.jet.backend.call(request)
+                found.update((entry.seq, entry) for entry in page.messages)
+                offset += len(page.messages)
+                if not page.messages or offset >= page.total:
+                    break
+        return found
+
+    async def _unfinished(self, stored: StoredMessage, unsettled: dict[int, Unsettled]) -> JobInfo:
+        envelope = _envelope(stored.data)
+        delivery = unsettled.get(stored.seq)
+        state: JobState = "pending"
+        known = None
+        if delivery is not None:
+            known = await self.attempt_of(str(stored.seq))
+            state = "retrying" if delivery.waits else "running"
+            if delivery.waits and known is not None and not known.error:
+                state = "pending"
+        deliveries = 0 if delivery is None else delivery.num_delivered
+        return JobInfo(
+            id=str(stored.seq),
+            job=envelope.job,
+            state=state,
+            key=envelope.key,
+            attempt=max(deliveries - (known.returned if known else 0), 0),
+            enqueued_at=parse_rfc3339(stored.time),
+            last_error=known.error if known else "",
+        )
+
+    async def attempt_of(self, job_id: str) -> Attempt | None:
+        """Return what is known of a job's last attempt that did not end it, or None."""
+        stream = await self.jet.stream(self.names.attempts)
+        try:
+            return _attempt((await stream.get_last_message(self.names.attempt_subject(job_id))).data)
+        except MessageNotFoundError:
+            return None
+
+    async def _ended(self, job_id: str) -> JobInfo:
+        stream = await self.jet.stream(self.names.history)
+        missing: MessageNotFoundError | None = None
+        for ending in ENDINGS:
+            try:
+                stored = await stream.get_last_message(self.names.ending_subject(ending, job_id))
+            except MessageNotFoundError as error:
+                missing = error
+                continue
+            outcome = _outcome(stored.data)
+            return JobInfo(
+                id=job_id,
+                job=outcome.job,
+                state=outcome.state,
+                key=outcome.key,
+                attempt=outcome.attempt,
+                enqueued_at=outcome.enqueued_at,
+                last_error=outcome.error,
+                outcome=outcome,
+            )
+        assert missing is not None
+        raise missing
+
+
+class JobHandle:
+    """A job that was enqueued.
+
+    ``duplicate``: the idempotency key was known, this is the job it named first.
+    """
+
+    __slots__ = ("_queue", "duplicate", "id")
+
+    def __init__(self, queue: Queue, seq: int, duplicate: bool) -> None:
+        self._queue = queue
+        self.id = str(seq)
+        self.duplicate = duplicate
+
+    def __repr__(self) -> str:
+        return f"<JobHandle {self.id} of queue {self._queue.name!r}>"
+
+    async def info(self) -> JobInfo:
+        """Return the job as it is now. Raises MessageNotFoundError when its history was cleaned."""
+        return await self._queue.get(self.id)
+
+    async def outcome(self, *, timeout: Duration | None = None) -> Outcome:
+        """Wait until the job has ended, and return how. Raises TimeoutError."""
+        names = self._queue.names
+        stream = await self._queue.jet.stream(names.history)
+        subjects = [names.ending_subject(ending, self.id) for ending in ENDINGS]
+        consumer = await stream.create_consumer(filter_subjects=subjects, ack_policy="none")
+        try:
+            found = await consumer.fetch(1, timeout=timeout)
+        finally:
+            await consumer.delete()
+        if not found:
+            raise TimeoutError(f"job {self.id} of queue {self._queue.name!r} has not ended in time; it goes on")
+        return _outcome(found[0].data)
+
+
+def _sequence(job_id: str) -> int:
+    if not job_id.isascii() or not job_id.isdigit() or int(job_id) < 1:
+        raise ConfigError(f"job id {job_id!r} is none: ids are the numbers that enqueue returns")
+    return int(job_id)
+
+
+async def _browse(stream: Stream, filter_subject: str) -> AsyncIterator[tuple[int, bytes]]:
+    """Read a stream from its beginning to its present end, with an ephemeral consumer."""
+    consumer = await stream.create_consumer(ack_policy="none", filter_subject=filter_subject)
+    try:
+        while found := await consumer.fetch(_PAGE, no_wait=True):
+            for message in found:
+                yield message.delivered.seq, message.data
+    finally:
+        await consumer.delete()
+
+
+async def _jobs_stream(jet: Streams, names: QueueNames, exclusive: bool | None) -> Stream:
+    try:
+        stream = await jet.stream(names.jobs)
+    except StreamNotFoundError:
+        metadata = {_EXCLUSIVE: "true" if exclusive else "false"}
+        subjects = [names.keyed_subjects, names.free_subject]
+        return await jet.create_stream(names.jobs, subjects=subjects, retention="workqueue", metadata=metadata)
+    found = stream.config.metadata.get(_EXCLUSIVE) == "true"
+    if exclusive is not None and exclusive != found:
+        raise ConfigError(f"queue {names.queue!r} was made with exclusive={found}; open it with that, or leave it out")
+    return stream
+
+
+async def _side_streams(jet: Streams, names: QueueNames, history_max_age: Duration) -> None:
+    root, age = names.root, seconds(history_max_age)
+    await _ensure(jet, names.history, subjects=[f"{root}.history.>"], max_age=age)
+    await _ensure(jet, names.dead, subjects=[f"{root}.dead.>"])
+    await _ensure(jet, names.attempts, subjects=[f"{root}.attempts.>"], max_msgs_per_subject=1, max_age=_ATTEMPTS_AGE)
+
+
+async def _ensure(jet: Streams, name: str, **config: Any) -> None:
+    try:
+        await jet.stream(name)
+    except StreamNotFoundError:
+        await jet.create_stream(name, **config)
+
+
+async def _consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:
+    common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
+    if not exclusive:
+        return [await stream.create_consumer(durable_name="workers", **common)]
+    keyed = await stream.create_consumer(
+        durable_name="workers", filter_subject=names.keyed_subjects, max_ack_pending_per_subject=1, **common
+    )
+    free = await stream.create_consumer(durable_name="free", filter_subject=names.free_subject, **common)
+    return [keyed, free]

@@ -1,0 +1,261 @@
+"""The worker: takes jobs, runs them in slots, keeps their leases, stops gracefully.
+
+The story. One fetcher a consumer asks for as many jobs as there are free slots, and for a few more when jobs
+are short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and
+slow ones are not hoarded. A slot is a task that runs one attempt after another. Leases are kept by a thread
+of its own (``leases.py``).
+
+States: working; stopping (no more is taken, what waits is handed back, running jobs are told and have their
+grace); cancelling (async jobs are cancelled and handed back, threads are waited for: nobody can end a thread,
+and while it runs its lease is kept, so nobody else starts its job).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pelton.api import ConfigError, Delivered, PeltonError, PullRequest
+from pelton.queue.attempt import JobAttempt
+from pelton.queue.leases import Lease, LeaseKeeper
+from pelton.runtime import Signal
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer
+    from pelton.queue.queue import Queue
+
+_AHEAD_S: Final = 0.02
+_MOST_AHEAD: Final = 256
+_UNKNOWN_JOB_S: Final = 1.0
+_LONGEST_PULL_S: Final = 10.0
+_SETTLED_LOOK_S: Final = 0.2
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works. ``grace`` in seconds."""
+
+    concurrency: int = 8
+    until_empty: bool = False
+    handle_signals: bool = True
+    grace: float = 30.0
+
+
+class Worker:
+    """Runs the jobs of one queue in this process."""
+
+    def __init__(self, queue: Queue, settings: WorkerSettings) -> None:
+        if settings.concurrency < 1:
+            raise ConfigError(f"queue {queue.name!r}: concurrency is {settings.concurrency}; it must be 1 or more")
+        self._queue = queue
+        self._settings = settings
+        self._runtime = queue.jet.runtime
+        self._clock = queue.jet.runtime.clock
+        self._backend = queue.jet.backend
+        self._loop = asyncio.get_running_loop()
+        self.name = f"{os.getpid()}-{queue.jet.runtime.ids.new()[-6:]}"
+        self._keeper = LeaseKeeper(self._backend, self._clock, queue.lease)
+        self._waiting: deque[JobAttempt] = deque()
+        self._running: dict[asyncio.Task[None], JobAttempt] = {}
+        self._arrived = Signal()
+        self._taken = Signal()
+        self._stop = Signal()
+        self._stopping = False
+        self._cancelling = False
+        self._failure: BaseException | None = None
+        self._job_seconds = _UNKNOWN_JOB_S
+        self._threads: ThreadPoolExecutor | None = None
+
+    # --- life
+
+    async def run(self) -> None:
+        """Work until stopped. Raises the store's error if it fails for good."""
+        self._keeper.start()
+        restore = self._catch_signals()
+        slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
+        fetchers = [self._spawn(self._fetch(consumer), "fetcher") for consumer in self._queue.consumers]
+        try:
+            while not self._stopping:
+                await self._stop.wait(self._stop.generation)
+        finally:
+            self.stop()
+            await self._wind_down(fetchers, slots)
+            restore()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Take no more jobs, and let :meth:`run` wind down."""
+        self._stopping = True
+        for attempt in self._running.values():
+            if attempt.context is not None:
+                attempt.context.stop()
+        self._stop.notify()
+        self._arrived.notify()
+        self._taken.notify()
+
+    async def _wind_down(self, fetchers: list[asyncio.Task[None]], slots: list[asyncio.Task[None]]) -> None:
+        for fetcher in fetchers:
+            fetcher.cancel()
+        await asyncio.gather(*fetchers, return_exceptions=True)
+        with suppress(PeltonError):
+            await asyncio.gather(*(self._hand_back(attempt) for attempt in self._waiting))
+        self._waiting.clear()
+        self._arrived.notify()
+        await asyncio.wait(slots, timeout=self._settings.grace)
+        self._cancelling = True
+        for slot, attempt in list(self._running.items()):
+            if attempt.running_async:
+                slot.cancel()
+        await asyncio.gather(*slots, return_exceptions=True)
+        # Joining threads blocks; by now they are idle.
+        self._keeper.stop()
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _spawn(self, coroutine: Any, what: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self._runtime.spawn(coroutine, f"pelton {self._queue.name} {what}")
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A fetcher or slot that ends by an error ends the worker.
+
+        A worker that only looks alive helps nobody.
+        """
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            self.stop()
+
+    def _catch_signals(self) -> Callable[[], None]:
+        if not self._settings.handle_signals or threading.current_thread() is not threading.main_thread():
+            return lambda: None
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number in _SIGNALS:
+            self._loop.add_signal_handler(number, self._signalled, before)
+
+        def restore() -> None:
+            for number, handler in before.items():
+                self._loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+
+        return restore
+
+    def _signalled(self, before: dict[signal.Signals, Any]) -> None:
+        """Stop gracefully; a second signal does what it did before we came."""
+        for number, handler in before.items():
+            self._loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+        self.stop()
+
+    # --- taking jobs
+
+    async def _fetch(self, consumer: Consumer) -> None:
+        while not self._stopping:
+            seen = self._taken.generation
+            wanted = self._wanted()
+            if wanted <= 0:
+                await self._taken.wait(seen)
+                continue
+            asked = self._clock.monotonic()
+            found = await self._backend.pull(consumer.stream_name, consumer.name, self._request(wanted))
+            for delivered in found:
+                self._accept(delivered, asked)
+            if found:
+                self._arrived.notify()
+            elif self._settings.until_empty and await self._is_empty():
+                self.stop()
+
+    def _request(self, wanted: int) -> PullRequest:
+        # No longer than part of a lease: a lease counts from when the pull was asked for.
+        longest = _SETTLED_LOOK_S if self._settings.until_empty else _LONGEST_PULL_S
+        return PullRequest(batch=wanted, expires_ns=int(min(longest, self._queue.lease / 3) * 1e9))
+
+    def _wanted(self) -> int:
+        free = self._settings.concurrency - len(self._running)
+        ahead = min(int(self._settings.concurrency * _AHEAD_S / self._job_seconds), _MOST_AHEAD)
+        wanted = free + ahead - len(self._waiting)
+        # Asking for a few at a time would cost a transaction each; half of the room is worth one.
+        return wanted if wanted * 2 >= free + ahead or not self._waiting else 0
+
+    def _accept(self, delivered: Delivered, asked: float) -> None:
+        attempt = JobAttempt(self._queue, self.name, delivered, self._executor)
+
+        def on_lost(reason: str) -> None:
+            self._loop.call_soon_threadsafe(self._lose, attempt, reason)
+
+        d = delivered
+        attempt.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, on_lost)
+        self._keeper.hold(attempt.lease)
+        self._waiting.append(attempt)
+
+    async def _is_empty(self) -> bool:
+        if self._running or self._waiting:
+            return False
+        infos = [await consumer.info() for consumer in self._queue.consumers]
+        return not any(info.num_pending or info.num_ack_pending for info in infos)
+
+    # --- running jobs
+
+    async def _slot(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            seen = self._arrived.generation
+            if self._waiting:
+                attempt = self._waiting.popleft()
+                self._running[task] = attempt
+                self._taken.notify()
+                await self._run(attempt, task)
+            elif self._stopping:
+                return
+            else:
+                await self._arrived.wait(seen)
+
+    async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
+        started = self._clock.monotonic()
+        try:
+            if not attempt.lost:
+                await attempt.run()
+        except asyncio.CancelledError:
+            if attempt.lost:
+                task.uncancel()
+            elif self._cancelling:
+                task.uncancel()
+                await self._hand_back(attempt)
+            else:
+                raise
+        finally:
+            del self._running[task]
+            if attempt.lease is not None:
+                self._keeper.release(attempt.lease)
+            self._taken.notify()
+            self._job_seconds += 0.1 * (self._clock.monotonic() - started - self._job_seconds)
+
+    async def _hand_back(self, attempt: JobAttempt) -> None:
+        if not attempt.lost:
+            await attempt.hand_back()
+        if attempt.lease is not None:
+            self._keeper.release(attempt.lease)
+
+    def _lose(self, attempt: JobAttempt, reason: str) -> None:
+        """The keeper says that a lease is lost: tell the job before anyone else can hold it."""
+        if attempt.context is not None:
+            attempt.context.lose(reason)
+        for task, running in self._running.items():
+            if running is attempt and attempt.running_async:
+                task.cancel()
+
+    def _executor(self) -> Executor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="pelton-job")
+        return self._threads
