@@ -1,0 +1,130 @@
+"""The demo: a year of flights as jobs keyed by aircraft, three worker processes, one killed on the way.
+
+The parent puts the flights into the queue, in time order, while the workers already work; kills one worker
+with SIGKILL when part of the flights are done, starts another, and stops all when nothing is left. Then it
+reads the whole record back and checks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+import pelton
+from pelton.cli.demo.checks import check
+from pelton.cli.demo.collect import Times, collect
+from pelton.cli.demo.crew import Crew
+from pelton.cli.demo.figures import spreaders
+from pelton.cli.demo.flights import Flight, read_carriers, read_flights, read_planes
+from pelton.cli.demo.picture import write_picture
+from pelton.cli.demo.record import Run
+from pelton.cli.demo.report import print_report
+from pelton.cli.demo.screen import Screen, Snapshot
+from pelton.cli.demo.work import PLANES, monotonic_ns, open_queue, register
+from pelton.runtime import Clock, system_runtime
+
+_BATCH: Final = 2000
+_LOOK_S: Final = 0.25
+_KILL_AT: Final = 0.35
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """What to run: ``limit`` flights (None: all), so many workers, in a folder that is kept."""
+
+    folder: Path
+    limit: int | None = None
+    workers: int = 3
+    concurrency: int = 64
+
+
+class DemoFailedError(pelton.PeltonError):
+    """The demo could not be run to its end."""
+
+
+def run_demo(settings: DemoSettings, console: Console) -> bool:
+    """Run the demo, print its report, write its picture; return whether every promise was kept."""
+    flights = read_flights(settings.limit)
+    console.print(f"{len(flights):,} flights read; the store is {_store(settings)}")
+    run = asyncio.run(_Demo(settings, flights, console).run())
+    verdicts = check(run)
+    worst = spreaders(run, read_planes(), read_carriers())
+    kept = print_report(console, run, verdicts, worst)
+    picture = settings.folder / "flights.html"
+    write_picture(picture, run, verdicts, worst)
+    console.print(f"Picture: {picture}")
+    return kept
+
+
+def _store(settings: DemoSettings) -> Path:
+    return settings.folder / "flights.pelton"
+
+
+class _Demo:
+    """One run."""
+
+    def __init__(self, settings: DemoSettings, flights: Sequence[Flight], console: Console) -> None:
+        self._settings = settings
+        self._flights = flights
+        self._console = console
+        self._runtime = system_runtime()
+        self._clock: Clock = self._runtime.clock
+        self._crew = Crew(_store(settings), settings.folder, settings.concurrency, self._clock)
+        self._victim: int | None = None
+        self._started = 0
+
+    async def run(self) -> Run:
+        async with pelton.open(_store(self._settings)) as jet:
+            planes = await jet.create_stream(PLANES, subjects=[f"{PLANES}.>"])
+            queue = await open_queue(jet)
+            self._started = monotonic_ns(self._clock)
+            for _ in range(self._settings.workers):
+                self._crew.start()
+            try:
+                feeding = self._runtime.spawn(self._feed(queue, planes), "demo feeder")
+                with Screen(self._console) as screen:
+                    await self._watch(screen, planes, await jet.stream(queue.names.dead))
+                await feeding
+                ended = monotonic_ns(self._clock)
+            finally:
+                await asyncio.to_thread(self._crew.stop)
+            workers = list(self._crew.workers.values())
+            return await collect(jet, self._settings.folder, self._flights, workers, Times(self._started, ended))
+
+    async def _feed(self, queue: pelton.Queue, planes: pelton.Stream) -> None:
+        """Enqueue all flights in time order; those without an aircraft have no key."""
+        fly = register(queue, planes, 0, -1)
+        for first in range(0, len(self._flights), _BATCH):
+            batch = self._flights[first : first + _BATCH]
+            await fly.enqueue_many([(f,) for f in batch], keys=[f.tailnum or "" for f in batch])
+
+    async def _watch(self, screen: Screen, planes: pelton.Stream, dead: pelton.Stream) -> None:
+        """Show the progress until every flight is done or dead; kill a worker on the way."""
+        total = len(self._flights)
+        while True:
+            done = (await planes.info()).state.messages
+            failed = (await dead.info()).state.messages
+            if self._victim is None and done + failed >= total * _KILL_AT:
+                await asyncio.to_thread(self._kill)
+            screen.show(self._snapshot(done, failed))
+            if done + failed >= total:
+                return
+            if fallen := self._crew.fallen():
+                raise DemoFailedError(f"worker {fallen[0]} ended by itself; see its message above")
+            await self._clock.sleep(_LOOK_S)
+
+    def _kill(self) -> None:
+        self._victim = min(2, self._settings.workers)
+        self._crew.kill_and_replace(self._victim)
+
+    def _snapshot(self, done: int, failed: int) -> Snapshot:
+        at = (monotonic_ns(self._clock) - self._started) / 1e9
+        note = (
+            "" if self._victim is None else f"worker {self._victim} was killed; its flights come back after the lease"
+        )
+        return Snapshot(at, done, len(self._flights), failed, self._crew.views(), note)

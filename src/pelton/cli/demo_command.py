@@ -1,0 +1,46 @@
+"""``pelton demo``: a year of real flights through an exclusive queue, with a worker killed on the way."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add_to(commands: Any) -> None:
+    """Add this command to the parser's sub-commands."""
+    parser = commands.add_parser("demo", help="run 336,776 real flights through a queue, killing a worker on the way")
+    parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N flights")
+    parser.add_argument("--workers", type=_positive, default=3, metavar="N", help="worker processes (default 3)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("demo-report"), help="where store and report go (default demo-report)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo; 0 when every promise was kept."""
+    try:
+        from rich.console import Console
+
+        from pelton.cli.demo.run import DemoSettings, run_demo
+    except ImportError as error:
+        print(f"pelton demo needs its extra: pip install 'pelton[demo]' ({error})", file=sys.stderr)
+        return 1
+    folder: Path = options.folder
+    if folder.exists() and any(folder.iterdir()) and not (folder / "flights.pelton").exists():
+        print(f"pelton demo: {folder} holds something else; name another --folder", file=sys.stderr)
+        return 2
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    settings = DemoSettings(folder=folder, limit=options.limit, workers=options.workers)
+    return 0 if run_demo(settings, Console()) else 1
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
