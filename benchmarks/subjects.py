@@ -33,9 +33,7 @@ def subjects(count: int) -> list[str]:
     return [f"orders.{REGIONS[number % 4]}.car{number}" for number in range(count)]
 
 
-def rate(
-    ask: Callable[[str], object], asked: Sequence[str], before: Callable[[], object] = lambda: None
-) -> float:
+def rate(ask: Callable[[str], object], asked: Sequence[str], before: Callable[[], object] = lambda: None) -> float:
     """Answers a second, best round; `before` runs untimed ahead of each round."""
     best = float("inf")
     for _ in range(ROUNDS):

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from pelton.api import ConfigError, Headers, headers
 
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters=":"), min_size=1)
-VALUES = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])).map(
-    lambda v: v.strip(" \t")
-)
+VALUES = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])).map(lambda v: v.strip(" \t"))
 
 
 def test_one_block() -> None:
@@ -62,9 +60,7 @@ def test_spaces_around_values_are_no_part_of_them() -> None:
 
 
 def test_the_first_of_a_name_is_not_the_first_of_a_longer_one() -> None:
-    block = headers.encode(
-        {"Nats-Expected-Last-Subject-Sequence-Subject": "a", "X-Nats-TTL": "9", "Nats-TTL": "5s"}
-    )
+    block = headers.encode({"Nats-Expected-Last-Subject-Sequence-Subject": "a", "X-Nats-TTL": "9", "Nats-TTL": "5s"})
     assert headers.first(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE) is None
     assert headers.first(block, headers.TTL) == "5s"
     assert headers.first(block, "nats-ttl") is None

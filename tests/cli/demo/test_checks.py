@@ -51,9 +51,7 @@ def test_a_lost_flight(run: Run) -> None:
 
 
 def test_a_doubled_flight(run: Run) -> None:
-    doubled = replace(
-        run, attempts=[*run.attempts, next(a for a in run.attempts if a.flight == 5 and a.done)]
-    )
+    doubled = replace(run, attempts=[*run.attempts, next(a for a in run.attempts if a.flight == 5 and a.done)])
     assert breach(checks.exactly_once(doubled)) == "flight 5 was done 2 times"
 
 
@@ -96,10 +94,7 @@ def test_a_long_attempt_under_short_ones() -> None:
 
 def test_taking_over_before_the_kill_is_two_at_once(run: Run) -> None:
     cut = cut_short(run)
-    early = [
-        a._replace(start_ns=cut.start_ns + 1) if a.flight == cut.flight and a.done else a
-        for a in run.attempts
-    ]
+    early = [a._replace(start_ns=cut.start_ns + 1) if a.flight == cut.flight and a.done else a for a in run.attempts]
     assert f"flight {cut.flight} began while" in breach(checks.never_two(replace(run, attempts=early)))
 
 

@@ -28,9 +28,7 @@ def test_spread_is_the_same_from_all_sides(run: Run) -> None:
 
 
 def test_heat_counts_every_flight_in_its_hour() -> None:
-    assert heat([flight(0, sched=22_617_300), flight(1, None), flight(2, sched=22_617_301)]) == {
-        (1, 6): (0, 2)
-    }
+    assert heat([flight(0, sched=22_617_300), flight(1, None), flight(2, sched=22_617_301)]) == {(1, 6): (0, 2)}
 
 
 def test_ribbons_of_nothing() -> None:

@@ -19,10 +19,7 @@ from .simulated import MS, START, Simulation, flight
 
 
 def a_run(days: int, kill: bool = True) -> Run:
-    flights = [
-        flight(k, f"N{k % 5}", sched=22_617_300 + k * 60, dep_delay=30, arr_delay=30)
-        for k in range(days * 24)
-    ]
+    flights = [flight(k, f"N{k % 5}", sched=22_617_300 + k * 60, dep_delay=30, arr_delay=30) for k in range(days * 24)]
     return Simulation(flights, START + 9 * MS if kill else None).run()
 
 

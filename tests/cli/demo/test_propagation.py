@@ -55,9 +55,7 @@ def test_inherited_minutes(late: int, slack: int, dep_delay: int, spread: int) -
 
 
 def test_spread_and_ripples_add_up() -> None:
-    flights = [
-        flight(k, sched=k * ROUND_TRIP, dep_delay=d, arr_delay=d) for k, d in enumerate([30, 40, 10, 0, 5])
-    ]
+    flights = [flight(k, sched=k * ROUND_TRIP, dep_delay=d, arr_delay=d) for k, d in enumerate([30, 40, 10, 0, 5])]
     states = [state for _, state in replay(flights)]
     assert [state.last_spread for state in states] == [0, 30, 10, 0, 0]
     assert [state.ripple for state in states] == [0, 1, 2, 0, 0]
