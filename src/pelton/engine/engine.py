@@ -110,7 +110,7 @@ class Engine:
         kind = type(request)
         handler = HANDLERS[kind]
         reply: R
-        if kind in READS and not self._is_aging():
+        if kind in READS and not self._is_aging(request):
             reply = self._read(lambda: handler(self, request))
         else:
             reply = await self._stage(lambda: handler(self, request), durable=True)
@@ -212,9 +212,11 @@ class Engine:
         except Fault as fault:
             raise public_error(fault) from None
 
-    def _is_aging(self) -> bool:
+    def _is_aging(self, request: Request[Any]) -> bool:
         """Whether a read may meet messages past their age, which it must remove first."""
-        return any(log.config.max_age > 0 for log in self.catalogue.streams.values())
+        streams = self.catalogue.streams
+        named = streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
+        return any(log.config.max_age > 0 for log in ([named] if named is not None else streams.values()))
 
     # --- pulls
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from pelton.api import AckOp, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
+from pelton.api import AckOp, ApiError, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
 from pelton.consumers import Settlement
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
@@ -42,7 +42,11 @@ class CallWork:
         self._result: object = None
 
     def run(self) -> None:
-        self._result = None if self._future.cancelled() else self._call()
+        try:
+            self._result = None if self._future.cancelled() else self._call()
+        except ApiError as error:
+            # A refusal is an answer: verbs refuse before they change anything.
+            self._result = error
 
     def finish(self) -> None:
         answer(self._future, self._result)

@@ -23,11 +23,13 @@ from pelton.storage import Condition, Database, MessageTable, Removed, Row, runs
 from pelton.storage.checksum import row_checksum
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.expect import Expectations, expectations
+from pelton.subjects import has_wildcard
 
 _OVERHEAD: Final = 30
 _HEADER_OVERHEAD: Final = 4
 _CHUNK: Final = 4096
 _KNOWN_LIMIT: Final = 50_000
+_ANY: Final = Condition("1", ())
 
 _UPSERT_SUBJECT: Final = (
     "INSERT INTO subjects VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
@@ -354,7 +356,7 @@ class StreamLog:
         if not filter_subject and not keep and last >= self.last:
             return self._purge_all()
         condition = subject_condition([filter_subject] if filter_subject else [])
-        removed = self.table.remove_where(last, condition or Condition("1", ()), keep)
+        removed = self.table.remove_where(last, condition or _ANY, keep)
         self._evict(sorted(removed))
         if self.msgs == 0:
             self.first = max(self.first, self.last + 1 if upto == 0 else min(upto, self.last + 1))
@@ -397,15 +399,16 @@ class StreamLog:
         """Return the last message that matches a subject or filter."""
         self._write_rows()
         if subject_filter in (">", ""):
-            return self.table.last_where(self.last, Condition("1", ()))
-        condition = subject_condition([subject_filter])
-        assert condition is not None
-        upto = self.last
-        if condition.sql == "subject=?":
-            _, upto, count = self.subject_row(subject_filter)
-            if count <= 0:
-                return None
-        return self.table.last_where(upto, condition)
+            return self.table.last_where(self.last, _ANY)
+        if has_wildcard(subject_filter):
+            return self.table.last_where(self.last, subject_condition([subject_filter]) or _ANY)
+        _, upto, count = self.subject_row(subject_filter)
+        if count <= 0:
+            return None
+        row = self.table.get(upto)
+        if row is not None and row[2] == subject_filter:
+            return row
+        return self.table.last_where(upto, Condition("subject=?", (subject_filter,)))
 
     def last_seq_of(self, subject_filter: str) -> int:
         """Return the sequence of the last message that matches, 0 if there is none."""
@@ -420,7 +423,7 @@ class StreamLog:
 
     def subject_counts(self, subject_filter: str) -> dict[str, int]:
         """Return the number of messages of each subject that matches."""
-        condition = subject_condition([subject_filter]) or Condition("1", ())
+        condition = subject_condition([subject_filter]) or _ANY
         sql = f"SELECT subject, msgs FROM subjects WHERE stream=? AND msgs>0 AND {condition.sql} ORDER BY subject"
         rows = self._db.execute(sql, (self.id, *condition.bindings)).fetchall()
         return {str(subject): int(str(count)) for subject, count in rows}
