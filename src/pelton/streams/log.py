@@ -124,7 +124,7 @@ class StreamLog:
     def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
         """Store messages without headers; the caller has seen that :attr:`is_plain` holds."""
         seq, size = self.last, 0
-        rows, deltas, name = self._rows, self._deltas, self.name
+        rows, deltas, known, name = self._rows, self._deltas, self._known, self.name
         acks: list[PubAck] = []
         for subject, data, _ in messages:
             seq += 1
@@ -137,6 +137,8 @@ class StreamLog:
                 delta[1] = seq
                 delta[2] += 1
             acks.append(PubAck(name, seq))
+            if known:
+                known.pop(subject, None)
         added = len(acks)
         self.msgs += added
         self.bytes += size + added * _OVERHEAD
