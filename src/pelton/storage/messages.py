@@ -40,7 +40,8 @@ class MessageTable:
         self._remove_front = f"DELETE FROM {name} WHERE seq IN (SELECT seq FROM {name} ORDER BY seq LIMIT ?) {_REMOVED}"
         self._next = f"SELECT min(seq) FROM {name} WHERE seq>=?"
         self._sizes = (
-            f"SELECT seq, ts, length(subject), length(data), ifnull(length(hdr), -1) FROM {name} ORDER BY seq LIMIT ?"
+            "SELECT seq, ts, octet_length(subject), length(data), ifnull(length(hdr), -1) "
+            f"FROM {name} ORDER BY seq LIMIT ?"
         )
 
     def insert(self, rows: Sequence[Row]) -> None:

@@ -50,10 +50,10 @@ class DuplicateWindow:
         return self._ids.get(msg_id)
 
     def last_id(self, seq: int) -> str:
-        """Return the id under which the last sequence was stored, or an empty text."""
-        if self._stale:
-            self._load(0)
-        return self._order[-1][2] if self._order and self._order[-1][0] == seq else ""
+        """Return the id under which the last sequence was stored, or an empty text; the window does not matter."""
+        if self._fresh and self._fresh[-1][1] == seq:
+            return self._fresh[-1][3]
+        return str(self._db.value("SELECT id FROM ids WHERE stream=? AND seq=?", (self._stream, seq)) or "")
 
     def add(self, seq: int, now: int, msg_id: str) -> None:
         if self._stale:
@@ -67,7 +67,8 @@ class DuplicateWindow:
             self._db.executemany("INSERT INTO ids VALUES(?, ?, ?, ?)", self._fresh)
             self._fresh.clear()
         if self._forgotten and (len(self._order) < _FORGET_EVERY or self._forgotten % _FORGET_EVERY == 0):
-            first = self._order[0][0] if self._order else self._loaded + 1
+            # The newest id stays, however old: it may be expected as the last one.
+            first = self._order[0][0] if self._order else self._loaded
             self._db.execute("DELETE FROM ids WHERE stream=? AND seq<?", (self._stream, first))
             self._forgotten = 0
 

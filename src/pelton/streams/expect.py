@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pelton.api import api_error, headers
+from pelton.api import headers
 
 _MARK: Final = b"Nats-"
+_NO_SEQUENCE: Final = -1
 
 
 class Expectations(NamedTuple):
@@ -24,27 +25,23 @@ class Expectations(NamedTuple):
 
 
 def expectations(block: bytes | None) -> Expectations | None:
-    """Read the conditions of an encoded header block; None when there are none.
-
-    Raises ApiError (10071, 10164) for sequence numbers that are none.
-    """
+    """Read the conditions of an encoded header block; None when there are none."""
     if block is None or _MARK not in block:
         return None
     found = Expectations(
         msg_id=headers.first(block, headers.MSG_ID) or "",
         stream=headers.first(block, headers.EXPECTED_STREAM) or "",
         last_msg_id=headers.first(block, headers.EXPECTED_LAST_MSG_ID),
-        last_seq=_sequence(block, headers.EXPECTED_LAST_SEQUENCE, "JSStreamWrongLastSequenceErrF"),
-        last_subject_seq=_sequence(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "JSStreamWrongLastSequenceErrF"),
+        last_seq=_sequence(block, headers.EXPECTED_LAST_SEQUENCE),
+        last_subject_seq=_sequence(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE),
         last_subject_filter=headers.first(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT) or "",
     )
     return None if found == Expectations() else found
 
 
-def _sequence(block: bytes, name: str, error: str) -> int | None:
+def _sequence(block: bytes, name: str) -> int | None:
     text = headers.first(block, name)
-    if text is None:
+    if not text:
         return None
-    if not text.isascii() or not text.isdigit():
-        raise api_error(error, seq=text)
-    return int(text)
+    # What is no sequence equals none: like nats-server, answer with the one there is.
+    return int(text) if text.isascii() and text.isdigit() else _NO_SEQUENCE

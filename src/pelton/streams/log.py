@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pelton.api import Outgoing, PubAck, StreamConfig, api_error
+from pelton.api import ApiError, Outgoing, PubAck, StreamConfig, api_error
+from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
 from pelton.storage import Condition, Database, MessageTable, Removed, Row, runs, subject_condition
 from pelton.storage.checksum import row_checksum
 from pelton.streams.dedupe import DuplicateWindow
@@ -47,6 +48,10 @@ def stored_size(subject: int, data: int, hdr: int) -> int:
     if hdr < 0:
         return _OVERHEAD + subject + data
     return _OVERHEAD + _HEADER_OVERHEAD + subject + data + hdr
+
+
+def _no_room(text: str) -> ApiError:
+    return api_error("JSStreamStoreFailedF", err=text)
 
 
 class StreamLog:
@@ -103,8 +108,9 @@ class StreamLog:
     def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
         """Store one message, or raise ApiError before anything has changed.
 
-        Order of the checks as in nats-server 2.15: stream, duplicate, expected id, expected sequences, sizes,
-        limits.
+        Order of the checks: stream, duplicate, expected sequences (of the subject, of the stream), expected id,
+        size, limits. That of nats-server 2.15, but that it looks at the sequences before the duplicate: here
+        repeating a publish that was stored is harmless, whatever it expected.
         """
         asked = expectations(hdr) if hdr is not None else None
         if asked is not None:
@@ -184,15 +190,20 @@ class StreamLog:
             duplicate = self.ids.find(asked.msg_id, now)
             if duplicate is not None:
                 return duplicate
-        if asked.last_msg_id is not None and asked.last_msg_id != (known := self.ids.last_id(self.last)):
-            raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
-        if asked.last_seq is not None and asked.last_seq != self.last:
-            raise api_error("JSStreamWrongLastSequenceErrF", seq=self.last)
         if asked.last_subject_seq is not None:
             self._check_last_of(asked.last_subject_filter or subject, asked.last_subject_seq)
+        elif asked.last_subject_filter:
+            raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
+        if asked.last_seq is not None and asked.last_seq != self.last:
+            raise api_error("JSStreamWrongLastSequenceErrF", seq=self.last)
+        if asked.last_msg_id is not None and asked.last_msg_id != (known := self.ids.last_id(self.last)):
+            raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
         return None
 
     def _check_last_of(self, subject: str, expected: int) -> None:
+        if self._trimmed:
+            # Limits may have removed what was the last of the subject.
+            self.flush()
         last = self.last_seq_of(subject)
         if last != expected:
             raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
@@ -202,11 +213,33 @@ class StreamLog:
         config = self.config
         full = self._per_subject and self.subject_row(subject)[2] >= config.max_msgs_per_subject
         if full and config.discard_new_per_subject:
-            raise api_error("JSStreamStoreFailedF", err="maximum messages per subject exceeded")
+            raise _no_room(MAXIMUM_MESSAGES_PER_SUBJECT)
+        if not self._is_overfull(size):
+            return
+        if self._per_subject and self.dirty:
+            # What newer messages of the same subjects have replaced still counts until it is trimmed.
+            self.flush()
+            full = self.subject_row(subject)[2] >= config.max_msgs_per_subject
         if config.max_msgs > 0 and self.msgs >= config.max_msgs and not full:
-            raise api_error("JSStreamStoreFailedF", err="maximum messages exceeded")
-        if config.max_bytes > 0 and self.bytes + size > config.max_bytes and not full:
-            raise api_error("JSStreamStoreFailedF", err="maximum bytes exceeded")
+            raise _no_room(MAXIMUM_MESSAGES)
+        if (
+            config.max_bytes > 0
+            and self.bytes + size > config.max_bytes
+            and not (full and self._replaces(subject, size))
+        ):
+            raise _no_room(MAXIMUM_BYTES)
+
+    def _is_overfull(self, size: int) -> bool:
+        config = self.config
+        return 0 < config.max_msgs <= self.msgs or 0 < config.max_bytes < self.bytes + size
+
+    def _replaces(self, subject: str, size: int) -> bool:
+        """Whether the oldest message of a full subject makes room for one of ``size`` bytes."""
+        row = self.next_row_of(self.subject_row(subject)[0], subject)
+        if row is None:
+            return False
+        _, _, _, hdr, data, _ = row
+        return size <= stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
 
     # --- flush and limits
 
@@ -338,6 +371,7 @@ class StreamLog:
 
     def apply_limits(self) -> None:
         """Apply all limits to all messages: the configuration has changed."""
+        self.flush()
         limit = self.config.max_msgs_per_subject
         if limit > 0:
             sql = "SELECT subject FROM subjects WHERE stream=? AND msgs>?"
@@ -356,25 +390,24 @@ class StreamLog:
         self._write_rows()
         last = upto - 1 if upto > 0 else self.last
         if not filter_subject and not keep and last >= self.last:
-            return self._purge_all()
+            return self._purge_all(last)
         condition = subject_condition([filter_subject] if filter_subject else [])
         removed = self.table.remove_where(last, condition or _ANY, keep)
         self._evict(sorted(removed))
-        if self.msgs == 0:
-            self.first = max(self.first, self.last + 1 if upto == 0 else min(upto, self.last + 1))
-            self.dirty = True
         return len(removed)
 
-    def _purge_all(self) -> int:
-        """Empty the stream without looking at each message."""
+    def _purge_all(self, last: int) -> int:
+        """Empty the stream without looking at each message; sequences go on after ``last``."""
         count = self.msgs
+        self.last = last
         self._db.execute(f"DELETE FROM {self.table.name}")
         self._db.execute("DELETE FROM subjects WHERE stream=?", (self.id,))
         self._deltas.clear()
         self._known.clear()
         self.msgs = self.bytes = 0
         self.first, self._first_ts = self.last + 1, None
-        self.removals += count
+        # At least one: to a consumer that counts what lies ahead, a jump of ``last`` is a removal.
+        self.removals += max(count, 1)
         self.dirty = True
         return count
 
