@@ -1,0 +1,30 @@
+"""The cases, in the order of the report."""
+
+from __future__ import annotations
+
+from benchmarks.case import Case
+from benchmarks.cases import (
+    big_store,
+    cross_process,
+    fetch_ack_batch,
+    fetch_ack_each,
+    fetch_one,
+    idle_pickup,
+    noop_jobs,
+    publish_batch,
+    publish_each,
+    publish_in_flight,
+)
+
+CASES: tuple[Case, ...] = (
+    publish_each.CASE,
+    publish_in_flight.CASE,
+    publish_batch.CASE,
+    fetch_ack_each.CASE,
+    fetch_ack_batch.CASE,
+    fetch_one.CASE,
+    noop_jobs.CASE,
+    idle_pickup.CASE,
+    cross_process.CASE,
+    big_store.CASE,
+)

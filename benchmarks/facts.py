@@ -1,0 +1,86 @@
+"""What the figures were measured on: cores, disk, and the versions of all who took part."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.stats import percentile
+
+_PACKAGES = ("pelton", "apsw-sqlite3mc", "nats-py", "natsio", "huey", "persist-queue", "litequeue")
+
+Facts = dict[str, str | float | int]
+
+
+def machine_facts(place: Path) -> Facts:
+    """Facts of the machine and of the disk under `place`."""
+    facts: Facts = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count() or 0,
+        "load_at_start": round(os.getloadavg()[0], 2),
+        "file_system": file_system(place),
+        "fsync_us": round(fsync_latency(place) * 1e6, 1),
+        "python": platform.python_version(),
+        "sqlite_of_peers": sqlite3.sqlite_version,
+        "sqlite_of_pelton": _apsw_sqlite(),
+        "nats_server": nats_server_version(),
+    }
+    return facts | {name: package_version(name) for name in _PACKAGES}
+
+
+def fsync_latency(place: Path, times: int = 200) -> float:
+    """Median seconds to append 4 KiB to a file under `place` and fsync it."""
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / "fsync-probe"
+    seconds = []
+    with path.open("wb", buffering=0) as file:
+        for _ in range(times):
+            start = perf_counter()
+            file.write(b"\0" * 4096)
+            os.fsync(file.fileno())
+            seconds.append(perf_counter() - start)
+    path.unlink()
+    return percentile(seconds, 0.5)
+
+
+def file_system(place: Path) -> str:
+    """The type of file system `place` is on, "unknown" where it cannot be told."""
+    mounts = Path("/proc/mounts")
+    if not mounts.exists():
+        return "unknown"
+    best = ("", "unknown")
+    for line in mounts.read_text().splitlines():
+        _, point, kind, *_ = line.split()
+        if place.resolve().is_relative_to(point) and len(point) > len(best[0]):
+            best = (point, kind)
+    return best[1]
+
+
+def package_version(name: str) -> str:
+    """Version of an installed package, or "absent"."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "absent" if name != "pelton" else "source tree"
+
+
+def nats_server_version() -> str:
+    """What the server's binary says of itself, or "absent"."""
+    from benchmarks.peers.nats_server import binary
+
+    try:
+        said = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True)
+    except (metadata.PackageNotFoundError, OSError):
+        return "absent"
+    return said.stdout.split()[-1]
+
+
+def _apsw_sqlite() -> str:
+    import apsw
+
+    return str(apsw.sqlite_lib_version())

@@ -1,0 +1,5 @@
+"""How Pelton does the work of a case, with its public words only."""
+
+from typing import Literal
+
+Sync = Literal["commit", "interval", "off"]

@@ -1,0 +1,43 @@
+"""Medians, percentiles and ratios of alternating rounds: pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that `share` (0..1) of `values` lie below, interpolated; ValueError if there are none."""
+    if not values:
+        raise ValueError("percentile of no values")
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def paired_ratio(ours: Sequence[float | None], theirs: Sequence[Sequence[float | None]]) -> float | None:
+    """Median over rounds of ours / best of theirs; a round where either is missing is left out.
+
+    Pairing within the round cancels what the machine did meanwhile, which two separate medians do not.
+    """
+    ratios = []
+    for place, own in enumerate(ours):
+        rivals = [figures[place] for figures in theirs if place < len(figures)]
+        measured = [figure for figure in rivals if figure]
+        if own is not None and measured:
+            ratios.append(own / max(measured))
+    return median(ratios) if ratios else None
+
+
+def middle(values: Sequence[float | None]) -> float | None:
+    """Median of what was measured, None if nothing was."""
+    measured = [value for value in values if value is not None]
+    return median(measured) if measured else None
+
+
+def spread(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """Lowest and highest of what was measured, None if nothing was."""
+    measured = [value for value in values if value is not None]
+    return (min(measured), max(measured)) if measured else None

@@ -1,0 +1,102 @@
+"""The Markdown of a report: what was asked first, then every figure with what it guarantees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from benchmarks import references
+from benchmarks.asks import figures
+from benchmarks.case import Case, Contender, Metric
+from benchmarks.facts import Facts
+from benchmarks.runner import Outcome
+from benchmarks.stats import middle, spread
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; a bar inside a cell is escaped."""
+    lines = [_row(head), _row(["---"] * len(head))]
+    lines += [_row([cell.replace("|", "\\|") for cell in row]) for row in rows]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """A figure with thousands separated, a dash if it was not measured."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def mark(met: bool | None) -> str:
+    """How a verdict is written in the table."""
+    return {True: "yes", False: "**no**", None: "-"}[met]
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Everything asked, beside what was measured."""
+    rows = []
+    for outcome in outcomes:
+        for ask in outcome.case.asks:
+            verdict = ask.judge(outcome.rounds)
+            rows.append((outcome.case.title, verdict.what, verdict.asked, verdict.measured, mark(verdict.met)))
+    return table(("case", "what", "asked", "measured", "met"), rows)
+
+
+def case_section(outcome: Outcome) -> str:
+    """A case's figures: medians, the range over the rounds, and each contender's guarantee."""
+    case = outcome.case
+    head = ["contender", *(f"{metric.key} ({metric.unit})" for metric in case.metrics)]
+    rows = [_contender_row(outcome, contender) for contender in case.contenders]
+    parts = [f"### {case.title}", case.how, table([*head, "guarantee"], rows)]
+    parts += [f"Not measured: {who}: {why}" for who, why in sorted(outcome.failures.items())]
+    return "\n\n".join(parts)
+
+
+def _contender_row(outcome: Outcome, contender: Contender) -> list[str]:
+    cells = [_cell(outcome, contender.name, metric) for metric in outcome.case.metrics]
+    return [contender.name, *cells, contender.guarantee]
+
+
+def _cell(outcome: Outcome, name: str, metric: Metric) -> str:
+    own = figures(outcome.rounds, name, metric.key)
+    bounds = spread(own)
+    told = number(middle(own), metric.digits)
+    if bounds is None or bounds[0] == bounds[1]:
+        return told
+    return f"{told} ({number(bounds[0], metric.digits)} to {number(bounds[1], metric.digits)})"
+
+
+def facts_section(facts: Facts) -> str:
+    """The machine and the versions."""
+    return table(("fact", "value"), [(name.replace("_", " "), str(value)) for name, value in facts.items()])
+
+
+def references_section() -> str:
+    """Figures measured elsewhere, so that nobody takes them for ours."""
+    rows = [(ref.name, number(ref.figure), ref.unit, ref.setting) for ref in references.ALL]
+    return table(("fixed figure", "value", "unit", "setting"), rows)
+
+
+def report(outcomes: Sequence[Outcome], facts: Facts, setting: str) -> str:
+    """The whole report in Markdown."""
+    sections = [
+        "# Pelton beside its peers",
+        setting,
+        "## Asked and measured",
+        "A ratio is the median, over the rounds, of Pelton's figure to the peer's figure of the same round.",
+        summary(outcomes),
+        "## Figures",
+        "Median over the rounds (lowest to highest).",
+        *(case_section(outcome) for outcome in outcomes),
+        "## Fixed figures, not measured here",
+        references_section(),
+        "## Machine",
+        facts_section(facts),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def titles(cases: Sequence[Case]) -> str:
+    """One line a case, for `--list`."""
+    return "\n".join(f"{case.name:<18} {case.title}" for case in cases)
