@@ -5,6 +5,7 @@ async with pelton.open("garage.pelton") as jet:
     await jet.publish("orders.eu.1", b"...")
 """
 
+from pelton import sync
 from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
 from pelton.api import __all__ as _vocabulary
 from pelton.connect import Jet, open
@@ -29,4 +30,5 @@ __all__ = [
     "Queue",
     "Stream",
     "open",
+    "sync",
 ]  # names

@@ -61,7 +61,7 @@ class Job(Generic[P, R]):
         self.function = function
         self.name = name
         self.rules = rules
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async: bool = inspect.iscoroutinefunction(function)
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         signature = inspect.signature(function)

@@ -172,13 +172,23 @@ class Worker:
                 self._accept(delivered, asked)
             if found:
                 self._arrived.notify()
-            elif self._settings.until_empty and await self._is_empty():
-                self.stop()
+            elif self._settings.until_empty:
+                await self._stop_or_wait(seen)
 
     def _request(self, wanted: int) -> PullRequest:
+        if self._settings.until_empty:
+            return PullRequest(batch=wanted, no_wait=True)
         # No longer than part of a lease: a lease counts from when the pull was asked for.
-        longest = _SETTLED_LOOK_S if self._settings.until_empty else _LONGEST_PULL_S
-        return PullRequest(batch=wanted, expires_ns=int(min(longest, self._queue.lease / 3) * 1e9))
+        return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._queue.lease / 3) * 1e9))
+
+    async def _stop_or_wait(self, seen: int) -> None:
+        """Nothing to take: stop if no job is left, else look again when one of ours ends, or in a while."""
+        if await self._is_empty():
+            self.stop()
+            return
+        timer = self._clock.call_later(_SETTLED_LOOK_S, self._taken.notify)
+        await self._taken.wait(seen)
+        timer.cancel()
 
     def _wanted(self) -> int:
         free = self._settings.concurrency - len(self._running)
