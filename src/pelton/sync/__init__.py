@@ -1,0 +1,62 @@
+"""Pelton without ``await``: the same names, and calls that block until they are done.
+
+with pelton.sync.open("garage.pelton") as jet:
+    jet.create_stream("orders", subjects=["orders.>"])
+    jet.publish("orders.eu.1", b"...")
+
+Each open store has an event loop on a thread of its own (``portal.py``); the classes here are derived from the
+async ones (``derive.py``) and any number of threads may share one. Ctrl-C during a call cancels the operation.
+Their signatures for type checkers are in ``__init__.pyi``, written by ``tools/sync_stub.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+from pelton import connect, jet, queue
+from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
+from pelton.api import __all__ as _vocabulary
+from pelton.jet import Metadata
+from pelton.queue import JobContext, JobCounts, JobInfo
+from pelton.runtime import Backoff
+from pelton.sync.derive import derive, wrap
+from pelton.sync.portal import Portal
+
+__all__ = [
+    *_vocabulary,
+    "Backoff",
+    "Consumer",
+    "Jet",
+    "Job",
+    "JobContext",
+    "JobCounts",
+    "JobHandle",
+    "JobInfo",
+    "Message",
+    "Metadata",
+    "Queue",
+    "Stream",
+    "open",
+]  # names
+
+Jet = derive(connect.Jet, ends_portal="close")
+Stream = derive(jet.Stream)
+Consumer = derive(jet.Consumer)
+Message = derive(jet.Message)
+Queue = derive(queue.Queue, stops={"work": "stop"})
+Job = derive(queue.Job)
+JobHandle = derive(queue.JobHandle)
+
+
+@functools.wraps(connect.open)
+def open(address: str | os.PathLike[str], **options: Any) -> Any:
+    """Open a store, as :func:`pelton.open` does, and return it open; close it, or use it in a ``with``."""
+    opening = connect.open(address, **options)
+    portal = Portal(os.fspath(address))
+    try:
+        return wrap(portal.run(lambda: opening), portal)
+    except BaseException:
+        portal.stop()
+        raise

@@ -1,0 +1,299 @@
+"""Blocking twins of the async classes. Written by ``python -m tools.sync_stub``: do not edit."""
+
+# ruff: noqa: F403, F405
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Generic, Self, overload
+
+import msgspec
+
+from pelton.api import *
+from pelton.jet import HeaderValues, Seconds
+from pelton.jet import Metadata as Metadata
+from pelton.queue.context import JobContext as JobContext
+from pelton.queue.job import Call, JobRules, P, R
+from pelton.queue.model import Attempt, DeadLetter, Ending, Outcome
+from pelton.queue.model import JobCounts as JobCounts
+from pelton.queue.model import JobInfo as JobInfo
+from pelton.queue.naming import QueueNames
+from pelton.queue.queue import Duration
+from pelton.runtime import Runtime
+from pelton.runtime.backoff import Backoff as Backoff
+from pelton.storage import SyncMode
+
+__all__ = [
+    "VERBS",
+    "AccountInfo",
+    "AccountInfoRequest",
+    "AccountLimits",
+    "AckError",
+    "AckKind",
+    "AckOp",
+    "AckRejectedError",
+    "ApiError",
+    "ApiStats",
+    "Backend",
+    "Backoff",
+    "BadRequestError",
+    "ConfigError",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerCreate",
+    "ConsumerDelete",
+    "ConsumerInfo",
+    "ConsumerInfoRequest",
+    "ConsumerLimits",
+    "ConsumerList",
+    "ConsumerListReply",
+    "ConsumerNames",
+    "ConsumerNamesReply",
+    "ConsumerNotFoundError",
+    "ConsumerUnsettled",
+    "ConsumerUnsettledReply",
+    "CorruptMessageError",
+    "Delivered",
+    "ExpectationError",
+    "External",
+    "Headers",
+    "Jet",
+    "Job",
+    "JobArgumentsError",
+    "JobCancelledError",
+    "JobContext",
+    "JobCounts",
+    "JobError",
+    "JobHandle",
+    "JobInfo",
+    "LeaseLostError",
+    "LimitError",
+    "MaxBytesError",
+    "MaxMessagesError",
+    "MaxMessagesPerSubjectError",
+    "Message",
+    "MessageNotFoundError",
+    "MessageTooLargeError",
+    "Metadata",
+    "MsgDelete",
+    "MsgGet",
+    "MsgGetReply",
+    "NoStreamForSubjectError",
+    "NotAStoreError",
+    "NotFoundError",
+    "Outgoing",
+    "PeltonError",
+    "PermanentJobError",
+    "Placement",
+    "PubAck",
+    "PullRequest",
+    "PurgeReply",
+    "Queue",
+    "QueueStoppedError",
+    "Republish",
+    "Request",
+    "RetryJob",
+    "SequenceInfo",
+    "StoreBusyError",
+    "StoreClosedError",
+    "StoreError",
+    "StoreFailedError",
+    "StoreForkedError",
+    "StoreFullError",
+    "StoreReadOnlyError",
+    "StoreSettingsError",
+    "StoreVersionError",
+    "StoredMessage",
+    "Stream",
+    "StreamConfig",
+    "StreamCreate",
+    "StreamDelete",
+    "StreamInfo",
+    "StreamInfoRequest",
+    "StreamList",
+    "StreamListReply",
+    "StreamNames",
+    "StreamNamesReply",
+    "StreamNotFoundError",
+    "StreamPurge",
+    "StreamSource",
+    "StreamState",
+    "StreamUpdate",
+    "SubjectTransform",
+    "Success",
+    "UnknownJobError",
+    "Unsettled",
+    "Verb",
+    "WrongLastSequenceError",
+    "api_error",
+    "api_subject",
+    "consumer_config",
+    "decode_reply",
+    "decode_request",
+    "encode_body",
+    "encode_error",
+    "encode_reply",
+    "open",
+    "parse_rfc3339",
+    "resolved_consumer",
+    "resolved_stream",
+    "rfc3339",
+    "stream_config",
+]
+
+class Consumer:
+    stream_name: str
+    name: str
+    config: ConsumerConfig
+    def __iter__(self) -> Iterator[Message]: ...
+    def ack(self, messages: Iterable[Message]) -> None: ...
+    def delete(self) -> None: ...
+    def fetch(
+        self, batch: int = 1, *, timeout: Seconds | None = 5.0, max_bytes: int = 0, no_wait: bool = False
+    ) -> list[Message]: ...
+    def info(self) -> ConsumerInfo: ...
+    def messages(self, *, prefetch: int = 64) -> Iterator[Message]: ...
+
+class Jet:
+    backend: Backend
+    runtime: Runtime
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def account_info(self) -> AccountInfo: ...
+    def close(self) -> None: ...
+    def create_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
+    def delete_stream(self, name: str) -> None: ...
+    def publish(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        msg_id: str | None = None,
+        headers: HeaderValues | None = None,
+        expected_stream: str | None = None,
+        expected_last_msg_id: str | None = None,
+        expected_last_seq: int | None = None,
+        expected_last_subject_seq: int | None = None,
+        expected_last_subject_seq_subject: str | None = None,
+    ) -> PubAck: ...
+    def publish_batch(
+        self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]
+    ) -> list[PubAck]: ...
+    def queue(
+        self,
+        name: str,
+        *,
+        exclusive: bool | None = None,
+        lease: float | timedelta = 30.0,
+        history_max_age: float | timedelta = ...,
+    ) -> Queue: ...
+    def stream(self, name: str) -> Stream: ...
+    def stream_names(self, subject: str = "") -> list[str]: ...
+    def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
+
+class Job(Generic[P, R]):
+    queue: Queue
+    function: Callable[P, Awaitable[R]] | Callable[P, R]
+    name: str
+    rules: JobRules
+    is_async: bool
+    context_parameter: str
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R] | R: ...
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call: ...
+    def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]: ...
+    def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes: ...
+    def enqueue(self, *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any) -> JobHandle: ...
+    def enqueue_many(
+        self, arguments: Iterable[Sequence[Any]], *, keys: Iterable[str] | None = None
+    ) -> list[JobHandle]: ...
+
+class JobHandle:
+    id: str
+    duplicate: bool
+    def info(self) -> JobInfo: ...
+    def outcome(self, *, timeout: Duration | None = None) -> Outcome: ...
+
+class Message:
+    delivered: Delivered
+    def ack(self) -> None: ...
+    def ack_sync(self) -> None: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def headers(self) -> Headers: ...
+    def in_progress(self) -> None: ...
+    @property
+    def metadata(self) -> Metadata: ...
+    def nak(self, *, delay: Seconds = 0) -> None: ...
+    @property
+    def subject(self) -> str: ...
+    def term(self, *, reason: str = "") -> None: ...
+
+class Queue:
+    jet: Jet
+    names: QueueNames
+    name: str
+    exclusive: bool
+    lease: float
+    consumers: tuple[Consumer, ...]
+    jobs_by_name: dict[str, Job[Any, Any]]
+    def attempt_of(self, job_id: str) -> Attempt | None: ...
+    def clean(self, *, older_than: Duration) -> int: ...
+    def counts(self) -> JobCounts: ...
+    def dead_letters(self) -> Iterator[DeadLetter]: ...
+    def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]: ...
+    def get(self, job_id: str) -> JobInfo: ...
+    def history(self, state: Ending | None = None) -> Iterator[Outcome]: ...
+    @overload
+    def job(self, function: Callable[P, Awaitable[R]], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: Backoff = ...,
+        permanent: Sequence[type[BaseException]] = ...,
+        timeout: Duration | None = ...,
+    ) -> Callable[[Callable[P, Any]], Job[P, Any]]: ...
+    def jobs(self) -> Iterator[JobInfo]: ...
+    @classmethod
+    def open(
+        cls, jet: Jet, name: str, *, exclusive: bool | None, lease: Duration, history_max_age: Duration
+    ) -> Queue: ...
+    def redrive(self, job_id: str) -> JobHandle: ...
+    def stop(self) -> None: ...
+    def work(
+        self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Duration = 30.0
+    ) -> None: ...
+
+class Stream:
+    config: StreamConfig
+    def consumer(self, name: str) -> Consumer: ...
+    def consumer_names(self) -> list[str]: ...
+    def create_consumer(self, config: ConsumerConfig | None = None, /, **fields: Any) -> Consumer: ...
+    def delete(self) -> None: ...
+    def delete_consumer(self, name: str) -> None: ...
+    def delete_message(self, seq: int) -> None: ...
+    def get_last_message(self, subject: str) -> StoredMessage: ...
+    def get_message(self, seq: int) -> StoredMessage: ...
+    def get_next_message(self, subject: str, seq: int = 1) -> StoredMessage: ...
+    def info(self, *, subjects_filter: str = "", deleted_details: bool = False) -> StreamInfo: ...
+    @property
+    def name(self) -> str: ...
+    def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int: ...
+
+def open(
+    address: str | os.PathLike[str],
+    *,
+    sync: SyncMode = "commit",
+    sync_interval: float | timedelta = 0.1,
+    busy_timeout: float | timedelta = 30.0,
+    runtime: Runtime | None = None,
+) -> Jet: ...
