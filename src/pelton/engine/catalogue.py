@@ -16,7 +16,7 @@ from pelton.api import ConsumerConfig, StreamConfig, api_error
 from pelton.consumers import ConsumerLog, drop_rows
 from pelton.storage import Database, message_table
 from pelton.streams import StreamLog
-from pelton.subjects import SubjectIndex, is_subject
+from pelton.subjects import SubjectIndex, is_subject, is_subset
 
 _ROUTES_LIMIT: Final = 100_000
 _encode: Final = msgspec.json.Encoder().encode
@@ -34,6 +34,7 @@ class Catalogue:
         self.changed = False
         self._index: SubjectIndex[StreamLog] = SubjectIndex()
         self._routes: dict[str, StreamLog] = {}
+        self._families: dict[str, StreamLog] = {}
         self._seen = -1
         self._version = -1
         self._used: set[StreamLog] = set()
@@ -95,6 +96,7 @@ class Catalogue:
             self._add(log)
         self._load_consumers(followers)
         self._routes.clear()
+        self._families.clear()
         self._version = version
 
     def _load_consumers(self, known: dict[int, ConsumerLog]) -> None:
@@ -147,17 +149,31 @@ class Catalogue:
     def route(self, subject: str) -> StreamLog | None:
         """Return the stream that takes a subject, or None."""
         log = self._routes.get(subject)
-        if log is None:
-            if not is_subject(subject):
-                return None
-            found = self._index.match(subject)
-            if not found:
-                return None
-            log = found[0]
+        if log is not None:
+            return log
+        parent, _, token = subject.rpartition(".")
+        log = self._families.get(parent)
+        if log is None or not is_subject(token):
+            log = self._find_route(subject, parent)
+        if log is not None:
             if len(self._routes) >= _ROUTES_LIMIT:
                 self._routes.clear()
             self._routes[subject] = log
         return log
+
+    def _find_route(self, subject: str, parent: str) -> StreamLog | None:
+        if not is_subject(subject):
+            return None
+        found = self._index.match(subject)
+        if not found:
+            return None
+        if len(self._families) >= _ROUTES_LIMIT:
+            self._families.clear()
+        # Streams' subjects never overlap, so a filter that takes all children of a parent is the only one to ask:
+        # subjects that end in an id, each seen once, would otherwise all be searched for.
+        if parent and any(is_subset(f"{parent}.*", mine) for mine in found[0].config.subjects):
+            self._families[parent] = found[0]
+        return found[0]
 
     def consumers_of(self, stream: str) -> list[ConsumerLog]:
         return [consumer for (name, _), consumer in self.consumers.items() if name == stream]
