@@ -113,13 +113,19 @@ class ConsumerLog:
         """Return how many matching messages lie after the cursor, bringing the kept count up to date."""
         log = self.log
         if self.ahead_removals != log.removals:
-            self.ahead = log.table.count(self.cursor + 1, log.last, self.condition)
+            self.ahead = self._count_all()
         elif self.ahead_last < log.last:
             self.ahead += self._count_new(max(self.ahead_last, self.cursor) + 1)
         else:
             return self.ahead
         self.ahead_last, self.ahead_removals = log.last, log.removals
         return self.ahead
+
+    def _count_all(self) -> int:
+        log = self.log
+        if self.condition is None and self.cursor < log.first:
+            return log.msgs
+        return log.table.count(self.cursor + 1, log.last, self.condition)
 
     def _count_new(self, first: int) -> int:
         log = self.log
