@@ -1,0 +1,172 @@
+"""Counting a store again: every number that is kept is compared with the rows it stands for.
+
+A store keeps small sums beside its rows (how many messages, how many bytes, who waits for an ack) so that no
+operation has to count. After crashes, full disks and many processes at once those sums must still be true;
+:func:`recount` says where they are not. It reads one snapshot, changes nothing, and may run beside processes
+that use the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pelton.consumers import ConsumerLog
+from pelton.engine.catalogue import Catalogue
+from pelton.storage import Database, intact
+from pelton.streams import StreamLog, stored_size
+
+_STATES: Final = (("stream_state", "streams"), ("consumer_state", "consumers"))
+_OF_STREAMS: Final = (("subjects", "stream"), ("ids", "stream"), ("quarantine", "stream"), ("consumers", "stream"))
+_OF_CONSUMERS: Final = (("pending", "consumer"), ("claims", "consumer"), ("ready", "consumer"))
+
+
+def recount(database_path: str) -> list[str]:
+    """Return every contradiction found in the store file, in words; empty when there is none.
+
+    Raises the ``Fault`` of a file that cannot be opened as a store.
+    """
+    database = Database(database_path)
+    try:
+        with database.reading():
+            return list(_contradictions(database))
+    finally:
+        database.close()
+
+
+def _contradictions(database: Database) -> Iterator[str]:
+    for (text,) in database.execute("PRAGMA integrity_check").fetchall():
+        if text != "ok":
+            yield f"SQLite: {text}"
+    yield from _orphans(database)
+    catalogue = Catalogue(database)
+    catalogue.refresh()
+    for stream in catalogue.streams.values():
+        for problem in (*_stream(database, stream), *_subjects(database, stream), *_rows(database, stream)):
+            yield f"stream {stream.name!r}: {problem}"
+    for consumer in catalogue.consumers.values():
+        for problem in (*_consumer(database, consumer), *_claims(database, consumer), *_ahead(consumer)):
+            yield f"consumer {consumer.log.name}/{consumer.name}: {problem}"
+
+
+def _orphans(database: Database) -> Iterator[str]:
+    """Rows whose stream or consumer does not exist, and the other way about."""
+    for table, owner in _STATES:
+        for left, right in ((table, owner), (owner, table)):
+            for (row_id,) in database.execute(f"SELECT id FROM {left} WHERE id NOT IN (SELECT id FROM {right})"):
+                yield f"{left} has id {row_id}, {right} has not"
+    for tables, owner in ((_OF_STREAMS, "streams"), (_OF_CONSUMERS, "consumers")):
+        for table, column in tables:
+            sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT id FROM {owner})"
+            for (row_id,) in database.execute(sql):
+                yield f"{table} has rows of {column} {row_id}, which does not exist"
+    sql = (
+        "SELECT name FROM sqlite_schema WHERE name GLOB 'm_[0-9]*' AND substr(name, 3) NOT IN (SELECT id FROM streams)"
+    )
+    for (name,) in database.execute(sql):
+        yield f"the message table {name} belongs to no stream"
+
+
+def _compare(kept: dict[str, Any], counted: dict[str, Any]) -> Iterator[str]:
+    for what, value in kept.items():
+        if value != counted[what]:
+            yield f"{what} is kept as {value}, the rows say {counted[what]}"
+
+
+def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
+    stream.load()
+    sql = f"SELECT length(CAST(subject AS BLOB)), length(data), ifnull(length(hdr), -1) FROM {stream.table.name}"
+    sizes = [stored_size(*(int(str(part)) for part in row)) for row in database.execute(sql)]
+    bounds = database.execute(f"SELECT min(seq), max(seq) FROM {stream.table.name}").fetchone() or (None, None)
+    first = stream.last + 1 if bounds[0] is None else bounds[0]
+    yield from _compare(
+        {"msgs": stream.msgs, "bytes": stream.bytes, "first": stream.first},
+        {"msgs": len(sizes), "bytes": sum(sizes), "first": first},
+    )
+    if bounds[1] is not None and int(str(bounds[1])) > stream.last:
+        yield f"last is kept as {stream.last}, the rows go on to {bounds[1]}"
+    newest = database.value("SELECT max(seq) FROM ids WHERE stream=?", (stream.id,))
+    if newest is not None and newest > stream.last:
+        yield f"a message id is kept for sequence {newest}, after the last, {stream.last}"
+
+
+def _subjects(database: Database, stream: StreamLog) -> Iterator[str]:
+    kept = {
+        row[0]: row[1:]
+        for row in database.execute(
+            "SELECT CAST(subject AS BLOB), first, last, msgs FROM subjects WHERE stream=?", (stream.id,)
+        )
+    }
+    sql = f"SELECT CAST(subject AS BLOB), min(seq), max(seq), count(*) FROM {stream.table.name} GROUP BY subject"
+    found = {row[0]: row[1:] for row in database.execute(sql)}
+    for subject in kept.keys() | found.keys():
+        first, last, msgs = (int(str(value)) for value in kept.get(subject, (0, 0, 0)))
+        low, high, count = (int(str(value)) for value in found.get(subject, (first, last, 0)))
+        if msgs != count or (subject in kept and count == 0):
+            yield f"subject {subject!r} is kept with {msgs} messages, the rows say {count}"
+        if low < first or high > last:
+            yield f"subject {subject!r} is kept within {first}..{last}, its rows lie in {low}..{high}"
+
+
+def _rows(database: Database, stream: StreamLog) -> Iterator[str]:
+    sql = f"SELECT seq, ts, CAST(subject AS BLOB), hdr, data, crc FROM {stream.table.name} ORDER BY seq"
+    for seq, ts, subject, hdr, data, crc in database.execute(sql):
+        text = subject.decode(errors="replace") if isinstance(subject, bytes) else subject
+        if not intact((seq, ts, text, hdr, data, crc)):
+            yield f"message {seq} does not match its checksum"
+
+
+def _consumer(database: Database, consumer: ConsumerLog) -> Iterator[str]:
+    consumer.load()
+    sql = "SELECT count(*), count(DISTINCT dseq), max(dseq), min(n), min(due), max(seq) FROM pending WHERE consumer=?"
+    count, names, dseq, least_n, due, seq = database.execute(sql, (consumer.id,)).fetchall()[0]
+    yield from _compare({"unsettled": consumer.unsettled}, {"unsettled": count})
+    if not count:
+        return
+    if names != count:
+        yield f"{count} pending deliveries share {names} numbers"
+    if int(str(dseq)) > consumer.dseq:
+        yield f"a pending delivery has number {dseq}, the last is kept as {consumer.dseq}"
+    if int(str(least_n)) < 1:
+        yield f"a pending message counts {least_n} deliveries"
+    if int(str(due)) < consumer.due:
+        yield f"a message is due at {due}, the earliest is kept as {consumer.due}"
+    if int(str(seq)) > max(consumer.cursor, consumer.delivered):
+        yield f"message {seq} is pending, the cursor is at {consumer.cursor}"
+
+
+def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
+    """The invariants of exclusive subjects, as ``consumers/log.py`` states them."""
+    run, key = database.execute, (consumer.id,)
+    pending = {row[0]: row[1] for row in run("SELECT seq, subject FROM pending WHERE consumer=?", key)}
+    ready = {row[0]: row[1] for row in run("SELECT seq, subject FROM ready WHERE consumer=?", key)}
+    held: dict[Any, Any] = {}
+    parked: dict[Any, Any] = {}
+    by_subject: dict[Any, list[int]] = {}
+    for seq, subject, holds in run("SELECT seq, subject, held FROM claims WHERE consumer=? ORDER BY seq", key):
+        (held if holds else parked)[seq] = subject
+        by_subject.setdefault(subject, []).append(int(str(holds)))
+    for subject, holds in by_subject.items():
+        if sum(holds) > consumer.per_subject:
+            yield f"subject {subject!r} has {sum(holds)} claims held, the limit is {consumer.per_subject}"
+        if sorted(holds, reverse=True) != holds:
+            yield f"subject {subject!r} has a claim held that is not among its oldest"
+        if 0 in holds and sum(holds) < consumer.per_subject:
+            yield f"subject {subject!r} has a message waiting although only {sum(holds)} claims are held"
+    claimed = {seq: subject for seq, subject in pending.items() if subject is not None}
+    if held != {**claimed, **ready}:
+        odd = set(held.items()) ^ {*claimed.items(), *ready.items()}
+        yield f"claims held, and deliveries pending or ready, differ in {sorted(odd)}"
+    if set(claimed) & set(ready):
+        yield f"both pending and ready: {sorted(set(claimed) & set(ready))}"
+    yield from _compare({"waiting": consumer.waiting}, {"waiting": len(ready) + len(parked)})
+
+
+def _ahead(consumer: ConsumerLog) -> Iterator[str]:
+    log = consumer.log
+    if consumer.ahead_removals == log.removals:
+        counted = log.table.count(consumer.cursor + 1, consumer.ahead_last, consumer.condition)
+        yield from _compare({"ahead": consumer.ahead}, {"ahead": counted})
+
+
+__all__ = ["recount"]
