@@ -1,0 +1,30 @@
+"""Every example runs on its own and prints what its docstring says."""
+
+import ast
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+
+
+def promised(example: Path) -> str:
+    story = ast.get_docstring(ast.parse(example.read_text()))
+    assert story is not None
+    return textwrap.dedent(story.partition("Prints::\n\n")[2]).strip()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_prints_what_it_promises(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert promised(example)
+    assert done.stdout.strip() == promised(example)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
