@@ -8,6 +8,7 @@ backend.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self
@@ -17,7 +18,9 @@ from pelton.api import (
     AccountInfoRequest,
     AckKind,
     AckOp,
+    AckRejectedError,
     Backend,
+    ConfigError,
     ConsumerConfig,
     ConsumerCreate,
     ConsumerDelete,
@@ -28,10 +31,12 @@ from pelton.api import (
     Headers,
     MsgDelete,
     MsgGet,
+    NotFoundError,
     Outgoing,
     PeltonError,
     PubAck,
     PullRequest,
+    StoreClosedError,
     StoredMessage,
     StreamConfig,
     StreamCreate,
@@ -264,8 +269,11 @@ class Consumer:
     ) -> list[Message]:
         """Take up to ``batch`` messages; waits up to ``timeout`` (None: for ever) for the first, returns what is there.
 
-        Empty when none came. A single message larger than ``max_bytes`` is not delivered.
+        Empty when none came, and at once where the next message is larger than ``max_bytes``. Raises ConfigError,
+        ConsumerNotFoundError.
         """
+        if batch < 1 or max_bytes < 0:
+            raise ConfigError(f"fetch of {batch} messages, {max_bytes} bytes: at least 1, and 0 (no limit) or more")
         expires = None if timeout is None else seconds_to_ns("timeout", timeout)
         request = PullRequest(batch=batch, max_bytes=max_bytes, expires_ns=expires, no_wait=no_wait)
         backend = self._backend
@@ -285,8 +293,8 @@ class Consumer:
                 while taken:
                     yield taken.pop()
         finally:
-            if taken and self.config.ack_policy == "explicit":
-                await self._acked("nak", taken)
+            if taken and self.config.ack_policy != "none":
+                await self._give_back(taken)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
@@ -297,6 +305,11 @@ class Consumer:
         Raises the AckRejectedError of the first that had no effect; the others took effect.
         """
         await self._acked("ack", list(messages))
+
+    async def _give_back(self, messages: Sequence[Message]) -> None:
+        # Those that are delivered elsewhere by now, or whose consumer or store is gone, need no handing back.
+        with suppress(AckRejectedError, NotFoundError, StoreClosedError):
+            await self._acked("nak", messages)
 
     async def _acked(self, kind: AckKind, messages: Sequence[Message]) -> None:
         acks = [

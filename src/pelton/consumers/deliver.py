@@ -19,8 +19,8 @@ _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
 _TOKEN_EPOCH_BITS: Final = 40
 
-Again = tuple[int, int, int, str | None]
-"""Sequence, number of the delivery, deliveries so far, subject where claims are kept."""
+Again = tuple[int, int, str | None]
+"""Sequence, deliveries so far, subject where claims are kept."""
 
 
 class Delivery:
@@ -54,6 +54,11 @@ class Delivery:
         self._number_pending()
         return self._out
 
+    @property
+    def blocked(self) -> bool:
+        """Whether nothing was delivered because the first message is larger than the pull allows."""
+        return self._full and not self._out
+
     def _wants(self) -> bool:
         c = self._c
         return not self._full and len(self._out) < self._batch and c.unsettled < c.room
@@ -62,12 +67,18 @@ class Delivery:
 
     def _redeliver(self) -> None:
         c = self._c
-        sql = "SELECT seq, dseq, n, subject FROM pending WHERE consumer=? AND due<=? ORDER BY due, seq LIMIT ?"
-        again: list[Again] = c.db.execute(sql, (c.id, self._now, self._batch + _SCAN_AT_LEAST)).fetchall()  # type: ignore[assignment]  # the columns of Again
-        for seq, _, deliveries, subject in again:
-            if self._full or len(self._out) >= self._batch:
-                break
-            self._deliver_again(seq, deliveries, subject)
+        sql = "SELECT seq, n, subject FROM pending WHERE consumer=? AND due<=? ORDER BY due, seq LIMIT ?"
+        limit = self._batch + _SCAN_AT_LEAST
+        more = True
+        while more:
+            again: list[Again] = c.db.execute(sql, (c.id, self._now, limit)).fetchall()  # type: ignore[assignment]  # the columns of Again
+            before = len(self._out)
+            for seq, deliveries, subject in again:
+                if self._full or len(self._out) >= self._batch:
+                    break
+                self._deliver_again(seq, deliveries, subject)
+            # Only where all of them were exhausted or gone can others be due that were not looked at.
+            more = len(again) == limit and len(self._out) == before and not self._full
         least = c.db.value("SELECT min(due) FROM pending WHERE consumer=?", (c.id,))
         c.due = NEVER if least is None else int(least)
         c.dirty = True
@@ -92,22 +103,30 @@ class Delivery:
 
     def _deliver_ready(self) -> None:
         c = self._c
-        limit = min(self._batch - len(self._out), c.room - c.unsettled)
         sql = "SELECT seq, subject FROM ready WHERE consumer=? ORDER BY seq LIMIT ?"
-        served: list[tuple[int, int]] = []
-        for seq_value, subject_value in c.db.execute(sql, (c.id, limit)).fetchall():
-            seq, subject = int(str(seq_value)), str(subject_value)
-            row = self._log.get(seq)
-            if row is not None and self._intact(row):
-                if not self._take(row, 1):
-                    break
-                self._keep_pending(row, subject)
-            else:
-                c.release(subject, seq)
-            c.waiting -= 1
-            served.append((c.id, seq))
-        if served:
-            c.db.executemany("DELETE FROM ready WHERE consumer=? AND seq=?", served)
+        while self._wants():
+            limit = min(self._batch - len(self._out), c.room - c.unsettled)
+            rows: list[tuple[int, str]] = c.db.execute(sql, (c.id, limit)).fetchall()  # type: ignore[assignment]  # the columns named
+            if not rows:
+                return
+            for seq, subject in rows:
+                if not self._deliver_one_ready(seq, subject):
+                    return
+
+    def _deliver_one_ready(self, seq: int, subject: str) -> bool:
+        c = self._c
+        row = self._log.get(seq)
+        sound = row is not None and self._intact(row)
+        if row is not None and sound and not self._take(row, 1):
+            return False
+        c.db.execute("DELETE FROM ready WHERE consumer=? AND seq=?", (c.id, seq))
+        c.waiting -= 1
+        c.dirty = True
+        if row is not None and sound:
+            self._keep_pending(row, subject)
+        else:
+            c.release(subject, seq)
+        return True
 
     # --- new
 

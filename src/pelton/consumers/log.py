@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api import ConsumerConfig, StreamConfig
-from pelton.storage import Database, subject_condition
+from pelton.storage import Condition, Database, subject_condition
 from pelton.streams import StreamLog
 from pelton.subjects import has_wildcard
 
@@ -112,26 +112,57 @@ class ConsumerLog:
     def count_ahead(self) -> int:
         """Return how many matching messages lie after the cursor, bringing the kept count up to date."""
         log = self.log
+        log.flush()
         if self.ahead_removals != log.removals:
+            self._drop_vanished()
             self.ahead = self._count_all()
         elif self.ahead_last < log.last:
             self.ahead += self._count_new(max(self.ahead_last, self.cursor) + 1)
         else:
             return self.ahead
         self.ahead_last, self.ahead_removals = log.last, log.removals
+        self.dirty = True
         return self.ahead
-
-    def _count_all(self) -> int:
-        log = self.log
-        if self.condition is None and self.cursor < log.first:
-            return log.msgs
-        return log.table.count(self.cursor + 1, log.last, self.condition)
 
     def _count_new(self, first: int) -> int:
         log = self.log
         if self.condition is None:
-            return log.last - first + 1
+            return max(log.last - first + 1, 0)
         return log.table.count(first, log.last, self.condition)
+
+    def _count_all(self) -> int:
+        log = self.log
+        if self.condition is not None or self.cursor >= log.last:
+            return log.table.count(self.cursor + 1, log.last, self.condition)
+        if log.msgs == log.last - log.first + 1:
+            return log.last - max(self.cursor, log.first - 1)
+        if self.cursor - log.first < log.last - self.cursor:
+            return log.msgs - log.table.count(log.first, self.cursor)
+        return log.table.count(self.cursor + 1, log.last)
+
+    def _drop_vanished(self) -> None:
+        """Forget messages that waited behind others of their subject, and were removed from the stream."""
+        if not self.waiting:
+            return
+        sql = (
+            "SELECT subject, seq, held FROM claims WHERE consumer=?1 "
+            f"AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=claims.seq) "
+            "AND NOT EXISTS(SELECT 1 FROM pending p WHERE p.consumer=?1 AND p.seq=claims.seq)"
+        )
+        self._drop_waiting(self.db.execute(sql, (self.id,)).fetchall())  # type: ignore[arg-type]  # the columns named
+
+    def _drop_waiting(self, rows: list[tuple[str, int, int]]) -> None:
+        """Drop claims (subject, sequence, held) that were never delivered."""
+        parked = [(self.id, subject, seq) for subject, seq, held in rows if not held]
+        self.db.executemany("DELETE FROM claims WHERE consumer=? AND subject=? AND seq=?", parked)
+        for _, subject, _ in parked:
+            self.taken.pop(subject, None)
+        for subject, seq, held in rows:
+            if held:
+                self.db.execute("DELETE FROM ready WHERE consumer=? AND seq=?", (self.id, seq))
+                self.release(subject, seq)
+        self.waiting -= len(rows)
+        self.dirty = True
 
     def num_pending(self) -> int:
         """Return how many messages this consumer has yet to deliver for the first time."""
@@ -140,39 +171,61 @@ class ConsumerLog:
     # --- exclusive subjects
 
     def taken_of(self, subject: str) -> list[int]:
-        """Return ``[held, parked]``: how many claims of a subject are held, and how many wait."""
+        """Return ``[held, parked]``: how many claims of a subject are held, and whether (1 or 0) some wait."""
         taken = self.taken.get(subject)
         if taken is None:
-            sql = "SELECT ifnull(sum(held), 0), count(*) FROM claims WHERE consumer=? AND subject=?"
-            row = self.db.execute(sql, (self.id, subject)).fetchone()
-            assert row is not None
-            held, total = int(str(row[0])), int(str(row[1]))
-            taken = self.taken[subject] = [held, total - held]
+            # Held claims are the oldest, so this looks at them alone however many wait.
+            parked = self._parked(subject, 1)
+            sql = "SELECT count(*) FROM claims WHERE consumer=? AND subject=? AND seq<?"
+            held = self.db.value(sql, (self.id, subject, parked[0] if parked else NEVER))
+            taken = self.taken[subject] = [int(held), len(parked)]
         return taken
+
+    def _parked(self, subject: str, limit: int) -> list[int]:
+        sql = "SELECT seq FROM claims WHERE consumer=? AND subject=? AND held=0 ORDER BY seq LIMIT ?"
+        return [int(str(seq)) for (seq,) in self.db.execute(sql, (self.id, subject, limit))]
 
     def release(self, subject: str, seq: int) -> None:
         """Give up the claim of a settled message, and make the next of its subject ready."""
         self.db.execute("DELETE FROM claims WHERE consumer=? AND subject=? AND seq=?", (self.id, subject, seq))
-        taken = self.taken_of(subject) if subject in self.taken else None
-        if taken is not None:
+        taken = self.taken.get(subject)
+        if taken is None:
+            taken = self.taken_of(subject)
+        else:
             taken[0] -= 1
-            if taken[1] == 0:
-                if taken[0] == 0:
-                    del self.taken[subject]
-                return
-        self._promote(subject)
+        self._promote(subject, taken)
+        if taken == [0, 0]:
+            del self.taken[subject]
 
-    def _promote(self, subject: str) -> None:
-        sql = "SELECT min(seq) FROM claims WHERE consumer=? AND subject=? AND held=0"
-        seq = self.db.value(sql, (self.id, subject))
-        taken = self.taken_of(subject)
-        if seq is None or taken[0] >= self.per_subject:
-            return
-        key = (self.id, subject, seq)
-        self.db.execute("UPDATE claims SET held=1 WHERE consumer=? AND subject=? AND seq=?", key)
-        self.db.execute("INSERT INTO ready VALUES(?, ?, ?)", (self.id, seq, subject))
-        taken[0] += 1
-        taken[1] -= 1
+    def _promote(self, subject: str, taken: list[int]) -> None:
+        while taken[1] and taken[0] < self.per_subject:
+            seq, *others = self._parked(subject, 2)
+            key = (self.id, subject, seq)
+            self.db.execute("UPDATE claims SET held=1 WHERE consumer=? AND subject=? AND seq=?", key)
+            self.db.execute("INSERT INTO ready VALUES(?, ?, ?)", (self.id, seq, subject))
+            taken[0] += 1
+            taken[1] = len(others)
+
+    def reconfigured(self, old: ConsumerConfig) -> None:
+        """Follow a change of filters or of the limit per subject, in the transaction that made it."""
+        if (old.filter_subject, old.filter_subjects) != (self.config.filter_subject, self.config.filter_subjects):
+            # What lies ahead has to be counted anew with the new filters.
+            self.ahead_removals = -1
+            self.dirty = True
+            if self.waiting and self.condition is not None:
+                self._drop_unwanted(self.condition)
+        if self.waiting and self.per_subject > old.max_ack_pending_per_subject:
+            sql = "SELECT DISTINCT subject FROM claims WHERE consumer=? AND held=0"
+            for (subject,) in self.db.execute(sql, (self.id,)).fetchall():
+                self._promote(str(subject), self.taken_of(str(subject)))
+
+    def _drop_unwanted(self, condition: Condition) -> None:
+        """Forget messages that wait behind others of their subject, and no longer match."""
+        sql = (
+            f"SELECT subject, seq, held FROM claims WHERE consumer=? AND NOT {condition.sql} AND (held=0 OR EXISTS("
+            "SELECT 1 FROM ready r WHERE r.consumer=claims.consumer AND r.seq=claims.seq))"
+        )
+        self._drop_waiting(self.db.execute(sql, (self.id, *condition.bindings)).fetchall())  # type: ignore[arg-type]  # the columns named
 
     def has_ready(self) -> bool:
         return self.db.value("SELECT 1 FROM ready WHERE consumer=? LIMIT 1", (self.id,)) is not None
@@ -196,6 +249,11 @@ class ConsumerLog:
         self.dirty = True
         if subject is not None:
             self.release(subject, seq)
+
+    def is_idle(self, now: int) -> bool:
+        """Tell whether nobody has used it for its ``inactive_threshold``: then it is as good as removed."""
+        threshold = self.config.inactive_threshold
+        return 0 < threshold <= now - max(self.last_active, self.last_ack)
 
 
 def removes_settled(config: StreamConfig) -> bool:

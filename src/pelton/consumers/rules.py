@@ -26,6 +26,7 @@ _UNSUPPORTED: Final = (
     "replay_policy",
     "priority_policy",
     "priority_groups",
+    "priority_timeout",
     "pause_until",
     "max_batch",
     "max_expires",
@@ -53,9 +54,10 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
     """Raise ApiError or ConfigError where a resolved configuration cannot be on this stream."""
     _check_name(config, stream.name)
     _check_supported(config, stream.name)
-    _check_filters(config, stream)
+    _check_filters(config, stream.name)
     _check_start(config)
     _check_numbers(config)
+    _check_limits(config, stream)
     if stream.retention == "workqueue":
         if config.ack_policy != "explicit":
             raise api_error("JSConsumerWQRequiresExplicitAckErr", stream=stream.name, consumer=config.name)
@@ -94,16 +96,17 @@ def _check_supported(config: ConsumerConfig, stream: str) -> None:
         raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject needs ack_policy 'explicit'")
 
 
-def _check_filters(config: ConsumerConfig, stream: StreamConfig) -> None:
-    where = {"stream": stream.name, "consumer": config.name}
+def _check_filters(config: ConsumerConfig, stream: str) -> None:
+    # Like nats-server, a filter that the stream's subjects do not meet (yet) is no error.
+    where = {"stream": stream, "consumer": config.name}
     if config.filter_subject and config.filter_subjects:
         raise api_error("JSConsumerDuplicateFilterSubjects", **where)
     filters = filters_of(config)
     if any(not text for text in filters):
         raise api_error("JSConsumerEmptyFilter", **where)
     for index, text in enumerate(filters):
-        if not is_filter(text) or not any(overlaps(text, subject) for subject in stream.subjects):
-            raise api_error("JSConsumerFilterNotSubsetErr", **where)
+        if not is_filter(text):
+            raise api_error("JSStreamInvalidConfigF", **where, err="invalid subject")
         if any(overlaps(text, other) for other in filters[:index]):
             raise api_error("JSConsumerOverlappingSubjectFilters", **where)
 
@@ -139,6 +142,17 @@ def _check_numbers(config: ConsumerConfig) -> None:
         raise api_error("JSConsumerMaxDeliverBackoffErr")
     if config.ack_policy == "none" and config.max_ack_pending > 0:
         raise api_error("JSConsumerMaxPendingAckPolicyRequiredErr")
+
+
+def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
+    """Hold a consumer against the limits that its stream sets for all."""
+    where = {"stream": stream.name, "consumer": config.name}
+    limits = stream.consumer_limits
+    if 0 < limits.max_ack_pending < config.max_ack_pending:
+        raise api_error("JSConsumerMaxPendingAckExcessErrF", **where, limit=limits.max_ack_pending)
+    if 0 < limits.inactive_threshold < config.inactive_threshold:
+        seconds = f"{limits.inactive_threshold / 1e9:g}s"
+        raise api_error("JSConsumerInactiveThresholdExcess", **where, limit=seconds)
 
 
 def filters_of(config: ConsumerConfig) -> tuple[str, ...]:

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pelton.api import AckOp, AckRejectedError, PeltonError
-from pelton.consumers.log import ConsumerLog, removes_settled
+from pelton.consumers.log import ConsumerLog, due_after, removes_settled
 from pelton.storage import runs
 
-Known = dict[int, tuple[int, str | None]]
+Known = dict[int, tuple[int, str | None, int]]
 """Of unsettled messages by sequence.
 
-The number of the last delivery, and the subject where claims are kept.
+The number of the last delivery, the subject where claims are kept, and how often it was delivered.
 """
 
 
@@ -45,7 +45,7 @@ class Settlement:
 
     def _known(self, acks: Sequence[AckOp]) -> Known:
         c = self._c
-        select = "SELECT seq, dseq, subject FROM pending WHERE consumer=? AND seq"
+        select = "SELECT seq, dseq, subject, n FROM pending WHERE consumer=? AND seq"
         first, last = min(ack.seq for ack in acks), max(ack.seq for ack in acks)
         if c.config.ack_policy == "all":
             rows = c.db.execute(f"{select}<=?", (c.id, last)).fetchall()
@@ -53,7 +53,7 @@ class Settlement:
             rows = c.db.execute(f"{select} BETWEEN ? AND ?", (c.id, first, last)).fetchall()
         else:
             rows = [row for ack in acks for row in c.db.execute(f"{select}=?", (c.id, ack.seq))]
-        return {row[0]: (row[1], row[2]) for row in rows}  # type: ignore[misc]  # the columns of Known
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}  # type: ignore[misc]  # the columns of Known
 
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
         found = known.get(ack.seq)
@@ -66,7 +66,7 @@ class Settlement:
         elif ack.kind == "nak":
             self._again.append((self._now + ack.delay_ns, 1, self._c.id, ack.seq))
         else:
-            self._again.append((self._now + self._c.config.ack_wait, 0, self._c.id, ack.seq))
+            self._again.append((due_after(self._c.config, found[2], self._now), 0, self._c.id, ack.seq))
         return None
 
     def _rejected(self, ack: AckOp, reason: str) -> AckRejectedError:

@@ -223,19 +223,18 @@ class Catalogue:
         run(f"INSERT INTO consumers{columns}", (log.id, config.name, _encode(config), now))
         row_id = self.db.connection.last_insert_rowid()
         ahead_last, removals = cursor, -1
-        state = (row_id, 0, cursor, 0, (1 << 63) - 1, 0, 0, 0, ahead_last, removals, now, 0)
+        state = (row_id, 0, cursor, cursor, (1 << 63) - 1, 0, 0, 0, ahead_last, removals, now, 0)
         run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
         self.bump()
         return self.consumer(log.name, config.name)
 
     def update_consumer(self, consumer: ConsumerLog, config: ConsumerConfig) -> ConsumerLog:
+        old = consumer.config
         self.db.execute("UPDATE consumers SET config=? WHERE id=?", (_encode(config), consumer.id))
-        if consumer.filters != (config.filter_subjects or ((config.filter_subject,) if config.filter_subject else ())):
-            # What lies ahead has to be counted anew with the new filter.
-            consumer.ahead_removals = -1
-            consumer.dirty = True
         self.bump()
-        return self.consumer(consumer.log.name, config.name)
+        consumer = self.consumer(consumer.log.name, config.name)
+        consumer.reconfigured(old)
+        return consumer
 
     def delete_consumers(self, consumers: list[ConsumerLog]) -> None:
         drop_rows(self.db, [consumer.id for consumer in consumers])
@@ -249,10 +248,7 @@ class Catalogue:
         """Remove consumers that nobody has used for their ``inactive_threshold``."""
         idle = []
         for consumer in self.consumers.values():
-            threshold = consumer.config.inactive_threshold
-            if threshold > 0:
-                self.use_consumer(consumer)
-                if max(consumer.last_active, consumer.last_ack) + threshold <= now:
-                    idle.append(consumer)
+            if consumer.config.inactive_threshold > 0 and self.use_consumer(consumer).is_idle(now):
+                idle.append(consumer)
         if idle:
             self.delete_consumers(idle)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PubAck, PullRequest, Request
+from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PubAck, PullRequest, Request, api_error
 from pelton.consumers import ConsumerLog, Delivery
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.epoch import current_epoch
@@ -26,6 +26,8 @@ from pelton.storage import Committer, Database, Fault, MemoryChannel, SyncMode, 
 from pelton.storage.wal import SyncFile, sync_to_disk
 
 R = TypeVar("R")
+_Found = tuple[list[Delivered], bool]
+"""What a pull gets, and whether it gets nothing because a message is larger than it allows."""
 _POLL_S: Final = 0.05
 _YIELD_EVERY: Final = 16
 
@@ -109,11 +111,11 @@ class Engine:
         """Do one administrative verb."""
         kind = type(request)
         handler = HANDLERS[kind]
-        reply: R
-        if kind in READS and not self._is_aging(request):
-            reply = self._read(lambda: handler(self, request))
-        else:
-            reply = await self._stage(lambda: handler(self, request), durable=True)
+        if kind in READS:
+            found = self._read(lambda: None if self._is_aging(request) else (handler(self, request),))
+            if found is not None:
+                return cast(R, found[0])
+        reply: R = await self._stage(lambda: handler(self, request), durable=True)
         return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -150,8 +152,8 @@ class Engine:
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
-        found = await self._deliver(stream, consumer, request)
-        if found or request.no_wait:
+        found, blocked = await self._deliver(stream, consumer, request)
+        if found or blocked or request.no_wait:
             return found
         return await self._wait_and_deliver(stream, consumer, request)
 
@@ -220,21 +222,40 @@ class Engine:
 
     # --- pulls
 
-    async def _deliver(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    async def _deliver(self, stream: str, consumer: str, request: PullRequest, *, waited: bool = False) -> _Found:
         # A pull that always finds something would never let other tasks run.
         self._pulls += 1
         at_once = self._pulls % _YIELD_EVERY != 0
-        call = lambda: self._delivered(stream, consumer, request)  # noqa: E731  # one transaction's worth of code
-        found: list[Delivered] = await self._stage(call, durable=False, at_once=at_once)
+        call = lambda: self._delivered(stream, consumer, request, waited)  # noqa: E731  # one transaction's worth of code
+        future = self._stage(call, durable=False, at_once=at_once)
+        try:
+            found: _Found = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._hand_back(stream, consumer, future.result()[0])
+            raise
         return found
 
-    def _delivered(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    def _delivered(self, stream: str, consumer: str, request: PullRequest, waited: bool) -> _Found:
         log = self.catalogue.consumer(stream, consumer)
         now = self._clock.now()
-        found = Delivery(log, request, now, self._epoch).run()
+        if log.is_idle(now) and not waited:
+            # Its time is over; that nobody has swept it away yet makes no difference.
+            raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=consumer)
+        delivery = Delivery(log, request, now, self._epoch)
+        found = delivery.run()
         if log.config.inactive_threshold > 0:
             log.last_active, log.dirty = now, True
-        return found
+        return found, delivery.blocked
+
+    def _hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None:
+        """Give back what was delivered to a pull that was cancelled in the same moment."""
+        acks = [AckOp(kind="nak", seq=message.seq, consumer_seq=message.consumer_seq) for message in delivered]
+        if acks:
+            future = self._loop.create_future()
+            # Whatever becomes of it, nobody waits: what cannot be given back falls due after its ack wait.
+            future.add_done_callback(lambda done: done.exception())
+            self._settlements().append(Settling(stream, consumer, acks, None, future))
 
     async def _wait_and_deliver(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         key = (stream, consumer)
@@ -246,8 +267,8 @@ class Engine:
                 seen = signal.generation
                 promising, delay = self._look(stream, consumer)
                 if promising:
-                    found = await self._deliver(stream, consumer, request)
-                    if found:
+                    found, blocked = await self._deliver(stream, consumer, request, waited=True)
+                    if found or blocked:
                         return found
                 left = None if end is None else end - self._clock.monotonic()
                 if left is not None and left <= 0:

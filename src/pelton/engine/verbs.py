@@ -69,7 +69,7 @@ def stream_names(scope: Scope, request: StreamNames) -> StreamNamesReply:
 def stream_list(scope: Scope, request: StreamList) -> StreamListReply:
     names = _matching(scope, request.subject)
     shown = names[request.offset : request.offset + _LIST_PAGE]
-    infos = tuple(streams.info_of(scope, scope.catalogue.stream(name)) for name in shown)
+    infos = tuple(streams.info_of(scope, streams.fresh(scope, name)) for name in shown)
     return StreamListReply(streams=infos, **_page(names, request.offset, _LIST_PAGE))
 
 
@@ -88,7 +88,7 @@ def consumer_list(scope: Scope, request: ConsumerList) -> ConsumerListReply:
 
 def account_info(scope: Scope, request: AccountInfoRequest) -> AccountInfo:
     catalogue = scope.catalogue
-    stored = sum(catalogue.stream(name).bytes for name in list(catalogue.streams))
+    stored = sum(streams.fresh(scope, name).bytes for name in list(catalogue.streams))
     return AccountInfo(storage=stored, streams=len(catalogue.streams), consumers=len(catalogue.consumers))
 
 

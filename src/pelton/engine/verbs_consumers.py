@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
     """Make a consumer, change one, or answer with the one there is."""
     catalogue = scope.catalogue
-    log = catalogue.stream(request.stream_name)
     catalogue.sweep(scope.now())
+    log = catalogue.stream(request.stream_name)
+    log.expire(scope.now())
     config = _named(scope, request.config, log)
     check_consumer(config, log.config)
     existing = catalogue.consumers.get((log.name, config.name))
@@ -57,9 +58,13 @@ def _named(scope: Scope, config: ConsumerConfig, log: StreamLog) -> ConsumerConf
 def _again(scope: Scope, request: ConsumerCreate, existing: ConsumerLog, config: ConsumerConfig) -> ConsumerInfo:
     if existing.config == config:
         return _info(scope, existing)
+    log = existing.log
     if request.action == "create":
-        raise api_error("JSConsumerAlreadyExists", stream=existing.log.name, consumer=config.name)
+        raise api_error("JSConsumerAlreadyExists", stream=log.name, consumer=config.name)
     check_consumer_update(existing.config, config)
+    if log.config.retention == "workqueue":
+        others = [other.config for other in scope.catalogue.consumers_of(log.name) if other is not existing]
+        check_unique_on_workqueue(config, others)
     return _info(scope, scope.catalogue.update_consumer(existing, config))
 
 

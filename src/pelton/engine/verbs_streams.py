@@ -39,6 +39,13 @@ def takes(config: StreamConfig, subject: str) -> bool:
     return not subject or any(overlaps(subject, mine) for mine in config.subjects)
 
 
+def fresh(scope: Scope, name: str) -> StreamLog:
+    """Return a stream without messages past their age; raises StreamNotFoundError."""
+    log = scope.catalogue.stream(name)
+    log.expire(scope.now())
+    return log
+
+
 def create(scope: Scope, request: StreamCreate) -> StreamInfo:
     """Make a stream; the same configuration again is answered with the stream there is."""
     config = resolved_stream(request.config)
@@ -47,7 +54,7 @@ def create(scope: Scope, request: StreamCreate) -> StreamInfo:
     if existing is not None:
         if existing.config != config:
             raise api_error("JSStreamNameExistErr", stream=config.name)
-        return info_of(scope, scope.catalogue.stream(config.name))
+        return info_of(scope, fresh(scope, config.name))
     _check_overlap(scope, config)
     log = scope.catalogue.create_stream(config, scope.now())
     reply = info_of(scope, log)
@@ -63,7 +70,7 @@ def _check_overlap(scope: Scope, config: StreamConfig) -> None:
 
 def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
-    log = scope.catalogue.stream(request.config.name)
+    log = fresh(scope, request.config.name)
     config = resolved_stream(request.config)
     check_update(log.config, config)
     _check_overlap(scope, config)
@@ -75,7 +82,7 @@ def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
 
 def info(scope: Scope, request: StreamInfoRequest) -> StreamInfo:
     """Report a stream, with its subjects or its gaps where asked."""
-    log = scope.catalogue.stream(request.name)
+    log = fresh(scope, request.name)
     reply = info_of(scope, log)
     if request.subjects_filter:
         counts = log.subject_counts(request.subjects_filter)
@@ -94,6 +101,9 @@ def info_of(scope: Scope, log: StreamLog) -> StreamInfo:
 
 
 def _state(scope: Scope, log: StreamLog) -> StreamState:
+    log.flush()
+    now = scope.now()
+    consumers = [scope.catalogue.use_consumer(consumer) for consumer in scope.catalogue.consumers_of(log.name)]
     state = StreamState(
         messages=log.msgs,
         bytes=log.bytes,
@@ -101,7 +111,7 @@ def _state(scope: Scope, log: StreamLog) -> StreamState:
         last_seq=log.last,
         num_subjects=log.num_subjects(),
         num_deleted=log.last - log.first + 1 - log.msgs,
-        consumer_count=len(scope.catalogue.consumers_of(log.name)),
+        consumer_count=sum(not consumer.is_idle(now) for consumer in consumers),
     )
     first_ts = log.table.time_of(log.first) if log.msgs else None
     if first_ts is not None:
@@ -119,16 +129,15 @@ def delete(scope: Scope, request: StreamDelete) -> Success:
 
 def purge(scope: Scope, request: StreamPurge) -> PurgeReply:
     """Remove messages (ADR-10)."""
-    log = scope.catalogue.stream(request.name)
+    log = fresh(scope, request.name)
     if request.seq and request.keep:
         raise api_error("JSBadRequestErr", stream=log.name)
-    log.expire(scope.now())
     return PurgeReply(purged=log.purge(request.filter, request.seq, request.keep))
 
 
 def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:
     """Return a stored message: by sequence, the last of a subject, or the next of a filter."""
-    log = scope.catalogue.stream(request.stream)
+    log = fresh(scope, request.stream)
     if request.last_by_subj and (request.seq or request.next_by_subj):
         raise api_error("JSBadRequestErr", stream=log.name)
     if request.last_by_subj:
@@ -153,7 +162,7 @@ def _stored(log: StreamLog, row: Row) -> StoredMessage:
 
 def delete_message(scope: Scope, request: MsgDelete) -> Success:
     """Remove one message."""
-    log = scope.catalogue.stream(request.stream)
+    log = fresh(scope, request.stream)
     if not log.remove([request.seq]):
         raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="no message found", seq=request.seq)
     return Success()
