@@ -85,6 +85,7 @@ class Catalogue:
         self._seen = self._version = -1
 
     def _load(self, version: int) -> None:
+        self.db.check_schema()
         known = {log.id: log for log in self.streams.values()}
         followers = {consumer.id: consumer for consumer in self.consumers.values()}
         self.streams, self.consumers = {}, {}

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
@@ -48,6 +49,9 @@ class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
+        if not settings.memory:
+            # SQLite names its log after the file itself, not after a link to it; and folders may be changed.
+            settings = replace(settings, path=os.path.realpath(settings.path))
         self._settings = settings
         self._runtime = runtime
         self._clock = runtime.clock
@@ -59,7 +63,11 @@ class Engine:
         self._settling: SettleWork | None = None
         try:
             self._db = Database(settings.path, memory=settings.memory)
-            self._epoch = current_epoch(self._db)
+            try:
+                self._epoch = current_epoch(self._db)
+            except BaseException:
+                self._db.close()
+                raise
         except Fault as fault:
             raise public_error(fault) from None
         self.catalogue = Catalogue(self._db)
@@ -92,6 +100,8 @@ class Engine:
             self._channel.wake_others()
 
     def rolled_back(self) -> None:
+        # What was staged and never ran has failed by now: nobody may join it.
+        self._publishing = self._settling = None
         self.catalogue.roll_back()
 
     # --- scope of the verbs
@@ -121,7 +131,7 @@ class Engine:
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; returns when it is as durable as the store was opened for."""
         future = self._loop.create_future()
-        self._publishes().append(Publishing(((subject, data, headers),), True, future))
+        self._publish(Publishing(((subject, data, headers),), True, future))
         ack: PubAck = await future
         return ack
 
@@ -130,7 +140,7 @@ class Engine:
         if not messages:
             return []
         future = self._loop.create_future()
-        self._publishes().append(Publishing(messages, False, future))
+        self._publish(Publishing(messages, False, future))
         acks: list[PubAck] = await future
         return acks
 
@@ -139,14 +149,14 @@ class Engine:
         if not acks:
             return []
         future = self._loop.create_future()
-        self._settlements().append(Settling(stream, consumer, acks, None, future))
+        self._settle(Settling(stream, consumer, acks, None, future))
         answers: list[PeltonError | None] = await future
         return answers
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages and acknowledge a delivery in one transaction."""
         future = self._loop.create_future()
-        self._settlements().append(Settling(stream, consumer, (ack,), publishes, future))
+        self._settle(Settling(stream, consumer, (ack,), publishes, future))
         acks: list[PubAck] = await future
         return acks
 
@@ -166,6 +176,9 @@ class Engine:
         if self._closed:
             return
         self._closed = True
+        if self._db.is_inherited:
+            # The parent's loop, sockets and timers are not ours to stop.
+            return
         await self._committer.quiesce()
         self._waiting.notify_all()
         self._channel.close()
@@ -174,23 +187,29 @@ class Engine:
 
     # --- staging
 
-    def _publishes(self) -> list[Publishing]:
+    def _publish(self, entry: Publishing) -> None:
+        self._check()
         if self._publishing is None:
             work = PublishWork(self.catalogue, self._clock.now)
-            self._stage_work(work)
-            self._publishing = work
-        return self._publishing.entries
+            work.entries.append(entry)
+            if not self._committer.run_now(work):
+                self._publishing = work
+        else:
+            self._publishing.entries.append(entry)
 
-    def _settlements(self) -> list[Settling]:
+    def _settle(self, entry: Settling) -> None:
+        self._check()
         if self._settling is None:
             work = SettleWork(self.catalogue, self._clock.now)
-            self._stage_work(work)
-            self._settling = work
-        return self._settling.entries
+            work.entries.append(entry)
+            if not self._committer.run_now(work):
+                self._settling = work
+        else:
+            self._settling.entries.append(entry)
 
-    def _stage_work(self, work: PublishWork | SettleWork) -> None:
+    def _check(self) -> None:
         try:
-            self._committer.stage(work)
+            self._db.check()
         except Fault as fault:
             raise public_error(fault) from None
 

@@ -28,19 +28,14 @@ def boot_id() -> str:
 def current_epoch(database: Database, boot: Callable[[], str] = boot_id) -> int:
     """Return the store's epoch, moving it first if the machine was started since the store was last opened."""
     now = boot()
-    known = database.value("SELECT value FROM meta WHERE key='boot'")
-    if now and known == now:
-        return int(database.value("SELECT value FROM meta WHERE key='epoch'"))
-    database.begin_blocking()
-    try:
+    with database.reading():
+        known = database.value("SELECT value FROM meta WHERE key='boot'")
+        if now and known == now:
+            return int(database.value("SELECT value FROM meta WHERE key='epoch'"))
+    with database.writing():
         # Where the run of the machine can't be told, every opening moves the epoch: safe, and 23 bits last
         # long.
         if not now or database.value("SELECT value FROM meta WHERE key='boot'") != now:
             database.execute("UPDATE meta SET value=value+1 WHERE key='epoch'")
             database.execute("UPDATE meta SET value=? WHERE key='boot'", (now,))
-        epoch = int(database.value("SELECT value FROM meta WHERE key='epoch'"))
-    except BaseException:
-        database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
-    return epoch
+        return int(database.value("SELECT value FROM meta WHERE key='epoch'"))

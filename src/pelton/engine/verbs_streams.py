@@ -150,12 +150,12 @@ def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:
         raise api_error("JSBadRequestErr", stream=log.name)
     if row is None:
         raise api_error("JSNoMessageFoundErr", stream=log.name, seq=request.seq)
-    return MsgGetReply(message=_stored(log, row))
+    return MsgGetReply(message=_stored(scope, log, row))
 
 
-def _stored(log: StreamLog, row: Row) -> StoredMessage:
+def _stored(scope: Scope, log: StreamLog, row: Row) -> StoredMessage:
     if not intact(row):
-        raise CorruptMessageError(log.name, row[0])
+        raise CorruptMessageError(log.name, row[0], scope.catalogue.db.path)
     seq, ts, subject, hdr, data, _ = row
     return StoredMessage(subject=subject, seq=seq, hdrs=hdr or b"", data=data, time=rfc3339(ts))
 

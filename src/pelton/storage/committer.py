@@ -71,7 +71,9 @@ class Participant(Protocol):
     def began(self) -> None: ...
     def flush(self) -> None: ...
     def committed(self) -> None: ...
-    def rolled_back(self) -> None: ...
+
+    def rolled_back(self) -> None:
+        """The transaction came to nothing, or staged work has failed before it could run."""
 
 
 class Committer:
@@ -100,6 +102,7 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._staged: list[Work] = []
         self._scheduled = False
+        self._ran_now: set[bool] = set()
         self._busy_since: float | None = None
         self._unsynced: list[Work] = []
         self._syncing = False
@@ -116,17 +119,28 @@ class Committer:
             self._scheduled = True
             self._loop.call_soon(self._drain)
 
-    def run_now(self, work: Work) -> None:
-        """Run ``work`` at once if nothing waits before it, else stage it.
+    def run_now(self, work: Work) -> bool:
+        """Run ``work`` at once if nothing waits before it, else stage it; return whether it was run.
 
-        Saves a lone caller a round of the loop.
+        Saves a lone caller a round of the loop. Only one that is durable, and one that is not, are run so in a
+        round: many callers want one transaction, and a caller that never waits would let nobody else run.
         """
-        if self._scheduled or self._staged:
+        if (
+            work.durable in self._ran_now
+            or self._syncing
+            or self._scheduled
+            or self._staged
+            or self._sync_cost > _SLOW_SYNC_S
+        ):
             self.stage(work)
-            return
+            return False
         self._db.check()
+        if not self._ran_now:
+            self._loop.call_soon(self._ran_now.clear)
+        self._ran_now.add(work.durable)
         self._staged.append(work)
         self._drain()
+        return not self._staged
 
     async def quiesce(self) -> None:
         """Wait until everything staged is finished, and synced as the mode asks."""
@@ -135,6 +149,7 @@ class Committer:
             self._idle.append(lambda w=waiter: w.done() or w.set_result(None))  # type: ignore[misc]  # a default argument
             await waiter
         if self._interval_timer is not None:
+            self._interval_timer.cancel()
             self._sync_interval()
 
     def close(self) -> None:
@@ -162,6 +177,7 @@ class Committer:
 
     def _fail_all(self, error: Exception) -> None:
         works, self._staged = self._staged, []
+        self._participant.rolled_back()
         for work in works:
             work.fail(error)
         self._tell_idle()
@@ -206,6 +222,8 @@ class Committer:
         self._settle(works)
 
     def _commit(self) -> None:
+        if self._wal is not None and self._mode == "commit":
+            self._wal.reserve(self._db.log_bytes)
         while True:
             try:
                 self._db.execute("COMMIT")
@@ -225,16 +243,16 @@ class Committer:
             shown = fault_of(error, self._db.path) if isinstance(error, apsw.Error) else error
             pieces[0].fail(shown)
             return
+        deadline = self._loop.time() + self._busy_timeout
         for piece in pieces:
             try:
-                self._begin_again()
+                self._begin_again(deadline)
             except Fault as fault:
                 piece.fail(fault)
                 continue
             self._run_group([piece])
 
-    def _begin_again(self) -> None:
-        deadline = self._loop.time() + self._busy_timeout
+    def _begin_again(self, deadline: float) -> None:
         while True:
             try:
                 self._db.execute("BEGIN IMMEDIATE")

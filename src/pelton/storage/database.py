@@ -1,8 +1,9 @@
 """One SQLite file (or memory store) opened by one thread: pragmas, ownership, schema, fork safety.
 
 States: open, failed (a sync failed: nothing more is promised until the store is reopened), closed. A
-connection belongs to the process that opened it: after ``fork`` the child's copy refuses work and is never
-closed by the child, because closing it there would release locks that the parent relies on.
+connection belongs to the process that opened it: after ``fork`` the child's copy refuses work, and is let go
+of only when the child opens the same store anew. It must go by then: SQLite keeps one table of the locks a
+process holds, and a child that inherits it would believe in locks that the kernel gave to its parent alone.
 
 The ``-wal`` file is synced by us, after the transaction and outside SQLite's write lock (``wal.py``), so
 SQLite runs with ``synchronous=NORMAL``: it never syncs at commit, always before and after a checkpoint.
@@ -13,11 +14,12 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import apsw
 
+from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault, fault_of, translated
 from pelton.storage.places import network_kind
 from pelton.storage.schema import APPLICATION_ID, SCHEMA_VERSION, migrate
@@ -26,23 +28,40 @@ from pelton.subjects import matches
 _PAGE_SIZE: Final = 4096
 _CACHE_KIB: Final = 32 * 1024
 _CHECKPOINT_PAGES: Final = 4000
+_LOG_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
 _BUSY_OPENING_MS: Final = 10_000
+_BUSY_READING_MS: Final = 10_000
+_RETRY_S: Final = 0.001
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
-_never_closed: list[apsw.Connection] = []
+_inherited: list[Database] = []
 
 
 def _after_fork_in_child() -> None:
-    for database in list(_open):
-        _never_closed.append(database.connection)
+    _inherited.extend(_open)
+    _open.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+def _let_go_of_inherited(path: str) -> None:
+    """Close the parent's connections to a store that this process is about to open itself."""
+    for database in [candidate for candidate in _inherited if candidate.path == path]:
+        if database.connection.in_transaction:
+            detail = "this process was forked in the middle of a transaction; start it by spawn or forkserver instead"
+            raise Fault("forked", path, detail)
+        # Without a checkpoint closing takes no lock and writes nothing: the parent does not notice.
+        database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        database.connection.close()
+        _inherited.remove(database)
+
+
 def _matches(*values: object) -> bool:
     subject_filter, subject = values
-    return matches(str(subject_filter), str(subject))
+    text = subject.decode(errors="replace") if isinstance(subject, bytes) else str(subject)
+    return matches(str(subject_filter), text)
 
 
 class Database:
@@ -55,12 +74,14 @@ class Database:
     def __init__(self, path: str, *, memory: bool = False) -> None:
         self.path = path
         self.memory = memory
+        self.log_bytes = 0
         self._pid = os.getpid()
         self._failed: str | None = None
         self._closed = False
         if not memory:
             self._refuse_bad_place()
-        with translated(path):
+            _let_go_of_inherited(path)
+        with self._opening():
             self.connection = self._connect()
         _open.add(self)
         try:
@@ -83,6 +104,27 @@ class Database:
             raise Fault("settings", self.path, f"the folder {folder} does not exist; create it first")
         if os.path.isdir(self.path):
             raise Fault("foreign", self.path, "this is a folder; name a file")
+        if os.path.exists(self.path) and not os.access(self.path, os.W_OK):
+            # Before SQLite sees it: it would leave a log behind that is as read-only as the file.
+            raise self._read_only("file", self.path)
+
+    def _read_only(self, kind: str, place: str) -> Fault:
+        detail = f"the {kind} {place} is read-only for this user; a store must be writable, also to read it"
+        return Fault("read_only", self.path, detail)
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Turn SQLite's exceptions into faults; "unable to open" often means that something can't be written."""
+        try:
+            yield
+        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            folder = os.path.dirname(os.path.abspath(self.path))
+            for kind, place in (("file", self.path), ("folder", folder)):
+                if os.path.exists(place) and not os.access(place, os.W_OK):
+                    raise self._read_only(kind, place) from error
+            raise fault_of(error, self.path) from error
+        except (apsw.Error, OSError) as error:
+            raise fault_of(error, self.path) from error
 
     def _connect(self) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -92,55 +134,98 @@ class Database:
 
     def _prepare(self) -> None:
         run = self.connection.execute
-        with translated(self.path):
+        with self._opening():
             self.connection.set_busy_timeout(_BUSY_OPENING_MS)
             self._check_owner()
             if self.connection.readonly("main"):
-                detail = "the file is read-only for this user; a store must be writable, also to read from it"
-                raise Fault("read_only", self.path, detail)
+                raise self._read_only("file", self.path)
             run(f"PRAGMA page_size={_PAGE_SIZE}")
             if not self.memory:
-                run("PRAGMA journal_mode=WAL")
+                self._switch_to_wal()
             run("PRAGMA synchronous=NORMAL")
             run(f"PRAGMA cache_size=-{_CACHE_KIB}")
-            run(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
+            self.connection.set_wal_hook(self._logged)
             run("PRAGMA temp_store=MEMORY")
             self.connection.create_scalar_function("pelton_matches", _matches, 2, deterministic=True)
             self._bring_up_to_date()
             self.connection.set_busy_timeout(0)
 
+    def _logged(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """After a commit: note how long the log is, and fold it into the file when it is long enough."""
+        self.log_bytes = _LOG_HEADER + pages * (_PAGE_SIZE + _FRAME_HEADER)
+        if pages >= _CHECKPOINT_PAGES:
+            # Busy: another process is doing it. Anything else will meet the next commit.
+            with suppress(apsw.Error):
+                connection.wal_checkpoint()
+        return apsw.SQLITE_OK
+
     def _check_owner(self) -> None:
         """Refuse a file that is not ours before anything is written to it."""
+        # One snapshot: another process may be making the store just now.
+        self.connection.execute("BEGIN")
         application = self._pragma("application_id")
         version = self._pragma("user_version")
         tables = self.connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+        self.connection.execute("COMMIT")
         if application != APPLICATION_ID and (tables or application or version):
             raise Fault("foreign", self.path, "this is a SQLite file of another program, not a Pelton store")
         if application == APPLICATION_ID and version > SCHEMA_VERSION:
-            detail = f"the store has schema {version}, this Pelton knows up to {SCHEMA_VERSION}; upgrade Pelton"
-            raise Fault("newer", self.path, detail)
+            raise self._newer(version)
+
+    def _switch_to_wal(self) -> None:
+        """Log ahead from now on. SQLite does not wait for others who open the new file at the same time: we do."""
+        deadline = stopwatch() + _BUSY_OPENING_MS / 1000
+        while True:
+            try:
+                mode = self.connection.execute("PRAGMA journal_mode=WAL").fetchall()[0][0]
+                break
+            except apsw.BusyError:
+                if stopwatch() > deadline:
+                    raise
+                pause(_RETRY_S)
+        if mode != "wal":
+            detail = "the file system has no shared memory, which several processes on one file need; use a local disk"
+            raise Fault("settings", self.path, detail)
 
     def _bring_up_to_date(self) -> None:
         if self._pragma("user_version") == SCHEMA_VERSION:
             return
-        self.connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             # Another process may have migrated the file while we waited for the lock.
             if (version := self._pragma("user_version")) < SCHEMA_VERSION:
                 migrate(self.connection, version)
-            self.connection.execute("COMMIT")
-        except BaseException:
-            self.connection.execute("ROLLBACK")
-            raise
 
-    def begin_blocking(self) -> None:
-        """Open a write transaction, waiting on this thread for other processes; for rare work on opening."""
+    def check_schema(self) -> None:
+        """Raise a Fault of kind ``newer`` when another process has carried the store to a newer schema meanwhile."""
+        if (version := self._pragma("user_version")) != SCHEMA_VERSION:
+            raise self._newer(version)
+
+    def _newer(self, version: int) -> Fault:
+        detail = f"the store has schema {version}, this Pelton knows up to {SCHEMA_VERSION}; upgrade Pelton"
+        return Fault("newer", self.path, detail)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold a write transaction, waiting on this thread for other processes; for rare work on opening."""
         self.connection.set_busy_timeout(_BUSY_OPENING_MS)
         try:
-            with translated(self.path):
-                self.execute("BEGIN IMMEDIATE")
+            with translated(self.path), self._transaction():
+                yield
         finally:
             self.connection.set_busy_timeout(0)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        run = self.connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            yield
+            run("COMMIT")
+        except BaseException:
+            # Some failures, such as a full disk, have rolled it back already.
+            if self.connection.in_transaction:
+                run("ROLLBACK")
+            raise
 
     def _pragma(self, name: str) -> int:
         value = self.connection.execute(f"PRAGMA {name}").fetchall()[0][0]
@@ -149,12 +234,17 @@ class Database:
 
     def check(self) -> None:
         """Raise the :class:`Fault` that keeps this connection from being used, if there is one."""
-        if os.getpid() != self._pid:
+        if self.is_inherited:
             raise Fault("forked", self.path, "the store was opened before a fork; open it again in the child process")
         if self._closed:
             raise Fault("closed", self.path, "the store is closed; open it again")
         if self._failed is not None:
             raise Fault("failed", self.path, self._failed)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child's copy of its parent's connection."""
+        return os.getpid() != self._pid
 
     def fail(self, reason: str) -> None:
         """Refuse all further work: after a failed sync nobody knows what is on disk."""
@@ -167,14 +257,16 @@ class Database:
         if self.connection.in_transaction:
             yield
             return
-        with translated(self.path):
-            self.connection.execute("BEGIN")
+        # A reader waits only for a memory store's writer in another thread, or for the recovery of a crashed one.
+        self.connection.set_busy_timeout(_BUSY_READING_MS)
         try:
-            yield
-        except apsw.Error as error:
-            raise fault_of(error, self.path) from error
+            with translated(self.path):
+                self.connection.execute("BEGIN")
+                yield
         finally:
-            self.connection.execute("COMMIT")
+            self.connection.set_busy_timeout(0)
+            if self.connection.in_transaction:
+                self.connection.execute("COMMIT")
 
     def seen(self) -> int:
         """Return a number that moves when another connection has changed the store (``PRAGMA data_version``)."""
@@ -193,7 +285,5 @@ class Database:
             return
         self._closed = True
         _open.discard(self)
-        if os.getpid() != self._pid:
-            _never_closed.append(self.connection)
-            return
-        self.connection.close()
+        if not self.is_inherited:
+            self.connection.close()

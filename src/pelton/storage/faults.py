@@ -7,15 +7,18 @@ room: :func:`translated` is the one boundary.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Final, Literal
 
 import apsw
 
 FaultKind = Literal[
     "busy", "newer", "foreign", "read_only", "full", "closed", "forked", "failed", "settings", "corrupt", "io"
 ]
+
+_HARDLY_ANY: Final = 64 * 1024
 
 
 class Fault(Exception):  # noqa: N818  # a fault is not an error yet: the engine makes one of it
@@ -49,7 +52,18 @@ def fault_of(error: Exception, path: str) -> Fault:
     for kind_of_error, kind in _KINDS:
         if isinstance(error, kind_of_error):
             return Fault(kind, path, str(error))
+    if isinstance(error, apsw.IOError) and _is_full(path):
+        return Fault("full", path, str(error))
     return Fault("io", path, str(error))
+
+
+def _is_full(path: str) -> bool:
+    """Whether the disk has no room: not every write of SQLite that fails for it says so."""
+    try:
+        disk = os.statvfs(os.path.dirname(path) or ".")
+    except (OSError, AttributeError):
+        return False
+    return disk.f_bavail * disk.f_frsize < _HARDLY_ANY
 
 
 @contextmanager

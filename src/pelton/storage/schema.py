@@ -9,8 +9,8 @@ configurations, which hardly ever change.
   outside them; after deletions they may be wider than the messages.
 - ``ids``: message ids of the duplicate window, appended by sequence, forgotten from the front.
 - ``pending``: one row per message delivered and not settled: ``dseq`` names its last delivery, ``n`` counts
-  its deliveries, ``due`` is when it may be delivered again, ``waits`` is 1 once it was given back. ``consumer_state.due`` is never later than the
-  earliest of them.
+  its deliveries, ``due`` is when it may be delivered again, ``waits`` is 1 once it was given back.
+  ``consumer_state.due`` is never later than the earliest of them.
 - ``claims``: for consumers with a limit per subject: every message they have met and not settled; ``held`` is
   1 for one that may be in flight, 0 for one that waits behind another of its subject. ``ready``: held, and
   not delivered yet.
@@ -47,7 +47,8 @@ CREATE TABLE consumer_state(id INTEGER PRIMARY KEY, dseq INTEGER NOT NULL, curso
                             waiting INTEGER NOT NULL, ahead INTEGER NOT NULL, ahead_last INTEGER NOT NULL,
                             ahead_removals INTEGER NOT NULL, last_active INTEGER NOT NULL, last_ack INTEGER NOT NULL);
 CREATE TABLE pending(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, dseq INTEGER NOT NULL, n INTEGER NOT NULL,
-                     due INTEGER NOT NULL, subject TEXT, waits INTEGER NOT NULL, PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
+                     due INTEGER NOT NULL, subject TEXT, waits INTEGER NOT NULL,
+                     PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
 CREATE TABLE claims(consumer INTEGER NOT NULL, subject TEXT NOT NULL, seq INTEGER NOT NULL, held INTEGER NOT NULL,
                     PRIMARY KEY(consumer, subject, seq)) WITHOUT ROWID;
 CREATE TABLE ready(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, subject TEXT NOT NULL,
@@ -74,3 +75,5 @@ def migrate(connection: apsw.Connection, version: int) -> None:
         connection.execute(script)
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    # Processes of an older Pelton that have the store open look at the schema when this number moves.
+    connection.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")

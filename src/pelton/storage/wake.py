@@ -13,6 +13,7 @@ looking now and then.
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 import socket
@@ -24,7 +25,7 @@ from typing import ClassVar, Final
 _count = itertools.count(1)
 _LONGEST_ADDRESS: Final = 100
 _TICK_NS: Final = 100_000_000
-_BIND_TRIES: Final = 5
+_BIND_TRIES: Final = 100
 
 
 class WakeChannel:
@@ -48,8 +49,12 @@ class WakeChannel:
                 self._bind()
             except FileNotFoundError:
                 continue
-            except OSError:
-                return False
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    return False
+                # Another process had our number, died and left its socket; in a container numbers come again.
+                self._name = f"{os.getpid()}-{next(_count)}"
+                continue
             return True
         return False
 
@@ -60,7 +65,11 @@ class WakeChannel:
         self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.setblocking(False)
-        sock.bind(self._address(self._name))
+        try:
+            sock.bind(self._address(self._name))
+        except BaseException:
+            sock.close()
+            raise
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock.fileno(), self._readable)
