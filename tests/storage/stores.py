@@ -1,0 +1,42 @@
+"""Opening stores in tests, with settings that ``pelton.open`` does not offer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+import pelton
+from pelton.connect import Jet
+from pelton.engine import Engine, EngineSettings
+from pelton.runtime import system_runtime
+
+
+def open_engine(path: Path | str, **settings: Any) -> Jet:
+    runtime = system_runtime()
+    return Jet(Engine(EngineSettings(os.fspath(path), **settings), runtime), runtime)
+
+
+async def a_store(path: Path, messages: int = 3) -> None:
+    """Make a store with a stream ``s`` of a few messages, and close it."""
+    async with pelton.open(path) as jet:
+        await jet.create_stream("s", subjects=["s.>"])
+        await jet.publish_batch([(f"s.{n}", b"%d" % n) for n in range(1, messages + 1)])
+
+
+async def last_seq(jet: Jet) -> int:
+    return (await (await jet.stream("s")).info()).state.last_seq
+
+
+@contextmanager
+def raw(path: Path) -> Iterator[apsw.Connection]:
+    """A plain connection to the file: what damages a store, or holds its lock."""
+    connection = apsw.Connection(os.fspath(path))
+    try:
+        yield connection
+    finally:
+        connection.close()
