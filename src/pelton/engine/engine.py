@@ -30,7 +30,6 @@ R = TypeVar("R")
 _Found = tuple[list[Delivered], bool]
 """What a pull gets, and whether it gets nothing because a message is larger than it allows."""
 _POLL_S: Final = 0.05
-_YIELD_EVERY: Final = 16
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._waiting = WaitingPulls()
         self._closed = False
-        self._pulls = 0
         self._publishing: PublishWork | None = None
         self._settling: SettleWork | None = None
         try:
@@ -242,11 +240,8 @@ class Engine:
     # --- pulls
 
     async def _deliver(self, stream: str, consumer: str, request: PullRequest, *, waited: bool = False) -> _Found:
-        # A pull that always finds something would never let other tasks run.
-        self._pulls += 1
-        at_once = self._pulls % _YIELD_EVERY != 0
         call = lambda: self._delivered(stream, consumer, request, waited)  # noqa: E731  # one transaction's worth of code
-        future = self._stage(call, durable=False, at_once=at_once)
+        future = self._stage(call, durable=False, at_once=True)
         try:
             found: _Found = await future
         except asyncio.CancelledError:
@@ -274,7 +269,7 @@ class Engine:
             future = self._loop.create_future()
             # Whatever becomes of it, nobody waits: what cannot be given back falls due after its ack wait.
             future.add_done_callback(lambda done: done.exception())
-            self._settlements().append(Settling(stream, consumer, acks, None, future))
+            self._settle(Settling(stream, consumer, acks, None, future))
 
     async def _wait_and_deliver(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         key = (stream, consumer)

@@ -48,9 +48,9 @@ class WalSync:
     def reserve(self, used: int) -> None:
         """Lengthen the log ahead of what is written next; only for the holder of SQLite's write lock.
 
-        Syncing a file that has not grown needs no journal of the file system: a quarter less (106 to 142 us). Nobody
-        else appends while we hold the lock, and SQLite takes zeros after the last frame for the end of the log. ``used`` is the
-        log's length as last known; too small a number only means that nothing is reserved.
+        Syncing a file that has not grown needs no journal of the file system: a quarter less (106 to 142 us).
+        Nobody else appends while we hold the lock, and SQLite takes zeros after the last frame for the end of the
+        log. ``used`` is the log's length as last known; too small a number only means that nothing is reserved.
         """
         if self._descriptor is None or self._length - used > _RESERVE_BELOW:
             return
