@@ -1,0 +1,104 @@
+"""What the README and the documentation say is so."""
+
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import pelton
+from tests.docs.pages import PAGES, ROOT, blocks, run_page
+
+WITH_CODE = [page for page in PAGES if blocks(page, "python")]
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+async def test_examples_of_a_page_run_and_print_what_it_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await run_page(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+# --- the README's commands ------------------------------------------------------------------------
+
+
+def commands() -> list[list[str]]:
+    lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.text.splitlines()]
+    return [shlex.split(line, comments=True) for line in lines if line.strip()]
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    targets = {words[1] for words in commands() if words[0] == "make"}
+    assert "demo" in targets
+    for target in targets:
+        done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_pelton_commands_of_the_readme_are_understood() -> None:
+    for words in commands():
+        if words[0] == "pelton":
+            command = [sys.executable, "-m", "pelton.cli.main", words[1], "--help"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            for option in [word for word in words[2:] if word.startswith("--")]:
+                assert option in done.stdout
+
+
+def test_what_the_readme_installs_is_this_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for words in commands():
+        if words[0] == "pip":
+            assert words[1] == "install"
+            extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[2])
+            assert extras, f"{words[2]} is no install from the clone"
+            assert set((extras[1] or "").split(",")) - {""} <= set(project["optional-dependencies"])
+
+
+def test_every_command_of_the_readme_is_checked_here() -> None:
+    assert {words[0] for words in commands()} <= {"make", "pip", "pelton", "git", "cd"}
+
+
+def test_the_bench_has_its_place() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert text.index("<!-- bench -->") < text.index("<!-- /bench -->")
+
+
+# --- the public surface ---------------------------------------------------------------------------
+
+
+def test_every_public_error_is_on_the_page_of_errors() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    for name in pelton.__all__:
+        kind = getattr(pelton, name)
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            assert f"`{name}`" in page, name
+            assert name in blocks(ROOT / "docs" / "errors.md", "text")[0].text, f"{name} is not in the tree"
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    for name in pelton.__all__:
+        value = getattr(pelton, name)
+        if isinstance(value, type) or inspect.isroutine(value) or inspect.ismodule(value):
+            assert (value.__doc__ or "").strip(), name
+
+
+def test_every_public_method_has_a_docstring() -> None:
+    for name in pelton.__all__:
+        value = getattr(pelton, name)
+        if isinstance(value, type) and value.__module__.startswith("pelton."):
+            for method, member in vars(value).items():
+                if not method.startswith("_") and inspect.isroutine(member):
+                    assert (member.__doc__ or "").strip(), f"{name}.{method}"
