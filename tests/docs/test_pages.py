@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.queue import TRANSITIONS
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
 
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
@@ -74,6 +75,26 @@ def test_every_command_of_the_readme_is_checked_here() -> None:
 def test_the_bench_has_its_place() -> None:
     text = (ROOT / "README.md").read_text()
     assert text.index("<!-- bench -->") < text.index("<!-- /bench -->")
+
+
+# --- drawings and tables --------------------------------------------------------------------------
+
+
+def test_every_room_is_in_the_architecture_and_its_drawing() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    drawing = (ROOT / "docs" / "rooms.svg").read_text()
+    for path in (ROOT / "src" / "pelton").iterdir():
+        room = path.stem
+        if room.startswith("_") or path.suffix not in ("", ".py"):
+            continue
+        assert f"| `{room}` |" in page, room
+        assert f">{room}</text>" in drawing or room == "testing", room
+
+
+def test_the_states_of_a_job_are_drawn_as_they_are() -> None:
+    (drawing,) = blocks(ROOT / "docs" / "guides" / "queue.md", "mermaid")
+    drawn = set(re.findall(r"(\S+) --> (\w+):", drawing.text))
+    assert drawn == {(before or "[*]", after) for before, _, after in TRANSITIONS}
 
 
 # --- the public surface ---------------------------------------------------------------------------
