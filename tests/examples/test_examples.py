@@ -26,5 +26,10 @@ def test_example_prints_what_it_promises(example: Path, tmp_path: Path) -> None:
     assert done.stdout.strip() == promised(example)
 
 
+def test_examples_pass_a_strict_type_check() -> None:
+    checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", *EXAMPLES], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
