@@ -1,0 +1,113 @@
+"""SIGKILL at random points, many times: what was acknowledged is there, once, and every sum is right.
+
+Each round starts publishers and workers on one store, kills each at a point drawn from a seeded generator
+(after so many of its words, and up to two milliseconds into what it does next), and then looks at the whole
+store. Rounds share the store: it lives through all the crashes.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+
+import pelton
+from pelton.testing import recount
+from tests.crash.roles import STREAM, WORK, make_store, name_of, publisher, stored, worker
+from tests.storage.processes import Child
+
+_ROUNDS = 60
+_PUBLISHERS = 2
+_WORKERS = 2
+
+
+class Record:
+    """What the children said they had done, over all rounds."""
+
+    def __init__(self) -> None:
+        self.published: dict[str, dict[str, int]] = {STREAM: {}, WORK: {}}
+        self.got: dict[str, int] = {}
+        self.done: set[str] = set()
+        self.maybe_done: set[str] = set()
+
+    def publisher_said(self, words: list[tuple[str, str, int]]) -> None:
+        for subject, name, seq in words:
+            self.published[subject.partition(".")[0]][name] = seq
+
+    def worker_said(self, words: list[tuple[str, int, str]]) -> None:
+        """Only its last ack can have taken effect without our hearing of it."""
+        taken: list[str] = []
+        for word, seq, name in words:
+            if word == "got":
+                assert self.got.setdefault(name, seq) == seq
+                taken.append(name)
+            else:
+                taken.remove(name)
+                if word == "done":
+                    assert name not in self.done, f"{name} was done twice"
+                    self.done.add(name)
+        self.maybe_done.update(taken[:1])
+
+
+def killed(child: Child, random: Random, most_words: int) -> list[object]:
+    """Kill a child at a random point of its life and return all that it had said."""
+    words = [child.hear()]
+    for _ in range(random.randrange(most_words)):
+        # A worker may have nothing to do once the publishers are dead.
+        if child.pipe.poll(0.2):
+            words.append(child.hear())
+    child.pipe.poll(random.uniform(0, 0.002))
+    child.kill()
+    words += child.hear_all()
+    return [word for word in words if word != "open"]
+
+
+async def test_acknowledged_work_survives_a_hundred_kills(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    await make_store(path, ack_wait=0.3)
+    random, record, kills = Random(20250711), Record(), 0
+    for number in range(_ROUNDS):
+        with ExitStack() as stack:
+            publishers = [
+                stack.enter_context(Child(publisher, path, f"r{number}p{n}", random.randrange(1 << 30)))
+                for n in range(_PUBLISHERS)
+            ]
+            workers = [stack.enter_context(Child(worker, path, random.randrange(1 << 30))) for _ in range(_WORKERS)]
+            doomed = [(child, record.publisher_said, 60) for child in publishers]
+            doomed += [(child, record.worker_said, 40) for child in workers]
+            random.shuffle(doomed)
+            for child, listen, most_words in doomed:
+                listen(killed(child, random, most_words))
+                kills += 1
+        await check(path, record)
+    assert kills >= 100 and min(len(record.published[STREAM]), len(record.published[WORK]), len(record.done)) > 500
+    await drain(path, record)
+
+
+async def check(path: Path, record: Record) -> None:
+    assert recount(str(path)) == []
+    async with pelton.open(path) as jet:
+        kept = await stored(jet, STREAM)
+        for name, seq in record.published[STREAM].items():
+            assert kept.get(name) == seq, f"{name} was acknowledged as {seq} and lies at {kept.get(name)}"
+        waiting = await stored(jet, WORK)
+        for name, seq in record.published[WORK].items():
+            gone = name in record.done or name in record.maybe_done
+            assert gone or waiting.get(name) == seq, f"{name} was acknowledged as {seq} and is lost"
+        assert not record.done & waiting.keys(), "a message that was done is still there"
+
+
+async def drain(path: Path, record: Record) -> None:
+    """Work through what is left: each message comes once more, in full, and none that was done."""
+    async with pelton.open(path) as jet:
+        left = await stored(jet, WORK)
+        consumer = await (await jet.stream(WORK)).consumer("worker")
+        drained: list[str] = []
+        while len(drained) < len(left):
+            messages = await consumer.fetch(500, timeout=10)
+            assert messages, f"{len(left) - len(drained)} messages never came again"
+            drained += [name_of(message.data) for message in messages]
+            await consumer.ack(messages)
+        assert sorted(drained) == sorted(left)
+        assert not set(drained) & record.done
+    assert recount(str(path)) == []
