@@ -30,13 +30,14 @@ class Jet(Streams):
         name: str,
         *,
         exclusive: bool | None = None,
-        lease: float | timedelta = 30.0,
+        lease: float | timedelta | None = None,
         history_max_age: float | timedelta = timedelta(days=7),
     ) -> Queue:
         """Open a work queue, making it if it is new.
 
-        ``exclusive`` (fixed when the queue is made, default False) allows one job a key in flight, in order.
-        ``lease`` is how long a worker that died keeps its jobs; healthy workers renew theirs.
+        ``exclusive`` (default False) allows one job a key in flight, in order. ``lease`` (default 30 s) is how
+        long a worker that died keeps its jobs; healthy workers renew theirs. Both are fixed when the queue is
+        made: all its workers have to agree on them.
         ``history_max_age`` bounds the history. Raises ConfigError.
         """
         return await Queue.open(self, name, exclusive=exclusive, lease=lease, history_max_age=history_max_age)

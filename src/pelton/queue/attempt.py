@@ -4,15 +4,20 @@ The settlement publishes what the attempt has to say (its outcome, a dead letter
 the same transaction as the ack of its message, so an attempt has all of its effects or none. A settlement
 that is refused means that the lease was lost: another worker has, or had, the job, and everything this
 attempt wanted to publish is dropped.
+
+The worker may *interrupt* an attempt: its lease is lost, or the worker stops and the grace is over. An async
+job then sees CancelledError, and the attempt is not settled. A CancelledError that nobody asked for is the
+job's own, and an error as any other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -23,8 +28,10 @@ from pelton.api import (
     Delivered,
     JobArgumentsError,
     Outgoing,
+    StoreClosedError,
     StoreError,
     StoreFailedError,
+    StoreForkedError,
     UnknownJobError,
 )
 from pelton.queue.context import JobContext
@@ -36,8 +43,11 @@ from pelton.queue.model import Attempt, DeadLetter, Ending, Envelope, Outcome
 if TYPE_CHECKING:
     from pelton.queue.queue import Queue
 
+T = TypeVar("T")
+
 _log: Final = logging.getLogger("pelton")
-_SETTLE_AGAIN_S: Final = 0.5
+_ASK_AGAIN_S: Final = 0.5
+_FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError)
 _decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
 _NOTHING: Final = msgspec.Raw(b"null")
@@ -57,7 +67,8 @@ class JobAttempt:
         self.id = str(delivered.seq)
         self.lease: Lease | None = None
         self.context: JobContext | None = None
-        self.running_async = False
+        self.interrupted = False
+        self._cancel: Callable[[], object] | None = None
         self._envelope = Envelope(job="", args=_NOTHING)
         self._known: Attempt | None = None
         self._attempt = delivered.num_delivered
@@ -68,8 +79,14 @@ class JobAttempt:
         """Whether another worker may have the job."""
         return self.lease is not None and self.lease.lost
 
+    def interrupt(self) -> None:
+        """Do not start the job, or cancel it where that can be done: a job on a thread goes on."""
+        self.interrupted = True
+        if self._cancel is not None:
+            self._cancel()
+
     async def run(self) -> None:
-        """Run the job to its settlement. CancelledError, when the worker cancels it, leaves it unsettled."""
+        """Run the job to its settlement. Raises CancelledError, unsettled, if interrupted before its end."""
         self._started = self._clock.now()
         job, decision = await self._prepare()
         result: object = None
@@ -77,7 +94,9 @@ class JobAttempt:
             assert job is not None
             try:
                 result = await self._call(job)
-            except (Exception, SystemExit) as error:  # whatever a job raises is its outcome
+            except (Exception, SystemExit, asyncio.CancelledError) as error:  # whatever a job raises is its outcome
+                if isinstance(error, asyncio.CancelledError) and self._was_cancelled():
+                    raise
                 decision = self._after(error, job.rules)
         if self.lost:
             _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._queue.name)
@@ -86,8 +105,7 @@ class JobAttempt:
 
     async def hand_back(self) -> None:
         """Give the job back, to be started by another worker at once; this attempt is not counted."""
-        if self._known is None and self.delivered.num_delivered > 1:
-            self._known = await self._queue.attempt_of(self.id)
+        await self._look_up()
         known = self._known or Attempt(id=self.id, attempt=0)
         record = msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0)
         await self._publish_and_ack([self._attempt_record(record)], self._ack("nak"))
@@ -100,17 +118,23 @@ class JobAttempt:
             self._envelope = _decode_envelope(self.delivered.data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             return None, Finish("failed", f"the message is no job: {error}")
-        if self.delivered.num_delivered > 1:
-            self._known = await self._queue.attempt_of(self.id)
-            if self._known is not None:
-                self._attempt -= self._known.returned
+        await self._look_up()
+        if self._known is not None:
+            self._attempt -= self._known.returned
         job = self._queue.jobs_by_name.get(self._envelope.job)
         rules = job.rules if job is not None else JobRules()
         ended = after_deaths(self._attempt, rules.max_attempts)
+        if ended is not None:
+            self._attempt -= 1  # this one never begins
         if ended is None and job is None:
             unknown = UnknownJobError(self._envelope.job, sorted(self._queue.jobs_by_name))
             return None, self._after(unknown, rules)
         return job, ended
+
+    async def _look_up(self) -> None:
+        """Learn what earlier attempts left, once."""
+        if self._known is None and self.delivered.num_delivered > 1:
+            self._known = await self._patiently("looked up", lambda: self._queue.attempt_of(self.id))
 
     def _after(self, error: BaseException, rules: JobRules) -> Finish | Again:
         return after_error(error, self._attempt, rules, self._queue.jet.runtime.random)
@@ -124,17 +148,33 @@ class JobAttempt:
         arguments = job.decode_arguments(self._envelope.args)
         if job.context_parameter:
             arguments[job.context_parameter] = context
+        if self.interrupted or self.lost:
+            self.interrupted = True
+            raise asyncio.CancelledError
         if not job.is_async:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor(), lambda: job.function(**arguments))
-        self.running_async = True
+            return await self._call_on_thread(partial(job.function, **arguments))
+        task = asyncio.current_task()
+        assert task is not None
+        self._cancel = task.cancel
         try:
             if job.rules.timeout is None:
                 return await job.function(**arguments)
             async with asyncio.timeout(job.rules.timeout):
                 return await job.function(**arguments)
         finally:
-            self.running_async = False
+            self._cancel = None
+
+    async def _call_on_thread(self, call: Callable[[], object]) -> object:
+        loop = asyncio.get_running_loop()
+        result, error = await loop.run_in_executor(self._executor(), _caught, call)
+        if error is not None:
+            raise error
+        return result
+
+    def _was_cancelled(self) -> bool:
+        """Whether a CancelledError comes from outside: the worker, or an event loop that ends."""
+        task = asyncio.current_task()
+        return self.interrupted or (task is not None and task.cancelling() > 0)
 
     # --- after
 
@@ -151,7 +191,7 @@ class JobAttempt:
         assert self.context is not None
         try:
             encoded = msgspec.Raw(_encode(result)) if result is not None else _NOTHING
-        except (TypeError, ValueError, OverflowError) as error:
+        except Exception as error:  # a result's own code may run, and raise anything
             refused = JobArgumentsError(job.name, f"its result can't be stored as JSON: {error}")
             await self._end("failed", describe(refused))
             return
@@ -167,7 +207,13 @@ class JobAttempt:
         outcome = self._outcome(state, error, _NOTHING)
         publishes = [self._ending_record(outcome)]
         if state == "failed":
-            letter = DeadLetter(outcome=outcome, envelope=self._envelope)
+            unread = self.delivered if not self._envelope.job else None
+            letter = DeadLetter(
+                outcome=outcome,
+                envelope=self._envelope,
+                subject=unread.subject if unread else "",
+                data=unread.data if unread else b"",
+            )
             publishes.append((self._names.dead_subject(self.id), _encode(letter), None))
         await self._publish_and_ack(publishes, self._ack("ack"))
 
@@ -209,17 +255,28 @@ class JobAttempt:
         return AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns)
 
     async def _publish_and_ack(self, publishes: list[Outgoing], ack: AckOp) -> None:
-        """Settle; a store that can't at the moment is asked again for as long as the lease is kept."""
         d = self.delivered
+        try:
+            await self._patiently("settled", lambda: self._backend.settle(publishes, d.stream, d.consumer, ack))
+        except AckRejectedError as error:
+            _log.warning("job %s of queue %r: %s", self.id, self._queue.name, error)
+
+    async def _patiently(self, what: str, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Ask a store that can't at the moment again, for as long as the lease is kept; then None."""
         while not self.lost:
             try:
-                await self._backend.settle(publishes, d.stream, d.consumer, ack)
-                return
-            except AckRejectedError as error:
-                _log.warning("job %s of queue %r: %s", self.id, self._queue.name, error)
-                return
-            except StoreFailedError:
+                return await ask()
+            except _FOR_GOOD:
                 raise
             except StoreError as error:
-                _log.warning("job %s of queue %r can't be settled yet: %s", self.id, self._queue.name, error)
-                await self._clock.sleep(_SETTLE_AGAIN_S)
+                _log.warning("job %s of queue %r can't be %s yet: %s", self.id, self._queue.name, what, error)
+                await self._clock.sleep(_ASK_AGAIN_S)
+        return None
+
+
+def _caught(call: Callable[[], object]) -> tuple[object, BaseException | None]:
+    """Call, and return the error instead of raising it: a future would choke on StopIteration."""
+    try:
+        return call(), None
+    except BaseException as error:  # whatever a job raises is its outcome
+        return None, error

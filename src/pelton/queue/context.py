@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pelton.api import Delivered, LeaseLostError, Outgoing, headers
+from pelton.api import ConfigError, Delivered, LeaseLostError, Outgoing, headers
 from pelton.queue.model import Envelope
 
 
@@ -53,9 +53,16 @@ class JobContext:
             raise LeaseLostError(self.id, self.key, self._lost)
 
     def emit(self, subject: str, data: bytes, message_headers: Mapping[str, str | Sequence[str]] | None = None) -> None:
-        """Publish a message together with the completion of this job: both take effect, or neither does."""
+        """Publish a message together with the completion of this job: both take effect, or neither does.
+
+        Raises ConfigError.
+        """
+        if not isinstance(subject, str) or not isinstance(data, (bytes, bytearray, memoryview)):
+            raise ConfigError(
+                f"job {self.id}: emit takes a subject (str) and data (bytes), not {subject!r}, {data!r:.40}"
+            )
         block = headers.encode(message_headers) if message_headers else None
-        self._emitted.append((subject, data, block))
+        self._emitted.append((subject, bytes(data), block))
 
     def emitted(self) -> list[Outgoing]:
         """Return what is to be published with the completion."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from pelton.api import JobArgumentsError, JobCancelledError, PermanentJobError, RetryJob
 from pelton.queue.job import JobRules
 from pelton.runtime import Random
+
+_LONGEST_TEXT: Final = 8192
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -41,10 +45,16 @@ def after_deaths(attempt: int, max_attempts: int) -> Finish | None:
     """Decide, before running, about a job whose workers died during all its attempts."""
     if attempt <= max_attempts:
         return None
-    return Finish("failed", f"the worker died during attempt {attempt - 1} of {max_attempts}")
+    return Finish("failed", f"the worker died, or lost its lease, during attempt {attempt - 1} of {max_attempts}")
 
 
 def describe(error: BaseException) -> str:
-    """Return an error as one line: its class and what it says."""
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """Return an error as text that can be stored: its class and what it says, cut when it says too much."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as failed:  # an error's own code may be wrong as well
+        text = f"(its text can't be had: {type(failed).__name__})"
+    # Names of files may hold lone surrogates, which JSON can't.
+    text = text[:_LONGEST_TEXT].encode(errors="backslashreplace").decode()
+    return f"{name}: {text}" if text else name

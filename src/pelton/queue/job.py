@@ -7,6 +7,7 @@ enqueued, and travel as a JSON object by parameter name, so that a refactored fu
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -41,6 +42,16 @@ class JobRules(msgspec.Struct, frozen=True, kw_only=True):
     permanent: tuple[type[BaseException], ...] = ()
     timeout: float | None = None
 
+    def check(self, job: str) -> None:
+        """Raise ConfigError for rules that cannot be kept."""
+        if self.max_attempts < 1:
+            raise ConfigError(f"job {job!r}: max_attempts is {self.max_attempts}; it must be 1 or more")
+        if self.timeout is not None and not 0 < self.timeout < math.inf:
+            raise ConfigError(f"job {job!r}: timeout is {self.timeout:g} s; it must be more than 0, or None")
+        for kind in self.permanent:
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise ConfigError(f"job {job!r}: permanent holds {kind!r}; it takes exception classes")
+
 
 class Call(msgspec.Struct, frozen=True):
     """A job with its arguments, ready to be enqueued."""
@@ -57,6 +68,7 @@ class Job(Generic[P, R]):
     def __init__(
         self, queue: Queue, function: Callable[P, Awaitable[R]] | Callable[P, R], name: str, rules: JobRules
     ) -> None:
+        rules.check(name)
         self.queue = queue
         self.function = function
         self.name = name
@@ -118,7 +130,7 @@ class Job(Generic[P, R]):
         try:
             encoded = _encode(named)
             self._decode(encoded)
-        except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
+        except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise JobArgumentsError(self.name, str(error)) from None
         return encoded
 
@@ -139,6 +151,14 @@ def _context_parameter(function: Callable[..., Any], name: str) -> str:
     return found[0] if found else ""
 
 
+def job_name(function: Callable[..., Any]) -> str:
+    """Return the name a function gives its job. Raises ConfigError where it has none."""
+    name = getattr(function, "__name__", "")
+    if not name:
+        raise ConfigError(f"{function!r} has no name of its own: give the job one with queue.job(name=...)")
+    return str(name)
+
+
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return get_type_hints(function)
@@ -152,6 +172,10 @@ def _arguments_struct(
     hints = _hints(function, name)
     fields: list[Any] = []
     for parameter in parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ConfigError(
+                f"job {name!r}: {parameter.name!r} can only be given by position; arguments travel by name"
+            )
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ConfigError(f"job {name!r}: '*{parameter.name}' has no fixed name; give each argument a parameter")
         if parameter.name in _OPTIONS:

@@ -5,8 +5,9 @@ loop, or a long computation, keeps its lease. It extends what is a third of the 
 that its lease is lost when
 
 - the store says so: the delivery was replaced (this process was stopped for longer than the lease), or
-- it could not extend it in time, by this process's monotonic clock, with a margin before anyone else may hold
-  it.
+- it could not extend it in time, by this process's monotonic clock. A try that would end too late is cut
+  short, and a lease is given up when no further round would come in time, so that the job is told before
+  anyone else may hold it.
 
 What the job then returns is refused by the store, whose word is final: an ack names its delivery.
 """
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
     from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton")
-_RENEW_AFTER: Final = 3
-_MARGIN: Final = 10
+# Shares of a lease: its age when it is extended, the time between rounds, the longest try, and the age at which
+# the job must have been told.
+_RENEW_AFTER: Final = 1 / 3
+_ROUND: Final = 1 / 6
+_TRY: Final = 1 / 4
+_TOLD: Final = 0.9
 
 
 class Lease:
@@ -91,7 +96,7 @@ class LeaseKeeper:
     async def _keep(self) -> None:
         try:
             # Blocking this loop is meant: between two rounds it has nothing else to do.
-            while not self._stopping.wait(self._duration / _RENEW_AFTER / 2):
+            while not self._stopping.wait(self._duration * _ROUND):
                 await self._round()
         finally:
             await self._disconnect()
@@ -116,7 +121,7 @@ class LeaseKeeper:
                 await backend.close()
 
     def _due(self) -> list[Lease]:
-        limit = self._clock.monotonic() - self._duration / _RENEW_AFTER
+        limit = self._clock.monotonic() - self._duration * _RENEW_AFTER
         return [lease for lease in list(self._leases.values()) if not lease.lost and lease.confirmed <= limit]
 
     async def _extend(self, backend: Backend, due: list[Lease]) -> None:
@@ -126,7 +131,7 @@ class LeaseKeeper:
         for (stream, consumer), leases in groups.items():
             asked = self._clock.monotonic()
             acks = [AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq) for lease in leases]
-            answers = await asyncio.wait_for(backend.ack(stream, consumer, acks), self._duration / _RENEW_AFTER)
+            answers = await asyncio.wait_for(backend.ack(stream, consumer, acks), self._time_left(leases, asked))
             self._note(leases, answers, asked)
 
     def _note(self, leases: list[Lease], answers: list[PeltonError | None], asked: float) -> None:
@@ -137,8 +142,14 @@ class LeaseKeeper:
             elif id(lease) in self._leases:
                 lease.lose(str(refused))
 
+    def _time_left(self, leases: list[Lease], now: float) -> float:
+        oldest = min(lease.confirmed for lease in leases)
+        # What is late already is asked for all the same: nobody may have taken it yet.
+        left = max(oldest + self._duration * _TOLD - now, self._duration * _ROUND)
+        return min(left, self._duration * _TRY)
+
     def _give_up_late(self, leases: list[Lease], reason: str) -> None:
-        limit = self._clock.monotonic() - self._duration * (1 - 1 / _MARGIN)
+        limit = self._clock.monotonic() - self._duration * (_TOLD - _ROUND)
         for lease in leases:
-            if lease.confirmed <= limit:
+            if lease.confirmed <= limit and id(lease) in self._leases:
                 lease.lose(f"the lease could not be extended in time: {reason}")

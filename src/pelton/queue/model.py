@@ -8,9 +8,9 @@ The states and what moves a job between them, as one table (goalpost's words in 
     running  raise     -> retrying   [nack]   given back, due after a backoff; attempts are counted
     running  raise     -> failed     [failed] permanent error, or the last attempt: dead letters and history
     running  raise JobCancelledError -> cancelled
-    running  worker dies -> running           the lease runs out, another worker takes it: counts as an
-    attempt running  worker stops -> pending          handed back: does not count as an attempt retrying due
-    -> running
+    running  worker dies -> running           the lease runs out, another worker takes it: an attempt
+    running  worker stops -> pending          handed back: no attempt
+    retrying backoff passes -> pending
 
 A job's id is the sequence of its message in the queue's stream.
 """
@@ -28,7 +28,7 @@ ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled")
 TRANSITIONS: Final[tuple[tuple[JobState | None, str, JobState], ...]] = (
     (None, "enqueue", "pending"),
     ("pending", "take", "running"),
-    ("retrying", "due", "running"),
+    ("retrying", "backoff passes", "pending"),
     ("running", "return", "completed"),
     ("running", "error", "retrying"),
     ("running", "permanent error or last attempt", "failed"),
@@ -68,10 +68,15 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed job with all that is needed to run it again."""
+    """A failed job with all that is needed to run it again.
+
+    ``subject`` and ``data`` are those of a message that could not be read as a job; its envelope is empty.
+    """
 
     outcome: Outcome
     envelope: Envelope
+    subject: str = ""
+    data: bytes = b""
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):

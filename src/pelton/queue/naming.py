@@ -22,11 +22,16 @@ _KEY_LIMIT: Final = 512
 def encode_key(key: str) -> str:
     """Return ``key`` as tokens of a subject: ``flights.N1`` as it is, anything unusual as ``%XX``.
 
-    Raises ConfigError for an empty key or one over 512 bytes.
+    Raises ConfigError for a key that is empty, over 512 bytes, or no text.
     """
+    if not isinstance(key, str):
+        raise ConfigError(f"a job's key must be a text, this one is {key!r}: convert it with str()")
     if _PLAIN_KEY.fullmatch(key) and len(key) <= _KEY_LIMIT:
         return key
-    raw = key.encode()
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"a job's key must be valid text, this one is {key[:40]!r} ({error.reason})") from None
     if not 0 < len(raw) <= _KEY_LIMIT:
         raise ConfigError(f"a job's key must have 1 to {_KEY_LIMIT} bytes, this one has {len(raw)}: {key[:40]!r}")
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in raw)

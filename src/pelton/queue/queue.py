@@ -7,15 +7,16 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from pelton.api import (
+    ApiError,
     ConfigError,
-    ConsumerInfo,
     ConsumerUnsettled,
     MessageNotFoundError,
     Outgoing,
@@ -25,7 +26,7 @@ from pelton.api import (
     headers,
     parse_rfc3339,
 )
-from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, seconds
+from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, seconds
 from pelton.queue.model import (
     ENDINGS,
     Attempt,
@@ -37,7 +38,7 @@ from pelton.queue.model import (
     JobState,
     Outcome,
 )
-from pelton.queue.naming import QueueNames
+from pelton.queue.naming import QueueNames, encode_key
 from pelton.queue.worker import Worker, WorkerSettings
 from pelton.runtime import Backoff
 
@@ -49,7 +50,10 @@ R = TypeVar("R")
 Duration = float | timedelta
 
 _EXCLUSIVE: Final = "pelton.queue.exclusive"
+_LEASE: Final = "pelton.queue.lease"
+_DEFAULT_LEASE_S: Final = 30.0
 _SHORTEST_LEASE_S: Final = 0.1
+_LONGEST_LEASE_S: Final = 86_400.0
 _ATTEMPTS_AGE: Final = timedelta(days=30)
 _PAGE: Final = 256
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
@@ -72,22 +76,31 @@ class Queue:
         self.lease = lease
         self.consumers = tuple(consumers)
         self.jobs_by_name: dict[str, Job[Any, Any]] = {}
-        self._worker: Worker | None = None
+        self._workers: set[Worker] = set()
 
     @classmethod
     async def open(
-        cls, jet: Streams, name: str, *, exclusive: bool | None, lease: Duration, history_max_age: Duration
+        cls,
+        jet: Streams,
+        name: str,
+        *,
+        exclusive: bool | None = None,
+        lease: Duration | None = None,
+        history_max_age: Duration,
     ) -> Queue:
         """Open a queue, making its streams and consumers where they are missing. Raises ConfigError."""
         names = QueueNames(name)
-        lease_s = seconds(lease)
-        if lease_s < _SHORTEST_LEASE_S:
-            raise ConfigError(f"queue {name!r}: lease is {lease_s:g} s; it must be {_SHORTEST_LEASE_S:g} s or more")
-        stream = await _jobs_stream(jet, names, exclusive)
-        is_exclusive = stream.config.metadata.get(_EXCLUSIVE) == "true"
+        lease_s = None if lease is None else seconds(lease)
+        if lease_s is not None and not _SHORTEST_LEASE_S <= lease_s <= _LONGEST_LEASE_S:
+            raise ConfigError(
+                f"queue {name!r}: lease is {lease_s:g} s; it must be from {_SHORTEST_LEASE_S:g} s to a day"
+            )
+        stream = await _jobs_stream(jet, names, exclusive, lease_s)
+        is_exclusive = stream.config.metadata[_EXCLUSIVE] == "true"
+        fixed_lease = float(stream.config.metadata[_LEASE])
         await _side_streams(jet, names, history_max_age)
-        consumers = await _consumers(stream, names, is_exclusive, lease_s)
-        return cls(jet, names, exclusive=is_exclusive, lease=lease_s, consumers=consumers)
+        consumers = await _consumers(stream, names, is_exclusive, fixed_lease)
+        return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, consumers=consumers)
 
     # --- jobs
 
@@ -104,7 +117,7 @@ class Queue:
         name: str = ...,
         max_attempts: int = ...,
         backoff: Backoff = ...,
-        permanent: Sequence[type[BaseException]] = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Duration | None = ...,
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]: ...
 
@@ -116,7 +129,7 @@ class Queue:
         name: str = "",
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         backoff: Backoff = DEFAULT_BACKOFF,
-        permanent: Sequence[type[BaseException]] = (),
+        permanent: type[BaseException] | Sequence[type[BaseException]] = (),
         timeout: Duration | None = None,
     ) -> Any:
         """Register a function, async or not, as a job; a decorator, with or without arguments.
@@ -127,12 +140,11 @@ class Queue:
         attempt. Raises ConfigError.
         """
         limit = None if timeout is None else seconds(timeout)
-        if max_attempts < 1:
-            raise ConfigError(f"queue {self.name!r}: max_attempts is {max_attempts}; it must be 1 or more")
-        rules = JobRules(max_attempts=max_attempts, backoff=backoff, permanent=tuple(permanent), timeout=limit)
+        kinds = (permanent,) if isinstance(permanent, type) else tuple(permanent)
+        rules = JobRules(max_attempts=max_attempts, backoff=backoff, permanent=kinds, timeout=limit)
 
         def register(target: Callable[..., Any]) -> Job[..., Any]:
-            job: Job[..., Any] = Job(self, target, name or target.__name__, rules)
+            job: Job[..., Any] = Job(self, target, name or job_name(target), rules)
             if job.name in self.jobs_by_name:
                 raise ConfigError(f"queue {self.name!r} has a job {job.name!r} already; give one of them another name")
             self.jobs_by_name[job.name] = job
@@ -146,9 +158,13 @@ class Queue:
         return [JobHandle(self, ack.seq, ack.duplicate) for ack in acks]
 
     def _message(self, call: Call) -> Outgoing:
+        if call.key != "":
+            encode_key(call.key)
         envelope = Envelope(job=call.job.name, args=msgspec.Raw(call.args), key=call.key)
         subject = self.names.job_subject(call.key if self.exclusive else "")
-        block = headers.encode({headers.MSG_ID: call.idempotency_key}) if call.idempotency_key else None
+        # Of this job: another job of the queue may well work on the same thing.
+        msg_id = f"{call.job.name}/{call.idempotency_key}"
+        block = headers.encode({headers.MSG_ID: msg_id}) if call.idempotency_key else None
         return subject, _encode(envelope), block
 
     # --- work
@@ -166,34 +182,30 @@ class Queue:
         Up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. On
         stopping, running jobs are told (``JobContext.stopping``) and have ``grace`` seconds to finish; async
         ones are then cancelled and handed back, which does not count as an attempt; threads are waited for.
-        Raises QueueStoppedError if this queue works already.
+        May be called several times at once: each call is a worker of its own. Raises ConfigError.
         """
         settings = WorkerSettings(
             concurrency=concurrency, until_empty=until_empty, handle_signals=handle_signals, grace=seconds(grace)
         )
         worker = Worker(self, settings)
-        self._worker = worker
+        self._workers.add(worker)
         try:
             await worker.run()
         finally:
-            if self._worker is worker:
-                self._worker = None
+            self._workers.discard(worker)
 
     def stop(self) -> None:
-        """Stop :meth:`work` gracefully; it returns when the running jobs are finished or handed back."""
-        if self._worker is not None:
-            self._worker.stop()
+        """Stop every :meth:`work` of this queue gracefully; it returns when its jobs are finished or handed back."""
+        for worker in self._workers:
+            worker.stop()
 
     # --- views
 
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
-        pending = unsettled = retrying = 0
-        for info in await self._infos():
-            pending += info.num_pending
-            unsettled += info.num_ack_pending
-            request = ConsumerUnsettled(stream=info.stream_name, name=info.name)
-            retrying += (await self.jet.backend.call(request)).waiting
+        pending = sum([(await consumer.info()).num_pending for consumer in self.consumers])
+        states = [self._state_of(entry) for entry in (await self._unsettled()).values()]
+        pending += states.count("pending")
         history = await self.jet.stream(self.names.history)
         ended = dict.fromkeys(ENDINGS, 0)
         total = (await history.info()).state.messages
@@ -201,22 +213,22 @@ class Queue:
             found = await history.info(subjects_filter=self.names.ending_subject(ending, "*"))
             ended[ending] = found.total
         ended["completed"] = total - ended["failed"] - ended["cancelled"]
-        return JobCounts(pending=pending, running=unsettled - retrying, retrying=retrying, **ended)
-
-    async def _infos(self) -> list[ConsumerInfo]:
-        return [await consumer.info() for consumer in self.consumers]
+        return JobCounts(pending=pending, running=states.count("running"), retrying=states.count("retrying"), **ended)
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, wherever it is.
 
         Raises MessageNotFoundError when it is not known (any more).
         """
+        seq = _sequence(job_id)
         stream = await self.jet.stream(self.names.jobs)
+        # In this order, or a job that ends between the two would seem to be pending again.
+        unsettled = await self._unsettled()
         try:
-            stored = await stream.get_message(_sequence(job_id))
+            stored = await stream.get_message(seq)
         except MessageNotFoundError:
             return await self._ended(job_id)
-        return await self._unfinished(stored, await self._unsettled())
+        return await self._unfinished(stored, unsettled)
 
     async def jobs(self) -> AsyncIterator[JobInfo]:
         """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
@@ -251,11 +263,12 @@ class Queue:
         """
         dead = await self.jet.stream(self.names.dead)
         stored = await dead.get_last_message(self.names.dead_subject(job_id))
-        envelope = msgspec.structs.replace(_dead(stored.data).envelope, redriven_from=job_id)
-        subject = self.names.job_subject(envelope.key if self.exclusive else "")
+        letter = _dead(stored.data)
+        envelope = msgspec.structs.replace(letter.envelope, redriven_from=job_id)
+        subject = letter.subject or self.names.job_subject(envelope.key if self.exclusive else "")
         # The id makes a redrive that was cut short between the two steps harmless to repeat.
         block = headers.encode({headers.MSG_ID: f"redrive-{job_id}"})
-        ack = await self.jet.backend.publish(subject, _encode(envelope), block)
+        ack = await self.jet.backend.publish(subject, letter.data or _encode(envelope), block)
         await dead.delete_message(stored.seq)
         return JobHandle(self, ack.seq, ack.duplicate)
 
@@ -263,11 +276,13 @@ class Queue:
         """Remove from the history what ended more than ``older_than`` ago; return how many records."""
         limit = self.jet.runtime.clock.now() - int(seconds(older_than) * 1e9)
         stream = await self.jet.stream(self.names.history)
-        removed = 0
-        async for seq, data in _browse(stream, ""):
-            if _outcome(data).finished_at > limit:
-                return removed + await stream.purge(seq=seq)
-        return removed + await stream.purge()
+        upto = 0
+        async with aclosing(_browse(stream, "")) as records:
+            async for seq, data in records:
+                if _outcome(data).finished_at > limit:
+                    break
+                upto = seq
+        return await stream.purge(seq=upto + 1) if upto else 0
 
     async def _unsettled(self) -> dict[int, Unsettled]:
         found: dict[int, Unsettled] = {}
@@ -282,21 +297,26 @@ class Queue:
                     break
         return found
 
+    def _state_of(self, delivery: Unsettled | None) -> JobState:
+        if delivery is None:
+            return "pending"
+        if not delivery.waits:
+            return "running"
+        return "retrying" if delivery.due > self.jet.runtime.clock.now() else "pending"
+
     async def _unfinished(self, stored: StoredMessage, unsettled: dict[int, Unsettled]) -> JobInfo:
-        envelope = _envelope(stored.data)
+        try:
+            envelope = _envelope(stored.data)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            # No job, as the worker that takes it will find; the view shows it among the others.
+            envelope = Envelope(job="", args=msgspec.Raw(b"null"))
         delivery = unsettled.get(stored.seq)
-        state: JobState = "pending"
-        known = None
-        if delivery is not None:
-            known = await self.attempt_of(str(stored.seq))
-            state = "retrying" if delivery.waits else "running"
-            if delivery.waits and known is not None and not known.error:
-                state = "pending"
+        known = None if delivery is None else await self.attempt_of(str(stored.seq))
         deliveries = 0 if delivery is None else delivery.num_delivered
         return JobInfo(
             id=str(stored.seq),
             job=envelope.job,
-            state=state,
+            state=self._state_of(delivery),
             key=envelope.key,
             attempt=max(deliveries - (known.returned if known else 0), 0),
             enqueued_at=parse_rfc3339(stored.time),
@@ -376,7 +396,7 @@ def _sequence(job_id: str) -> int:
     return int(job_id)
 
 
-async def _browse(stream: Stream, filter_subject: str) -> AsyncIterator[tuple[int, bytes]]:
+async def _browse(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
     """Read a stream from its beginning to its present end, with an ephemeral consumer."""
     consumer = await stream.create_consumer(ack_policy="none", filter_subject=filter_subject)
     try:
@@ -387,17 +407,35 @@ async def _browse(stream: Stream, filter_subject: str) -> AsyncIterator[tuple[in
         await consumer.delete()
 
 
-async def _jobs_stream(jet: Streams, names: QueueNames, exclusive: bool | None) -> Stream:
+async def _jobs_stream(jet: Streams, names: QueueNames, exclusive: bool | None, lease: float | None) -> Stream:
+    """Return the stream of the jobs, which also remembers what all users of the queue have to agree on."""
     try:
         stream = await jet.stream(names.jobs)
     except StreamNotFoundError:
-        metadata = {_EXCLUSIVE: "true" if exclusive else "false"}
-        subjects = [names.keyed_subjects, names.free_subject]
-        return await jet.create_stream(names.jobs, subjects=subjects, retention="workqueue", metadata=metadata)
-    found = stream.config.metadata.get(_EXCLUSIVE) == "true"
-    if exclusive is not None and exclusive != found:
-        raise ConfigError(f"queue {names.queue!r} was made with exclusive={found}; open it with that, or leave it out")
+        stream = await _make_jobs_stream(jet, names, bool(exclusive), _DEFAULT_LEASE_S if lease is None else lease)
+    found = stream.config.metadata
+    if _EXCLUSIVE not in found or _LEASE not in found:
+        raise ConfigError(f"stream {names.jobs!r} is no queue: give the queue another name")
+    _agree(names.queue, "exclusive", exclusive, found[_EXCLUSIVE] == "true")
+    _agree(names.queue, "lease", lease, float(found[_LEASE]))
     return stream
+
+
+async def _make_jobs_stream(jet: Streams, names: QueueNames, exclusive: bool, lease: float) -> Stream:
+    metadata = {_EXCLUSIVE: "true" if exclusive else "false", _LEASE: repr(lease)}
+    subjects = [names.keyed_subjects, names.free_subject]
+    try:
+        return await jet.create_stream(names.jobs, subjects=subjects, retention="workqueue", metadata=metadata)
+    except ApiError as error:
+        if error.constant != "JSStreamNameExistErr":
+            raise
+        # Somebody else has made it since we looked, with other options.
+        return await jet.stream(names.jobs)
+
+
+def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
+    if asked is not None and asked != found:
+        raise ConfigError(f"queue {queue!r} was made with {option}={found}; open it with that, or leave it out")
 
 
 async def _side_streams(jet: Streams, names: QueueNames, history_max_age: Duration) -> None:

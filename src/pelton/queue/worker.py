@@ -13,32 +13,32 @@ and while it runs its lease is kept, so nobody else starts its job).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import signal
-import threading
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import ConfigError, Delivered, PeltonError, PullRequest
+from pelton.api import ConfigError, Delivered, JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
 from pelton.queue.attempt import JobAttempt
 from pelton.queue.leases import Lease, LeaseKeeper
+from pelton.queue.signals import watch_signals
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer
     from pelton.queue.queue import Queue
 
+_log: Final = logging.getLogger("pelton")
 _AHEAD_S: Final = 0.02
 _MOST_AHEAD: Final = 256
 _UNKNOWN_JOB_S: Final = 1.0
 _LONGEST_PULL_S: Final = 10.0
 _SETTLED_LOOK_S: Final = 0.2
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_ASK_AGAIN_S: Final = 0.5
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,6 @@ class Worker:
         self._taken = Signal()
         self._stop = Signal()
         self._stopping = False
-        self._cancelling = False
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         self._threads: ThreadPoolExecutor | None = None
@@ -80,16 +79,20 @@ class Worker:
     async def run(self) -> None:
         """Work until stopped. Raises the store's error if it fails for good."""
         self._keeper.start()
-        restore = self._catch_signals()
+        unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._fetch(consumer), "fetcher") for consumer in self._queue.consumers]
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
         finally:
-            self.stop()
-            await self._wind_down(fetchers, slots)
-            restore()
+            try:
+                self.stop()
+                await self._wind_down(fetchers, slots)
+            finally:
+                if unwatch is not None:
+                    unwatch()
+                self._end_threads()
         if self._failure is not None:
             raise self._failure
 
@@ -107,20 +110,29 @@ class Worker:
         for fetcher in fetchers:
             fetcher.cancel()
         await asyncio.gather(*fetchers, return_exceptions=True)
-        with suppress(PeltonError):
-            await asyncio.gather(*(self._hand_back(attempt) for attempt in self._waiting))
-        self._waiting.clear()
-        self._arrived.notify()
-        await asyncio.wait(slots, timeout=self._settings.grace)
-        self._cancelling = True
-        for slot, attempt in list(self._running.items()):
-            if attempt.running_async:
+        try:
+            await self._hand_back_waiting()
+            await asyncio.wait(slots, timeout=self._settings.grace)
+            for attempt in list(self._running.values()):
+                attempt.interrupt()
+            await asyncio.gather(*slots, return_exceptions=True)
+        except asyncio.CancelledError:
+            # Whoever cancels a worker that stops already wants no grace.
+            for slot in slots:
                 slot.cancel()
-        await asyncio.gather(*slots, return_exceptions=True)
-        # Joining threads blocks; by now they are idle.
+            raise
+
+    async def _hand_back_waiting(self) -> None:
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        with suppress(PeltonError):
+            await asyncio.gather(*(self._hand_back(attempt) for attempt in waiting))
+
+    def _end_threads(self) -> None:
         self._keeper.stop()
         if self._threads is not None:
-            self._threads.shutdown()
+            # Jobs still run here only if the worker was cancelled while it stopped.
+            self._threads.shutdown(wait=not self._running)
 
     def _spawn(self, coroutine: Any, what: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self._runtime.spawn(coroutine, f"pelton {self._queue.name} {what}")
@@ -128,34 +140,21 @@ class Worker:
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A fetcher or slot that ends by an error ends the worker.
+        """A fetcher or slot that ends too early ends the worker.
 
         A worker that only looks alive helps nobody.
         """
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            error: BaseException | None = None
+            if not self._stopping:
+                error = JobError(
+                    f"a job of queue {self._queue.name!r} has cancelled its worker's own task; raise instead"
+                )
+        else:
+            error = task.exception()
+        if error is not None:
             self._failure = self._failure or error
             self.stop()
-
-    def _catch_signals(self) -> Callable[[], None]:
-        if not self._settings.handle_signals or threading.current_thread() is not threading.main_thread():
-            return lambda: None
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        for number in _SIGNALS:
-            self._loop.add_signal_handler(number, self._signalled, before)
-
-        def restore() -> None:
-            for number, handler in before.items():
-                self._loop.remove_signal_handler(number)
-                signal.signal(number, handler)
-
-        return restore
-
-    def _signalled(self, before: dict[signal.Signals, Any]) -> None:
-        """Stop gracefully; a second signal does what it did before we came."""
-        for number, handler in before.items():
-            self._loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-        self.stop()
 
     # --- taking jobs
 
@@ -167,7 +166,12 @@ class Worker:
                 await self._taken.wait(seen)
                 continue
             asked = self._clock.monotonic()
-            found = await self._backend.pull(consumer.stream_name, consumer.name, self._request(wanted))
+            try:
+                found = await self._backend.pull(consumer.stream_name, consumer.name, self._request(wanted))
+            except (StoreBusyError, StoreFullError) as error:
+                _log.warning("queue %r can't be asked for jobs yet: %s", self._queue.name, error)
+                await self._clock.sleep(_ASK_AGAIN_S)
+                continue
             for delivered in found:
                 self._accept(delivered, asked)
             if found:
@@ -221,13 +225,13 @@ class Worker:
         assert task is not None
         while True:
             seen = self._arrived.generation
+            if self._stopping:
+                return
             if self._waiting:
                 attempt = self._waiting.popleft()
                 self._running[task] = attempt
                 self._taken.notify()
                 await self._run(attempt, task)
-            elif self._stopping:
-                return
             else:
                 await self._arrived.wait(seen)
 
@@ -237,14 +241,14 @@ class Worker:
             if not attempt.lost:
                 await attempt.run()
         except asyncio.CancelledError:
-            if attempt.lost:
-                task.uncancel()
-            elif self._cancelling:
-                task.uncancel()
-                await self._hand_back(attempt)
-            else:
+            if not attempt.interrupted:
                 raise
+            _clear(task)
+            if not attempt.lost:
+                await attempt.hand_back()
         finally:
+            if attempt.interrupted:
+                _clear(task)
             del self._running[task]
             if attempt.lease is not None:
                 self._keeper.release(attempt.lease)
@@ -261,11 +265,15 @@ class Worker:
         """The keeper says that a lease is lost: tell the job before anyone else can hold it."""
         if attempt.context is not None:
             attempt.context.lose(reason)
-        for task, running in self._running.items():
-            if running is attempt and attempt.running_async:
-                task.cancel()
+        attempt.interrupt()
 
     def _executor(self) -> Executor:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="pelton-job")
         return self._threads
+
+
+def _clear(task: asyncio.Task[None]) -> None:
+    """Forget cancellations that were heeded; the slot goes on with other jobs."""
+    while task.cancelling():
+        task.uncancel()
