@@ -186,7 +186,7 @@ class Jet:
         name: str,
         *,
         exclusive: bool | None = None,
-        lease: float | timedelta = 30.0,
+        lease: float | timedelta | None = None,
         history_max_age: float | timedelta = ...,
     ) -> Queue: ...
     def stream(self, name: str) -> Stream: ...
@@ -259,13 +259,19 @@ class Queue:
         name: str = ...,
         max_attempts: int = ...,
         backoff: Backoff = ...,
-        permanent: Sequence[type[BaseException]] = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Duration | None = ...,
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]: ...
     def jobs(self) -> Iterator[JobInfo]: ...
     @classmethod
     def open(
-        cls, jet: Jet, name: str, *, exclusive: bool | None, lease: Duration, history_max_age: Duration
+        cls,
+        jet: Jet,
+        name: str,
+        *,
+        exclusive: bool | None = None,
+        lease: Duration | None = None,
+        history_max_age: Duration,
     ) -> Queue: ...
     def redrive(self, job_id: str) -> JobHandle: ...
     def stop(self) -> None: ...
