@@ -52,7 +52,10 @@ async def _publish(jet: pelton.Jet, random: Random, subjects: list[str], names: 
 
 
 async def worker(pipe: Connection, path: Path, seed: int) -> None:
-    """Take from the work queue until told and it is empty; say ``("got", seq, name)`` before and ``("done", seq, name)`` after an ack."""
+    """Take from the work queue until told and it is empty.
+
+    Says ``("got", seq, name)`` before an ack and ``("done", seq, name)`` after it.
+    """
     random = Random(seed)
     async with pelton.open(path) as jet:
         consumer = await (await jet.stream(WORK)).consumer("worker")

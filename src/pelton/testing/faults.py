@@ -14,8 +14,8 @@ import threading
 class FaultySync:
     """A ``sync_file`` that succeeds until :attr:`broken`, and counts its calls in :attr:`calls`.
 
-    While :attr:`gate` is not set a sync waits, as on a slow disk; it belongs on another thread than the loop's
-    then (the engine syncs large groups there).
+    While :attr:`gate` is not set, a sync on another thread than the main one waits for it, as on a slow disk (the
+    engine syncs large groups on a thread of its own).
     """
 
     def __init__(self) -> None:
@@ -28,6 +28,7 @@ class FaultySync:
     def __call__(self, descriptor: int) -> None:
         """Pretend to sync. Raises OSError (input/output error) once broken."""
         self.calls += 1
-        self.gate.wait()
+        if threading.current_thread() is not threading.main_thread():
+            self.gate.wait()
         if self.broken:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
