@@ -52,8 +52,7 @@ async def _fork_and_try_all(pipe: Connection, path: Path) -> None:
             try:
                 await call()
             except StoreForkedError as error:
-                assert str(path) in str(error)
-                say("refused")
+                say(f"refused {error.path == str(path)}")
         await jet.close()
         say("closed")
 
@@ -73,7 +72,7 @@ async def test_a_forked_child_is_refused_and_its_parent_goes_on(tmp_path: Path) 
     path = tmp_path / "a.pelton"
     await a_store(path)
     with Child(_fork_and_try_all, path) as child:
-        assert child.hear() == ["refused"] * 6 + ["closed"]
+        assert child.hear() == ["refused", "True"] * 6 + ["closed"]
         assert child.hear() == 54
         assert child.hear() == ["a.pelton", "a.pelton-shm", "a.pelton-wake", "a.pelton-wal"]
         assert child.hear() == ["a.pelton"]

@@ -14,6 +14,11 @@ from tests.storage.processes import Child
 from tests.storage.stores import a_store, last_seq, open_engine
 
 
+async def publish_for_ever(jet: pelton.Jet) -> None:
+    while True:
+        await jet.publish("s.bad")
+
+
 async def rejected(awaitables: list[object]) -> None:
     for result in await asyncio.wait_for(asyncio.gather(*awaitables, return_exceptions=True), 10):  # type: ignore[call-overload]
         assert isinstance(result, StoreFailedError), result
@@ -91,8 +96,7 @@ async def test_the_interval_mode_syncs_later_and_fails_later(tmp_path: Path) -> 
     await jet.publish("s.good")
     disk.broken = True
     with pytest.raises(StoreFailedError):
-        while True:
-            await jet.publish("s.bad")
+        await publish_for_ever(jet)
     await jet.close()
     async with pelton.open(path) as again:
         await again.publish("s.good")

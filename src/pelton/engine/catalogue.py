@@ -48,7 +48,6 @@ class Catalogue:
         seen = self.db.seen()
         if seen == self._seen:
             return
-        self._seen = seen
         for log in self.streams.values():
             log.stale = True
         for consumer in self.consumers.values():
@@ -56,6 +55,8 @@ class Catalogue:
         version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
         if version != self._version:
             self._load(version)
+        # Only now: what could not be read has not been seen.
+        self._seen = seen
 
     def flush(self) -> None:
         """Write all that the transaction holds in memory."""

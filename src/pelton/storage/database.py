@@ -266,7 +266,8 @@ class Database:
         finally:
             self.connection.set_busy_timeout(0)
             if self.connection.in_transaction:
-                self.connection.execute("COMMIT")
+                # It has changed nothing, and what is damaged may refuse a commit.
+                self.connection.execute("ROLLBACK")
 
     def seen(self) -> int:
         """Return a number that moves when another connection has changed the store (``PRAGMA data_version``)."""

@@ -24,6 +24,8 @@ _OF_CONSUMERS: Final = (("pending", "consumer"), ("claims", "consumer"), ("ready
 def recount(database_path: str) -> list[str]:
     """Return every contradiction found in the store file, in words; empty when there is none.
 
+    Where SQLite finds its own pages damaged, only that is told: nothing on them can be counted.
+
     Raises the ``Fault`` of a file that cannot be opened as a store.
     """
     database = Database(database_path)
@@ -35,9 +37,10 @@ def recount(database_path: str) -> list[str]:
 
 
 def _contradictions(database: Database) -> Iterator[str]:
-    for (text,) in database.execute("PRAGMA integrity_check").fetchall():
-        if text != "ok":
-            yield f"SQLite: {text}"
+    damage = [text for (text,) in database.execute("PRAGMA integrity_check").fetchall() if text != "ok"]
+    if damage:
+        yield from (f"SQLite: {text}" for text in damage)
+        return
     yield from _orphans(database)
     catalogue = Catalogue(database)
     catalogue.refresh()

@@ -1,0 +1,69 @@
+"""Carrying an older store to the newest schema: once, whole or not at all, whoever comes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.api import StoreVersionError
+from pelton.storage import SCHEMA_VERSION, Database, Fault, schema
+from pelton.storage import database as database_module
+from pelton.testing import recount
+from tests.storage.stores import a_store, last_seq
+
+
+def next_version(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Pretend that this is the next release, whose schema needs ``script``."""
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, script))
+    for module in (schema, database_module):
+        monkeypatch.setattr(module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+
+
+def test_every_version_has_its_script() -> None:
+    assert len(schema.MIGRATIONS) == SCHEMA_VERSION
+
+
+async def test_an_older_store_is_carried_to_the_newest_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    next_version(monkeypatch, "CREATE TABLE later(a); INSERT INTO later SELECT count(*) FROM streams;")
+    for _ in range(2):
+        database = Database(str(path))
+        assert database.value("PRAGMA user_version") == SCHEMA_VERSION + 1
+        assert database.value("SELECT sum(a) FROM later") == 1
+        database.close()
+    async with pelton.open(path) as jet:
+        assert await last_seq(jet) == 3
+        await jet.publish("s.new")
+    assert recount(str(path)) == []
+
+
+async def test_a_migration_that_fails_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    with monkeypatch.context() as patched:
+        next_version(patched, "CREATE TABLE later(a); INSERT INTO missing VALUES(1);")
+        with pytest.raises(Fault):
+            Database(str(path))
+    async with pelton.open(path) as jet:
+        assert await last_seq(jet) == 3
+    database = Database(str(path))
+    assert database.value("SELECT count(*) FROM sqlite_schema WHERE name='later'") == 0
+    database.close()
+
+
+async def test_an_older_pelton_that_has_the_store_open_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    async with pelton.open(path) as older:
+        await older.publish("s.1")
+        with monkeypatch.context() as patched:
+            next_version(patched, "CREATE TABLE later(a);")
+            Database(str(path)).close()
+        for call in (older.publish("s.1"), older.stream("s"), older.publish("s.1")):
+            with pytest.raises(StoreVersionError):
+                await call
