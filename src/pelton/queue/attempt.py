@@ -94,7 +94,9 @@ class JobAttempt:
             assert job is not None
             try:
                 result = await self._call(job)
-            except (Exception, SystemExit, asyncio.CancelledError) as error:  # whatever a job raises is its outcome
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:  # whatever a job raises is its outcome
                 if isinstance(error, asyncio.CancelledError) and self._was_cancelled():
                     raise
                 decision = self._after(error, job.rules)

@@ -1,0 +1,72 @@
+"""Small tools of the queue's tests."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pelton.queue import JobInfo, Outcome, Queue
+from pelton.runtime import Backoff
+
+FAST = Backoff(base=0.01, factor=1, cap=0.01, jitter=0)
+ROOT = Path(__file__).parents[2]
+
+
+@asynccontextmanager
+async def working(*queues: Queue, **options: Any) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Have workers run meanwhile; they are stopped at the end, and their errors raised."""
+    options = {"handle_signals": False, "grace": 5.0, **options}
+    tasks = [asyncio.create_task(queue.work(**options)) for queue in queues]
+    try:
+        yield tasks
+    finally:
+        for queue in queues:
+            queue.stop()
+        await asyncio.wait_for(asyncio.gather(*tasks), 10)
+
+
+async def drain(queue: Queue, **options: Any) -> None:
+    """Run all jobs of a queue, retries included."""
+    await asyncio.wait_for(queue.work(until_empty=True, handle_signals=False, **options), 20)
+
+
+async def ended(queue: Queue) -> list[Outcome]:
+    return [outcome async for outcome in queue.history()]
+
+
+async def waiting(queue: Queue) -> list[JobInfo]:
+    return [info async for info in queue.jobs()]
+
+
+class Child:
+    """A worker process: a role of ``roles.py``, which says on its output what happens in it."""
+
+    def __init__(self, role: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", "tests.queue.roles", role, *arguments]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    async def says(self, word: str) -> str:
+        """Wait for a line that begins with a word, and return it; what it says before is passed over."""
+        assert self.process.stdout is not None
+        while line := await asyncio.wait_for(asyncio.to_thread(self.process.stdout.readline), 20):
+            if line.startswith(word):
+                return line.strip()
+        raise AssertionError(f"the child ended before it said {word!r}")
+
+    def tell(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    async def ends(self) -> int:
+        return await asyncio.wait_for(asyncio.to_thread(self.process.wait), 20)

@@ -1,0 +1,82 @@
+"""Worker processes of the tests: ``python -m tests.queue.roles <role> <store> <lease>``."""
+
+import asyncio
+import os
+import sys
+import threading
+
+import pelton
+from pelton.queue import JobContext, Queue
+from tests.queue.helpers import FAST
+
+QUEUE = "shop"
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def register(queue: Queue) -> None:
+    """Register the jobs, the same in the test and in its children."""
+
+    @queue.job(max_attempts=3, backoff=FAST)
+    async def poison(context: JobContext) -> None:
+        say("started", context.attempt)
+        os._exit(9)
+
+    @queue.job
+    async def hold(context: JobContext) -> str:
+        """Run until cancelled, or until the line "finish" comes in."""
+        say("started", context.attempt, context.token)
+        try:
+            await asyncio.to_thread(sys.stdin.readline)
+        except asyncio.CancelledError:
+            say("cancelled", "lost" if context.lost else "kept")
+            raise
+        say("stopping" if context.stopping else "running")
+        return f"attempt {context.attempt}"
+
+    @queue.job
+    async def endless(context: JobContext) -> None:
+        say("started", context.attempt, context.token)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            say("cancelled", "lost" if context.lost else "kept")
+            raise
+
+    @queue.job
+    def thread(context: JobContext) -> str:
+        say("started", context.attempt, context.token)
+        sys.stdin.readline()
+        say("lost" if context.lost else "kept", "stopping" if context.stopping else "working")
+        return f"attempt {context.attempt}"
+
+    @queue.job
+    def thread_until_lost(context: JobContext) -> str:
+        say("started", context.attempt, context.token)
+        while not context.lost:
+            threading.Event().wait(0.005)
+        say("lost")
+        context.emit("effects.late", b"must never be seen")
+        return "late"
+
+    @queue.job
+    async def quick(number: int) -> int:
+        return os.getpid() if number else 0
+
+
+async def main(role: str, path: str, lease: str, grace: str = "10") -> None:
+    async with pelton.open(path, sync="off") as jet:
+        queue = await jet.queue(QUEUE, exclusive=True, lease=float(lease))
+        register(queue)
+        say("ready")
+        if role == "drain":
+            await queue.work(until_empty=True, concurrency=2)
+        else:
+            await queue.work(concurrency=2, grace=float(grace))
+        say("done")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,173 @@
+"""Typed arguments: checked at the door, carried by name."""
+
+import functools
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from pelton.api import ConfigError, JobArgumentsError
+from pelton.queue import JobContext, Queue
+from tests.queue.helpers import drain
+
+
+@dataclass
+class Car:
+    plate: str
+    doors: int = 4
+
+
+class Bad:
+    def __init__(self) -> None:
+        self.me = self
+
+
+async def test_values_arrive_as_the_types_that_were_declared(queue: Queue) -> None:
+    seen = list[object]()
+
+    @queue.job
+    async def job(car: Car, when: datetime, tags: set[str], raw: bytes, *, note: str | None = None) -> None:
+        seen.extend([car, when, tags, raw, note])
+
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    await job.enqueue(Car("x"), when, {"a"}, b"\x00\xff", note="n")
+    await drain(queue)
+    assert seen == [Car("x"), when, {"a"}, b"\x00\xff", "n"]
+
+
+async def test_defaults_are_those_of_the_function_that_runs(queue: Queue) -> None:
+    @queue.job
+    async def job(a: int, b: list[int] = [1]) -> int:  # noqa: B006 - what users write
+        return a + sum(b)
+
+    handles = [await job.enqueue(1), await job.enqueue(b=[5], a=2)]
+    await drain(queue)
+    assert [(await handle.outcome()).value() for handle in handles] == [2, 7]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        ((1, 2, 3), {}),
+        (("x",), {}),
+        ((1.5,), {}),
+        ((1,), {"b": 2}),
+        ((1,), {"c": 1}),
+        ((1,), {"a": 1}),
+        ((object(),), {}),
+        ((1,), {"b": "\udcff"}),
+        ((float("nan"),), {}),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_refused_at_the_door(
+    queue: Queue, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    @queue.job
+    async def job(a: int, b: str = "") -> None: ...
+
+    with pytest.raises(JobArgumentsError, match="job 'job' cannot take these arguments"):
+        await job.enqueue(*args, **kwargs)
+    with pytest.raises(JobArgumentsError):
+        job.bind(*args, **kwargs)
+    assert (await queue.counts()).unfinished == 0
+
+
+async def test_a_recursive_argument_is_refused(queue: Queue) -> None:
+    @queue.job
+    async def job(a: list[Any]) -> None: ...
+
+    value = list[Any]()
+    value.append(value)
+    with pytest.raises(JobArgumentsError):
+        await job.enqueue(value)
+
+
+async def test_one_bad_call_of_many_stores_none(queue: Queue) -> None:
+    @queue.job
+    async def job(a: int) -> None: ...
+
+    with pytest.raises(JobArgumentsError):
+        await job.enqueue_many([(1,), ("x",)])
+    with pytest.raises(ConfigError, match="2 argument lists, but 1 keys"):
+        await job.enqueue_many([(1,), (2,)], keys=["a"])
+    assert (await queue.counts()).pending == 0
+    assert await job.enqueue_many([]) == []
+
+
+async def test_bound_calls_of_several_jobs_go_in_together(queue: Queue) -> None:
+    done = list[object]()
+
+    @queue.job
+    def first(a: int) -> None:
+        done.append(a)
+
+    @queue.job(name="2nd")
+    async def second(b: str) -> None:
+        done.append(b)
+
+    handles = await queue.enqueue_many([first.bind(1), second.bind(b="x"), first.bind(2)])
+    assert [handle.id for handle in handles] == ["1", "2", "3"]
+    await drain(queue, concurrency=1)
+    assert done == [1, "x", 2]
+
+
+async def test_the_context_is_given_not_passed(queue: Queue) -> None:
+    @queue.job
+    async def job(a: int, context: JobContext, b: int) -> int:
+        return a + b + context.attempt
+
+    handle = await job.enqueue(1, 2)
+    await drain(queue)
+    assert (await handle.outcome()).value() == 4
+
+
+def positional(a: int, /) -> None: ...
+def starred(*a: int) -> None: ...
+def double_starred(**a: int) -> None: ...
+def keyed(key: str) -> None: ...
+def idempotent(idempotency_key: str) -> None: ...
+def two_contexts(a: JobContext, b: JobContext) -> None: ...
+def unresolved(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def union_of_structs(a: Car | msgspec.Struct) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [positional, starred, double_starred, keyed, idempotent, two_contexts, unresolved, functools.partial(keyed, "x")],
+)
+def test_functions_that_cannot_be_jobs_are_refused(queue: Queue, function: Any) -> None:
+    with pytest.raises(ConfigError):
+        queue.job(function)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_attempts": 0},
+        {"timeout": 0},
+        {"timeout": -1},
+        {"timeout": float("nan")},
+        {"permanent": ["ValueError"]},
+        {"permanent": int},
+    ],
+)
+def test_rules_that_cannot_be_kept_are_refused(queue: Queue, options: dict[str, Any]) -> None:
+    async def job() -> None: ...
+
+    with pytest.raises(ConfigError):
+        queue.job(**options)(job)
+    assert queue.jobs_by_name == {}
+
+
+def test_a_thread_has_no_timeout(queue: Queue) -> None:
+    with pytest.raises(ConfigError, match="timeout needs an async function"):
+        queue.job(timeout=1)(lambda: None)
+
+
+def test_a_name_is_given_once(queue: Queue) -> None:
+    queue.job(name="a")(lambda: 1)
+    with pytest.raises(ConfigError, match="already"):
+        queue.job(name="a")(lambda: 2)

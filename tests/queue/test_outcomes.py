@@ -1,0 +1,256 @@
+"""How attempts end, and what becomes of the job."""
+
+import asyncio
+import threading
+
+import pytest
+
+from pelton import Jet
+from pelton.api import JobCancelledError, PermanentJobError, RetryJob
+from pelton.queue import JobContext, Queue
+from pelton.runtime import Backoff
+from tests.queue.helpers import FAST, drain, ended
+
+
+async def test_a_result_is_kept_in_the_history(queue: Queue) -> None:
+    @queue.job
+    async def add(a: int, b: int = 2) -> int:
+        return a + b
+
+    handle = await add.enqueue(1)
+    await drain(queue)
+    outcome = await handle.outcome(timeout=5)
+    assert (outcome.state, outcome.value(), outcome.attempt, outcome.job) == ("completed", 3, 1, "add")
+    assert outcome.enqueued_at <= outcome.started_at <= outcome.finished_at
+    assert await add(1, 1) == 2  # still a function
+
+
+async def test_errors_are_retried_until_the_limit_and_then_dead(queue: Queue) -> None:
+    attempts = list[tuple[int, str]]()
+
+    @queue.job(max_attempts=3, backoff=FAST)
+    async def fails(context: JobContext) -> None:
+        attempts.append((context.attempt, context.last_error))
+        raise ValueError(f"no {context.attempt}")
+
+    handle = await fails.enqueue()
+    await drain(queue)
+    outcome = (await handle.info()).outcome
+    assert outcome is not None
+    assert (outcome.state, outcome.attempt, outcome.error) == ("failed", 3, "ValueError: no 3 (attempt 3 of 3)")
+    assert attempts == [(1, ""), (2, "ValueError: no 1"), (3, "ValueError: no 2")]
+    assert [letter.outcome.id async for letter in queue.dead_letters()] == [handle.id]
+
+
+async def test_a_job_recovers(queue: Queue) -> None:
+    @queue.job(backoff=FAST)
+    def flaky(context: JobContext) -> int:
+        if context.attempt < 3:
+            raise OSError("not yet")
+        return context.attempt
+
+    handle = await flaky.enqueue()
+    await drain(queue)
+    assert (await handle.outcome()).value() == 3
+    assert (await queue.counts()).completed == 1
+
+
+@pytest.mark.parametrize("error", [PermanentJobError("never"), LookupError("listed"), KeyError("a subclass")])
+async def test_permanent_errors_are_not_retried(queue: Queue, error: Exception) -> None:
+    @queue.job(permanent=LookupError)
+    async def fails() -> None:
+        raise error
+
+    handle = await fails.enqueue()
+    await drain(queue)
+    outcome = await handle.outcome()
+    assert (outcome.state, outcome.attempt) == ("failed", 1)
+
+
+async def test_a_job_asks_for_its_own_delay(queue: Queue) -> None:
+    @queue.job(backoff=Backoff(base=600))
+    async def later(context: JobContext) -> int:
+        if context.attempt == 1:
+            raise RetryJob(0.01, "the door is closed")
+        return len(context.last_error)
+
+    handle = await later.enqueue()
+    await drain(queue)
+    assert (await handle.outcome()).value() == len("RetryJob: the job asks to run again in 0.01 s: the door is closed")
+
+
+async def test_retry_requests_count_as_attempts(queue: Queue) -> None:
+    @queue.job(max_attempts=2, backoff=FAST)
+    async def later() -> None:
+        raise RetryJob(0)
+
+    handle = await later.enqueue()
+    await drain(queue)
+    assert (await handle.outcome()).state == "failed"
+
+
+async def test_a_job_cancels_itself(queue: Queue) -> None:
+    @queue.job
+    async def stop(context: JobContext) -> None:
+        raise JobCancelledError(context.id, reason="nobody wants it")
+
+    handle = await stop.enqueue()
+    await drain(queue)
+    outcome = await handle.outcome()
+    assert outcome.state == "cancelled"
+    assert "nobody wants it" in outcome.error
+    assert [letter async for letter in queue.dead_letters()] == []
+
+
+async def test_a_timeout_is_an_error_of_the_attempt(queue: Queue) -> None:
+    @queue.job(timeout=0.01, max_attempts=2, backoff=FAST)
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    handle = await slow.enqueue()
+    await drain(queue)
+    outcome = await handle.outcome()
+    assert (outcome.state, outcome.attempt) == ("failed", 2)
+    assert outcome.error.startswith("TimeoutError")
+
+
+async def test_an_unknown_job_is_retried_and_then_dead(queue: Queue, jet: Jet) -> None:
+    @queue.job(name="gone", max_attempts=1)
+    async def job() -> None: ...
+
+    handle = await job.enqueue()
+    del queue.jobs_by_name["gone"]
+    async with asyncio.TaskGroup() as group:
+        work = group.create_task(queue.work(handle_signals=False))
+        while not (info := await handle.info()).last_error:
+            await asyncio.sleep(0)
+        queue.stop()
+        await work
+    assert info.last_error.startswith("UnknownJobError: no job is named 'gone' (known: none)")
+    assert (await queue.counts()).unfinished == 1
+
+
+async def test_a_message_that_is_no_job_is_dead_at_once_and_nothing_of_it_is_lost(queue: Queue, jet: Jet) -> None:
+    ack = await jet.publish("$JOBS.garage.free", b"\xffjunk")
+    assert (await queue.get(str(ack.seq))).state == "pending"
+    await drain(queue)
+    letters = [letter async for letter in queue.dead_letters()]
+    assert [(letter.outcome.id, letter.data, letter.subject) for letter in letters] == [
+        (str(ack.seq), b"\xffjunk", "$JOBS.garage.free")
+    ]
+    again = await queue.redrive(str(ack.seq))
+    stored = await (await jet.stream("JOBS_garage")).get_message(int(again.id))
+    assert (stored.data, stored.subject) == (b"\xffjunk", "$JOBS.garage.free")
+
+
+async def test_arguments_that_no_longer_fit_fail_for_good(queue: Queue) -> None:
+    @queue.job(name="f")
+    async def old(a: int) -> None: ...
+
+    handle = await old.enqueue(1)
+    del queue.jobs_by_name["f"]
+
+    @queue.job(name="f")
+    async def new(b: str) -> None: ...
+
+    await drain(queue)
+    outcome = await handle.outcome()
+    assert (outcome.state, outcome.attempt) == ("failed", 1)
+    assert outcome.error.startswith("JobArgumentsError")
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StopIteration("x"),
+        SystemExit(3),
+        asyncio.CancelledError("not ours"),
+        FileNotFoundError("\udcff"),
+        UnprintableError(),
+        ValueError("long" * 100_000),
+        BaseExceptionGroup("many", [ValueError("one"), SystemExit(1)]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_whatever_a_job_raises_is_its_outcome(queue: Queue, error: BaseException, threaded: bool) -> None:
+    def raises() -> None:
+        raise error
+
+    async def raises_async() -> None:
+        raise error
+
+    job = queue.job(name="bad", max_attempts=1)(raises if threaded else raises_async)
+    good = queue.job(name="good")(lambda: 1)
+    bad_handle, good_handle = await job.enqueue(), await good.enqueue()
+    await drain(queue, concurrency=1)
+    assert (await bad_handle.outcome()).state == "failed"
+    assert (await good_handle.outcome()).state == "completed"
+
+
+async def test_a_job_that_awaits_something_cancelled_does_not_end_the_worker(queue: Queue) -> None:
+    @queue.job(max_attempts=2, backoff=FAST)
+    async def awaits() -> None:
+        task = asyncio.create_task(asyncio.Event().wait())
+        task.cancel()
+        await task
+
+    handle = await awaits.enqueue()
+    await drain(queue, concurrency=1)
+    assert (await handle.outcome()).error.startswith("CancelledError")
+
+
+async def test_a_job_that_cancels_the_workers_task_ends_the_worker_loudly(queue: Queue) -> None:
+    @queue.job
+    async def cancels() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.Event().wait()
+
+    await cancels.enqueue()
+    with pytest.raises(Exception, match="cancelled its worker's own task"):
+        await drain(queue, concurrency=1)
+
+
+@pytest.mark.parametrize("result", [object(), {1: {2: object()}}, "\udcff", threading.Lock()])
+async def test_a_result_that_cannot_be_stored_fails_for_good(queue: Queue, result: object) -> None:
+    @queue.job
+    async def returns() -> object:
+        return result
+
+    handle = await returns.enqueue()
+    await drain(queue)
+    outcome = await handle.outcome()
+    assert (outcome.state, outcome.attempt) == ("failed", 1)
+    assert "its result can't be stored" in outcome.error
+
+
+async def test_a_recursive_result_fails_for_good(queue: Queue) -> None:
+    @queue.job
+    async def returns() -> object:
+        result = list[object]()
+        result.append(result)
+        return result
+
+    handle = await returns.enqueue()
+    await drain(queue)
+    assert (await handle.outcome()).state == "failed"
+
+
+async def test_every_ending_is_in_the_history_once(queue: Queue) -> None:
+    @queue.job(max_attempts=1)
+    async def job(kind: str) -> None:
+        if kind == "cancelled":
+            raise JobCancelledError("x")
+        if kind == "failed":
+            raise ValueError
+
+    await job.enqueue_many([(kind,) for kind in ["completed", "failed", "cancelled", "completed"]])
+    await drain(queue, concurrency=1)
+    assert [outcome.state for outcome in await ended(queue)] == ["completed", "failed", "cancelled", "completed"]

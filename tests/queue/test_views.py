@@ -1,0 +1,198 @@
+"""What a queue tells of itself: counts, jobs, history, dead letters; and what an operator does with it."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from pelton import Jet
+from pelton.api import ConfigError, MessageNotFoundError, RetryJob
+from pelton.queue import JobContext, JobCounts, Queue
+from pelton.runtime import Backoff
+from tests.queue.conftest import OpenQueue
+from tests.queue.helpers import FAST, drain, ended, waiting, working
+
+
+async def tallies(queue: Queue) -> JobCounts:
+    """Count states from the lists, which must agree with the counts."""
+    states = [info.state for info in await waiting(queue)] + [outcome.state for outcome in await ended(queue)]
+    return JobCounts(**{name: states.count(name) for name in JobCounts.__struct_fields__})
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_every_state_is_seen_alike_in_all_views(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("q", exclusive=exclusive)
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    @queue.job(max_attempts=2, backoff=Backoff(base=600))
+    async def job(kind: str) -> None:
+        if kind == "hold":
+            started.set()
+            await finish.wait()
+        elif kind == "retry":
+            raise RetryJob(600)
+        elif kind == "fail":
+            raise queue_error
+
+    queue_error = ConfigError("x")
+    queue.jobs_by_name["job"].rules = type(job.rules)(permanent=(ConfigError,), max_attempts=2)
+    kinds = ["retry", "fail", "done", "hold", "wait", "wait"]
+    handles = await job.enqueue_many([(kind,) for kind in kinds], keys=list("abcdef"))
+    assert await queue.counts() == JobCounts(pending=6)
+    async with working(queue, concurrency=1):
+        await started.wait()
+        counts = await queue.counts()
+        assert counts == await tallies(queue)
+        assert (counts.running, counts.retrying, counts.failed, counts.completed) == (1, 1, 1, 1)
+        assert (counts.unfinished, counts.finished) == (4, 2)
+        states = [(await handle.info()).state for handle in handles]
+        assert states == ["retrying", "failed", "completed", "running", "pending", "pending"]
+        retrying = await handles[0].info()
+        assert (retrying.attempt, retrying.last_error[:8]) == (1, "RetryJob")
+        finish.set()
+        await handles[5].outcome(timeout=5)
+    assert await queue.counts() == await tallies(queue)
+
+
+async def test_a_job_handed_back_is_pending_and_has_no_attempt(queue: Queue) -> None:
+    started = asyncio.Event()
+
+    @queue.job
+    async def job() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    handle = await job.enqueue()
+    async with working(queue, grace=0):
+        await started.wait()
+    info = await handle.info()
+    assert (info.state, info.attempt) == ("pending", 0)
+    assert await queue.counts() == JobCounts(pending=1) == await tallies(queue)
+
+
+async def test_jobs_are_listed_oldest_first(queue: Queue) -> None:
+    @queue.job
+    async def job(n: int) -> None: ...
+
+    await job.enqueue_many([(n,) for n in range(300)])
+    listed = await waiting(queue)
+    assert [info.id for info in listed] == [str(n) for n in range(1, 301)]
+    assert {info.job for info in listed} == {"job"}
+
+
+async def test_a_long_history_is_read_to_its_end_and_by_state(queue: Queue) -> None:
+    @queue.job(max_attempts=1)
+    async def job(n: int) -> None:
+        assert n % 3
+
+    await job.enqueue_many([(n,) for n in range(600)])
+    await drain(queue, concurrency=8)
+    assert len(await ended(queue)) == 600
+    assert len([outcome async for outcome in queue.history("failed")]) == 200
+    assert len([letter async for letter in queue.dead_letters()]) == 200
+    assert await queue.counts() == JobCounts(completed=400, failed=200)
+
+
+async def test_clean_removes_what_is_old_and_nothing_else(queue: Queue) -> None:
+    @queue.job
+    async def job() -> None: ...
+
+    assert await queue.clean(older_than=0) == 0
+    await job.enqueue_many([()] * 3)
+    await drain(queue, concurrency=1)
+    assert await queue.clean(older_than=timedelta(hours=1)) == 0
+    first = (await ended(queue))[0]
+    age = (queue.jet.runtime.clock.now() - first.finished_at) / 1e9
+    assert await queue.clean(older_than=age) in (1, 2, 3)
+    left = await ended(queue)
+    assert first.id not in [outcome.id for outcome in left]
+    assert await queue.clean(older_than=0) == len(left)
+    with pytest.raises(MessageNotFoundError):
+        await queue.get(first.id)
+
+
+async def test_a_dead_letter_is_driven_again_once(queue: Queue) -> None:
+    broken = True
+
+    @queue.job(max_attempts=1)
+    async def job(n: int) -> int:
+        if broken:
+            raise ValueError
+        return n
+
+    handle = await job.enqueue(7)
+    await drain(queue)
+    broken = False
+    again = await queue.redrive(handle.id)
+    assert again.id != handle.id
+    with pytest.raises(MessageNotFoundError):
+        await queue.redrive(handle.id)
+    await drain(queue)
+    assert (await again.outcome()).value() == 7
+    assert [letter async for letter in queue.dead_letters()] == []
+    assert (await handle.info()).state == "failed"  # history is not rewritten
+
+
+async def test_a_redriven_job_keeps_its_key(keyed: Queue) -> None:
+    @keyed.job(max_attempts=1)
+    async def job(context: JobContext) -> None:
+        raise ValueError
+
+    handle = await job.enqueue(key="a b")
+    await drain(keyed)
+    again = await keyed.redrive(handle.id)
+    assert (await again.info()).key == "a b"
+
+
+async def test_outcome_waits_and_can_be_bounded(queue: Queue, another: OpenQueue) -> None:
+    @queue.job(backoff=FAST)
+    async def job(n: int) -> int:
+        return n
+
+    handle = await job.enqueue(1)
+    with pytest.raises(TimeoutError, match="has not ended in time"):
+        await handle.outcome(timeout=0.01)
+    waiter = asyncio.create_task(handle.outcome(timeout=5))
+    await drain(queue)
+    assert (await waiter).value() == 1
+    assert (await handle.outcome(timeout=0.01)).value() == 1
+    elsewhere = await another("garage")
+    assert (await elsewhere.get(handle.id)).state == "completed"
+
+
+@pytest.mark.parametrize("job_id", ["", "0", "-1", "x", "1.5", "²", "1 "])
+async def test_what_is_no_id_is_refused(queue: Queue, job_id: str) -> None:
+    with pytest.raises(ConfigError):
+        await queue.get(job_id)
+
+
+async def test_what_is_not_known_is_not_found(queue: Queue) -> None:
+    with pytest.raises(MessageNotFoundError):
+        await queue.get("17")
+    with pytest.raises(MessageNotFoundError):
+        await queue.redrive("17")
+
+
+async def test_idempotency_keys_make_repeating_harmless(queue: Queue) -> None:
+    @queue.job
+    async def first() -> None: ...
+
+    @queue.job
+    async def second() -> None: ...
+
+    one = await first.enqueue(idempotency_key="order 17/ü")
+    again = await first.enqueue(idempotency_key="order 17/ü")
+    other = await second.enqueue(idempotency_key="order 17/ü")
+    assert (one.duplicate, again.duplicate, other.duplicate) == (False, True, False)
+    assert again.id == one.id != other.id
+    await drain(queue)
+    assert (await first.enqueue(idempotency_key="order 17/ü")).duplicate  # also when it has ended
+    assert (await queue.counts()).completed == 2
+
+
+async def test_an_idempotency_key_with_a_line_break_is_refused(queue: Queue) -> None:
+    @queue.job
+    async def job() -> None: ...
+
+    with pytest.raises(ConfigError):
+        await job.enqueue(idempotency_key="a\r\nb")
