@@ -125,6 +125,7 @@ class StreamLog:
         seq = self._store(subject, hdr, data, now)
         if asked is not None and asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
+            self.dirty = True
         return PubAck(self.name, seq)
 
     def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
@@ -166,6 +167,9 @@ class StreamLog:
         self.bytes += stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
         self.last, self.last_ts, self.dirty = seq, now, True
         self._count_subject(subject, seq)
+        if self._per_subject and 0 < self.config.max_bytes < self.bytes:
+            # A large message that a later one of the group replaces may push others out: not to be put off.
+            self.flush()
         return seq
 
     def _count_subject(self, subject: str, seq: int) -> None:
@@ -295,7 +299,8 @@ class StreamLog:
         if excess > 0:
             removed = self.table.remove_oldest_of(subject, row[0], excess)
             self._evict(removed)
-            if limit == 1:
+            newest = self.table.get(row[1]) if limit == 1 else None
+            if newest is not None and newest[2] == subject:
                 row[0] = row[1]
             elif removed:
                 row[0] = removed[-1][0] + 1
