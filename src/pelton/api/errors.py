@@ -14,9 +14,10 @@
     │   └── NoStreamForSubjectError      nobody stores this subject
     ├── AckError
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
-    ├── StoreError                       the file, the disk, or another process
+    ├── StoreError                       the file, the disk, another process, or a cluster's servers
     │   ├── StoreBusyError, StoreFullError, StoreFailedError, StoreClosedError, StoreForkedError
     │   ├── StoreVersionError, NotAStoreError, StoreReadOnlyError, StoreSettingsError
+    │   ├── ServerUnreachableError, ServerRefusedError, ServerTimeoutError, JetStreamMissingError
     │   └── CorruptMessageError          the disk lost bits of one message
     └── JobError                         a job, or the code that runs it
         ├── PermanentJobError, RetryJob  raised by a job to say how it ended
@@ -331,6 +332,30 @@ class StoreSettingsError(StoreError):
     """The store, or where it lies, does not allow what `open` asked for."""
 
     text = "store {path!r} cannot be opened with these settings{reason}: change them, or where the store lies"
+
+
+class ServerUnreachableError(StoreError):
+    """No server of the cluster answers, or none has for too long."""
+
+    text = "no server of {path!r} can be reached{reason}: check the address, and that nats-server runs there"
+
+
+class ServerRefusedError(StoreError):
+    """A server answers and does not let us in."""
+
+    text = "{path!r} refuses the connection{reason}: check user, password, token, credentials and certificates"
+
+
+class ServerTimeoutError(StoreError):
+    """No answer came: whether the request took effect is unknown."""
+
+    text = "{path!r} gave no answer{reason}: whether the request took effect is unknown; look, then repeat it"
+
+
+class JetStreamMissingError(StoreError):
+    """The server keeps no streams, not for this account, or is too old."""
+
+    text = "{path!r} offers no JetStream that can be used{reason}: start it with -js, and check account and version"
 
 
 class CorruptMessageError(StoreError):

@@ -1,0 +1,51 @@
+"""Acknowledgements to a cluster, each confirmed by the server.
+
+The subject of an ack is the reply subject of its delivery, made again here from what names the delivery. A
+NATS server confirms an ack that comes late, or twice, like any other: ``AckRejectedError`` is told by embedded
+stores alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pelton.api import AckOp, PeltonError
+from pelton.cluster.connection import NO_RESPONDERS, Answer, Connection, Interrupted
+
+_WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
+
+
+def ack_subject(stream: str, consumer: str, ack: AckOp) -> str:
+    """Return the subject that acknowledges a delivery; time and counts in it inform, they are not looked at."""
+    return f"$JS.ACK.{stream}.{consumer}.1.{ack.seq}.{ack.consumer_seq}.0.0"
+
+
+def ack_payload(ack: AckOp) -> bytes:
+    """Return what is said of a delivery (ADR-13 and -15)."""
+    word = _WORDS[ack.kind]
+    if ack.kind == "nak" and ack.delay_ns:
+        return b'%b {"delay": %d}' % (word, ack.delay_ns)
+    if ack.kind == "term" and ack.reason:
+        return b"%b %b" % (word, ack.reason.encode())
+    return word
+
+
+async def ack_all(
+    connection: Connection, stream: str, consumer: str, acks: Sequence[AckOp]
+) -> list[PeltonError | Interrupted | None]:
+    """Send acks, all in flight at once; one entry each: None, why it failed, or Interrupted."""
+    answers = await connection.ask_all([(ack_subject(stream, consumer, ack), ack_payload(ack), None) for ack in acks])
+    return [_judged(answer) for answer in answers]
+
+
+class NobodyListens(Interrupted):
+    """No consumer takes this ack: it is gone, or takes none."""
+
+
+def _judged(answer: Answer | Exception) -> PeltonError | Interrupted | None:
+    if isinstance(answer, PeltonError | Interrupted):
+        return answer
+    if isinstance(answer, Exception):
+        raise answer
+    return NobodyListens() if answer.status == NO_RESPONDERS else None

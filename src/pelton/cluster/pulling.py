@@ -1,0 +1,189 @@
+"""Pulling from a consumer of a cluster (ADR-13), with nothing lost on the way.
+
+The story. A pull asks for a batch with ``no_wait`` and an expiry at once, which nats-server takes as: send
+what there is, or wait for the first, then stop, with a status message as the last word. Two things end a pull
+without that word: a consumer that may not deliver more for now (``max_ack_pending``), and a lost connection.
+Then the subscription is drained (unsubscribed, and what was on its way is taken in), so that the server does
+not deliver to somebody who no longer listens; the next pull subscribes anew. A pull that is cancelled gives
+back what it got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import nats.errors
+
+from pelton.api import Delivered, PullRequest, api_error
+from pelton.api.errors import from_reply
+from pelton.cluster.connection import NO_RESPONDERS, Connection, block_of, status_of
+from pelton.runtime import Signal
+
+_LONGEST_S: Final = 30.0
+_SLACK_S: Final = 2.0
+_FIRST_S: Final = 0.05
+_QUIET_S: Final = 0.01
+_LAST_WORD_S: Final = 1.0
+_LOST_WORD: Final = (-1, "")
+_HEARTBEAT: Final = 100
+_TIMED_OUT: Final = (404, 408)
+_CONFLICT: Final = 409
+_BUSY: Final = "requests pending"
+_TOO_LARGE: Final = "message size exceeds maxbytes"
+_CONSUMER_GONE: Final = "consumer deleted"
+_ASK_AGAIN: Final = ("leadership change", "server shutdown")
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Channel:
+    """A subscription that the pulls of one consumer answer to, one pull at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._inbox = connection.new_inbox()
+        self._signal = Signal()
+        self._subscription: Any = None
+        self._number = 0
+        self.messages: list[Delivered] = []
+        self.last_word: tuple[int, str] | None = None
+
+    async def ask(self, subject: str, body: dict[str, object]) -> None:
+        """Send a pull; what comes back is in ``messages`` and ``last_word``."""
+        client = await self._connection.client()
+        if self._subscription is None:
+            self._subscription = await client.subscribe(
+                f"{self._inbox}.*", cb=self._arrived, pending_msgs_limit=0, pending_bytes_limit=0
+            )
+            self._connection.on_lost.append(self._lost)
+        self._number += 1
+        self.last_word = None
+        await client.publish(subject, _encode(body), reply=f"{self._inbox}.{self._number}")
+
+    async def gather(self, batch: int, first_s: float) -> bool:
+        """Wait for the first message and what comes with it; whether the pull has come to its end."""
+        wait = first_s
+        while len(self.messages) < batch and self.last_word is None:
+            try:
+                async with asyncio.timeout(wait):
+                    await self._signal.wait(self._signal.generation)
+            except TimeoutError:
+                return False
+            if self.messages:
+                # With nothing left to deliver the last word is certain to come.
+                wait = _QUIET_S if self.messages[-1].num_pending else _LAST_WORD_S
+        return not self.is_lost
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection was lost since the last pull was asked for."""
+        return self.last_word == _LOST_WORD
+
+    async def retire(self) -> None:
+        """Listen no more, but take in what was on its way."""
+        if self._subscription is None:
+            return
+        self._connection.on_lost.remove(self._lost)
+        subscription, self._subscription = self._subscription, None
+        try:
+            await subscription.drain()
+        except (nats.errors.Error, OSError):
+            # Without a connection there is nobody to deliver either.
+            return
+
+    async def _arrived(self, message: Any) -> None:
+        block = block_of(message)
+        status, text = status_of(block)
+        if not status:
+            self.messages.append(delivered(message, block))
+        elif status != _HEARTBEAT and message.subject.endswith(f".{self._number}"):
+            self.last_word = (status, text)
+        self._signal.notify()
+
+    def _lost(self) -> None:
+        self.last_word = _LOST_WORD
+        self._signal.notify()
+
+
+class Pull:
+    """One pull, from asking to what it got. ``subject`` is the API subject of the consumer's next message."""
+
+    def __init__(self, connection: Connection, subject: str, request: PullRequest, where: tuple[str, str]) -> None:
+        self._connection = connection
+        self._subject = subject
+        self._request = request
+        self._where = where
+        self._clock = connection.clock
+        self._busy = False
+        self._end = None if request.expires_ns is None else self._clock.monotonic() + request.expires_ns / 1e9
+
+    async def run(self, channel: Channel) -> bool:
+        """Fill ``channel.messages``; whether the channel may be used again. Raises ApiError, StoreError."""
+        while True:
+            body, first_s = self._body()
+            await channel.ask(self._subject, body)
+            ended = await channel.gather(self._request.batch, first_s)
+            if not ended and not channel.messages and self._request.no_wait:
+                # Silence from a server far away, or from a consumer that may not deliver now: a round trip tells.
+                await (await self._connection.client()).flush()
+                ended = await channel.gather(self._request.batch, _FIRST_S)
+            if channel.messages or not ended or self._is_over(channel.last_word):
+                return ended
+
+    def _body(self) -> tuple[dict[str, object], float]:
+        """Return what to ask, and how long the first answer may take."""
+        request = self._request
+        body: dict[str, object] = {"batch": request.batch}
+        if request.max_bytes:
+            body["max_bytes"] = request.max_bytes
+        if request.no_wait:
+            return body | {"no_wait": True}, _FIRST_S
+        left = _LONGEST_S if self._end is None else min(max(self._end - self._clock.monotonic(), 0.001), _LONGEST_S)
+        body["expires"] = int(left * 1e9)
+        # Where others wait already, one message is all that can be asked for and ended for certain.
+        return body | ({"batch": 1} if self._busy else {"no_wait": True}), left + _SLACK_S
+
+    def _is_over(self, last_word: tuple[int, str] | None) -> bool:
+        """Judge the last word of a pull that got nothing: over, to be asked again, or an error."""
+        assert last_word is not None
+        status, text = last_word
+        known = text.lower()
+        if status in _TIMED_OUT:
+            if known == _BUSY and not self._request.no_wait:
+                self._busy = True
+                return False
+            return self._request.no_wait or (self._end is not None and self._end <= self._clock.monotonic())
+        if status == _CONFLICT and known == _TOO_LARGE:
+            return True
+        if status == _CONFLICT and known in _ASK_AGAIN:
+            return False
+        if status == NO_RESPONDERS or known == _CONSUMER_GONE:
+            stream, consumer = self._where
+            raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=consumer)
+        raise from_reply(status, 0, text, stream=self._where[0], consumer=self._where[1])
+
+
+def delivered(message: Any, block: bytes | None) -> Delivered:
+    """Return a delivery; where and how often it was delivered stands in its reply subject."""
+    stream, consumer, deliveries, seq, consumer_seq, time_ns, pending = _where(message.reply.split("."))
+    number = int(consumer_seq)
+    return Delivered(
+        message.subject,
+        int(seq),
+        int(time_ns),
+        block,
+        bytes(message.data),
+        number,
+        int(deliveries),
+        int(pending),
+        stream,
+        consumer,
+        number,
+    )
+
+
+def _where(tokens: Sequence[str]) -> Sequence[str]:
+    # $JS.ACK.<stream>..., or $JS.ACK.<domain>.<account>.<stream>... with a random token at the end.
+    return tokens[2:9] if len(tokens) == 9 else tokens[4:11]
