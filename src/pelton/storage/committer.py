@@ -218,6 +218,11 @@ class Committer:
             self._roll_back()
             self._run_alone(works, error)
             return
+        except BaseException:  # Ctrl-C in the middle: no open transaction may stay behind
+            self._roll_back()
+            for work in works:
+                work.fail(Fault("io", self._db.path, "interrupted; whether it was stored is not known"))
+            raise
         self._participant.committed()
         self._settle(works)
 
