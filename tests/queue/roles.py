@@ -26,14 +26,12 @@ def register(queue: Queue) -> None:
 
     @queue.job
     async def hold(context: JobContext) -> str:
-        """Run until cancelled, or until the line "finish" comes in."""
+        """Run until the worker stops, and on until a line comes in."""
         say("started", context.attempt, context.token)
-        try:
-            await asyncio.to_thread(sys.stdin.readline)
-        except asyncio.CancelledError:
-            say("cancelled", "lost" if context.lost else "kept")
-            raise
-        say("stopping" if context.stopping else "running")
+        while not context.stopping:
+            await asyncio.sleep(0.005)
+        say("stopping")
+        await asyncio.to_thread(sys.stdin.readline)
         return f"attempt {context.attempt}"
 
     @queue.job

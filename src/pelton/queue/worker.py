@@ -73,6 +73,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         self._threads: ThreadPoolExecutor | None = None
+        self._is_shared = len(queue.consumers) > 1
 
     # --- life
 
@@ -172,12 +173,22 @@ class Worker:
                 _log.warning("queue %r can't be asked for jobs yet: %s", self._queue.name, error)
                 await self._clock.sleep(_ASK_AGAIN_S)
                 continue
-            for delivered in found:
-                self._accept(delivered, asked)
             if found:
-                self._arrived.notify()
+                await self._take_in(found, asked)
             elif self._settings.until_empty:
                 await self._stop_or_wait(seen)
+
+    async def _take_in(self, found: list[Delivered], asked: float) -> None:
+        """Accept what there is room for; where two consumers were asked for the same room, hand the rest back."""
+        room = self._room() if self._is_shared else len(found)
+        attempts = [self._held(delivered, asked) for delivered in found]
+        self._waiting.extend(attempts[: max(room, 0)])
+        self._arrived.notify()
+        for attempt in attempts[max(room, 0) :]:
+            await self._hand_back(attempt)
+        if self._is_shared:
+            # The other consumer's turn: neither starves.
+            await self._clock.sleep(0)
 
     def _request(self, wanted: int) -> PullRequest:
         if self._settings.until_empty:
@@ -194,14 +205,17 @@ class Worker:
         await self._taken.wait(seen)
         timer.cancel()
 
-    def _wanted(self) -> int:
+    def _room(self) -> int:
         free = self._settings.concurrency - len(self._running)
         ahead = min(int(self._settings.concurrency * _AHEAD_S / self._job_seconds), _MOST_AHEAD)
-        wanted = free + ahead - len(self._waiting)
-        # Asking for a few at a time would cost a transaction each; half of the room is worth one.
-        return wanted if wanted * 2 >= free + ahead or not self._waiting else 0
+        return free + ahead - len(self._waiting)
 
-    def _accept(self, delivered: Delivered, asked: float) -> None:
+    def _wanted(self) -> int:
+        room = self._room()
+        # Asking for a few at a time would cost a transaction each; half of the room is worth one.
+        return room if room >= len(self._waiting) else 0
+
+    def _held(self, delivered: Delivered, asked: float) -> JobAttempt:
         attempt = JobAttempt(self._queue, self.name, delivered, self._executor)
 
         def on_lost(reason: str) -> None:
@@ -210,7 +224,7 @@ class Worker:
         d = delivered
         attempt.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, on_lost)
         self._keeper.hold(attempt.lease)
-        self._waiting.append(attempt)
+        return attempt
 
     async def _is_empty(self) -> bool:
         if self._running or self._waiting:
