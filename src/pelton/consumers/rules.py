@@ -134,10 +134,10 @@ def _bad_policy(text: str) -> Exception:
 def _check_numbers(config: ConsumerConfig) -> None:
     if config.max_waiting < 0:
         raise api_error("JSConsumerMaxWaitingNegativeErr")
-    if config.ack_wait < 0:
-        raise api_error("JSConsumerAckWaitNegativeErr")
     if any(delay < 0 for delay in config.backoff):
         raise api_error("JSConsumerBackOffNegativeErr")
+    if config.ack_wait < 0:
+        raise api_error("JSConsumerAckWaitNegativeErr")
     if config.backoff and config.max_deliver > 0 and len(config.backoff) > config.max_deliver:
         raise api_error("JSConsumerMaxDeliverBackoffErr")
     if config.ack_policy == "none" and config.max_ack_pending > 0:
