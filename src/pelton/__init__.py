@@ -10,7 +10,7 @@ from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; a
 from pelton.api import __all__ as _vocabulary
 from pelton.connect import Jet, open
 from pelton.jet import Consumer, Message, Metadata, Stream
-from pelton.queue import Job, JobContext, JobCounts, JobHandle, JobInfo, Queue
+from pelton.queue import Call, DeadLetter, Job, JobContext, JobCounts, JobHandle, JobInfo, Outcome, Queue
 from pelton.runtime import Backoff
 
 __version__ = "0.1.0"
@@ -18,7 +18,9 @@ __version__ = "0.1.0"
 __all__ = [
     *_vocabulary,
     "Backoff",
+    "Call",
     "Consumer",
+    "DeadLetter",
     "Jet",
     "Job",
     "JobContext",
@@ -27,6 +29,7 @@ __all__ = [
     "JobInfo",
     "Message",
     "Metadata",
+    "Outcome",
     "Queue",
     "Stream",
     "open",

@@ -48,7 +48,6 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
         api.JobArgumentsError("paint", "missing 'car'"),
         "job 'paint' cannot take these arguments: missing 'car'",
     ),
-    (api.QueueStoppedError("garage"), "queue 'garage' is stopped: start it again"),
 ]
 ROWS = sorted(ERRORS)
 

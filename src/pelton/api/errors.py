@@ -21,7 +21,7 @@
     │   └── CorruptMessageError          the disk lost bits of one message
     └── JobError                         a job, or the code that runs it
         ├── PermanentJobError, RetryJob  raised by a job to say how it ended
-        ├── LeaseLostError, JobCancelledError, QueueStoppedError
+        ├── LeaseLostError, JobCancelledError
         └── UnknownJobError, JobArgumentsError
 
 Errors carry their facts as attributes; every message says what happened, to what, and what to do next. All of
@@ -426,14 +426,6 @@ class JobArgumentsError(JobError):
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason
         super().__init__(f"job {name!r} cannot take these arguments: {reason}; pass what it declares")
-
-
-class QueueStoppedError(JobError):
-    """The queue's worker is stopping or stopped and takes no more work."""
-
-    def __init__(self, queue: str) -> None:
-        self.queue = queue
-        super().__init__(f"queue {queue!r} is stopped: start it again, or enqueue through another process")
 
 
 def _keyed(key: str) -> str:

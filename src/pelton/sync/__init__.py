@@ -19,7 +19,7 @@ from pelton import connect, jet, queue
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
 from pelton.api import __all__ as _vocabulary
 from pelton.jet import Metadata
-from pelton.queue import JobContext, JobCounts, JobInfo
+from pelton.queue import Call, DeadLetter, JobContext, JobCounts, JobInfo, Outcome
 from pelton.runtime import Backoff
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
@@ -27,7 +27,9 @@ from pelton.sync.portal import Portal
 __all__ = [
     *_vocabulary,
     "Backoff",
+    "Call",
     "Consumer",
+    "DeadLetter",
     "Jet",
     "Job",
     "JobContext",
@@ -36,6 +38,7 @@ __all__ = [
     "JobInfo",
     "Message",
     "Metadata",
+    "Outcome",
     "Queue",
     "Stream",
     "open",

@@ -13,10 +13,13 @@ from pelton.api import *
 from pelton.jet import HeaderValues, Seconds
 from pelton.jet import Metadata as Metadata
 from pelton.queue.context import JobContext as JobContext
-from pelton.queue.job import Call, JobRules, P, R
-from pelton.queue.model import Attempt, DeadLetter, Ending, Outcome
+from pelton.queue.job import Call as Call
+from pelton.queue.job import JobRules, P, R
+from pelton.queue.model import Attempt, Ending
+from pelton.queue.model import DeadLetter as DeadLetter
 from pelton.queue.model import JobCounts as JobCounts
 from pelton.queue.model import JobInfo as JobInfo
+from pelton.queue.model import Outcome as Outcome
 from pelton.queue.naming import QueueNames
 from pelton.queue.queue import Duration
 from pelton.runtime import Runtime
@@ -37,6 +40,7 @@ __all__ = [
     "Backend",
     "Backoff",
     "BadRequestError",
+    "Call",
     "ConfigError",
     "Consumer",
     "ConsumerConfig",
@@ -53,6 +57,7 @@ __all__ = [
     "ConsumerUnsettled",
     "ConsumerUnsettledReply",
     "CorruptMessageError",
+    "DeadLetter",
     "Delivered",
     "ExpectationError",
     "External",
@@ -82,6 +87,7 @@ __all__ = [
     "NoStreamForSubjectError",
     "NotAStoreError",
     "NotFoundError",
+    "Outcome",
     "Outgoing",
     "PeltonError",
     "PermanentJobError",
@@ -90,7 +96,6 @@ __all__ = [
     "PullRequest",
     "PurgeReply",
     "Queue",
-    "QueueStoppedError",
     "Republish",
     "Request",
     "RetryJob",
