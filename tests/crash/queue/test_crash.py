@@ -1,0 +1,155 @@
+"""Workers of an exclusive queue are killed and paused at random points; the history they leave is checked."""
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import pelton
+from pelton import Jet
+from pelton.queue import Job, JobHandle
+from pelton.testing.history import Event, check_history
+from tests.crash.queue.worker import EFFECTS, LEASE_S, MAX_ATTEMPTS, QUEUE, Log, register
+
+ROOT = Path(__file__).parents[3]
+WORKERS = 4
+KEYS = 12
+decode = msgspec.json.Decoder(Event).decode
+
+
+class Workers:
+    """A crew of worker processes; who is killed is replaced."""
+
+    def __init__(self, store: str, log: str) -> None:
+        self._arguments = [sys.executable, "-m", "tests.crash.queue.worker", store, log]
+        self._crew: list[subprocess.Popen[bytes]] = []
+        self.paused: set[int] = set()
+
+    def hire(self) -> None:
+        self._crew.append(subprocess.Popen(self._arguments, cwd=ROOT, stdout=subprocess.PIPE))
+
+    async def ready(self) -> None:
+        for worker in self._crew:
+            assert worker.stdout is not None
+            assert await asyncio.to_thread(worker.stdout.readline) == b"ready\n"
+
+    def pick(self, chance: random.Random) -> subprocess.Popen[bytes]:
+        return chance.choice([worker for worker in self._crew if worker.pid not in self.paused])
+
+    def kill(self, worker: subprocess.Popen[bytes]) -> None:
+        worker.kill()
+        worker.communicate()
+        self._crew.remove(worker)
+        self.hire()
+
+    def pause(self, worker: subprocess.Popen[bytes]) -> None:
+        worker.send_signal(signal.SIGSTOP)
+        self.paused.add(worker.pid)
+
+    def resume(self) -> None:
+        for worker in self._crew:
+            if worker.pid in self.paused:
+                worker.send_signal(signal.SIGCONT)
+
+    def dismiss(self) -> None:
+        self.resume()
+        for worker in self._crew:
+            worker.kill()
+            worker.communicate()
+
+
+async def enqueue_some(job: Job[[int], None], log: list[Event], numbers: range) -> list[JobHandle]:
+    keys = [f"key.{number % KEYS}" for number in numbers]
+    handles = await job.enqueue_many([(number,) for number in numbers], keys=keys)
+    for key, handle in zip(keys, handles, strict=True):
+        log.append(Event(kind="enqueued", key=key, job=handle.id, at=time.monotonic_ns()))
+    return handles
+
+
+async def effects_of(jet: Jet) -> list[Event]:
+    stream = await jet.stream("effects")
+    consumer = await stream.create_consumer(ack_policy="none")
+    found: list[Event] = []
+    while messages := await consumer.fetch(500, no_wait=True):
+        found += [decode(message.data) for message in messages]
+    return found
+
+
+def log_of(path: str) -> list[Event]:
+    return [decode(line) for line in Path(path).read_bytes().splitlines()]
+
+
+async def opened(jet: Jet, log: str) -> Job[[int], None]:
+    await jet.create_stream("effects", subjects=[EFFECTS])
+    queue = await jet.queue(QUEUE, exclusive=True, lease=LEASE_S)
+    return register(queue, Log(log))
+
+
+async def everything_ended(handles: list[JobHandle]) -> None:
+    """Wait for the last job of each key: the others of its key ended before it."""
+    await asyncio.gather(*(handle.outcome(timeout=60) for handle in handles[-KEYS:]))
+
+
+def checked(events: list[Event], effects: list[Event], jobs: int, paused: set[int] | None = None) -> None:
+    names = {event.worker for event in events if paused and int(event.worker.split("-")[0] or 0) in paused}
+    assert check_history([*events, *effects], max_attempts=MAX_ATTEMPTS, paused=names) == []
+    assert len(effects) == jobs
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_killed_workers_leave_a_history_without_contradictions(tmp_path: Path, seed: int) -> None:
+    chance, kills = random.Random(seed), 40
+    store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
+    history: list[Event] = []
+    async with pelton.open(store) as jet:
+        job = await opened(jet, log)
+        workers = Workers(store, log)
+        try:
+            for _ in range(WORKERS):
+                workers.hire()
+            await workers.ready()
+            handles: list[JobHandle] = []
+            for _ in range(kills):
+                handles += await enqueue_some(job, history, range(len(handles), len(handles) + 5 * KEYS))
+                await asyncio.sleep(chance.uniform(0.02, 0.5))
+                workers.kill(workers.pick(chance))
+            await everything_ended(handles)
+        finally:
+            workers.dismiss()
+        checked([*history, *log_of(log)], await effects_of(jet), len(handles))
+        counts = await job.queue.counts()
+        assert (counts.completed, counts.failed, counts.unfinished) == (len(handles), 0, 0)
+    assert any(event.attempt > 1 for event in log_of(log))
+
+
+async def test_paused_workers_are_replaced_and_what_they_then_do_has_no_effect(tmp_path: Path) -> None:
+    chance, pauses = random.Random(3), 5
+    store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
+    history: list[Event] = []
+    async with pelton.open(store) as jet:
+        job = await opened(jet, log)
+        workers = Workers(store, log)
+        try:
+            for _ in range(WORKERS):
+                workers.hire()
+            await workers.ready()
+            handles = list[JobHandle]()
+            ever_paused = set[int]()
+            for _ in range(pauses):
+                handles += await enqueue_some(job, history, range(len(handles), len(handles) + 10 * KEYS))
+                await asyncio.sleep(chance.uniform(0.02, 0.1))
+                workers.pause(workers.pick(chance))
+                await asyncio.sleep(2 * LEASE_S)
+                workers.resume()
+                ever_paused |= workers.paused
+                workers.paused.clear()
+            await everything_ended(handles)
+        finally:
+            workers.dismiss()
+        checked([*history, *log_of(log)], await effects_of(jet), len(handles), ever_paused)
