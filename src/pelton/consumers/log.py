@@ -113,10 +113,13 @@ class ConsumerLog:
         """Return how many matching messages lie after the cursor, bringing the kept count up to date."""
         log = self.log
         log.flush()
-        if self.ahead_removals != log.removals:
+        removed = self.ahead_removals != log.removals
+        if removed:
             self._drop_vanished()
+        if removed and (self.ahead_removals < 0 or not log.is_gapless or self.cursor < log.first - 1):
             self.ahead = self._count_all()
-        elif self.ahead_last < log.last:
+        elif removed or self.ahead_last < log.last:
+            # In a stream without gaps all that was removed came before its first message, so behind the cursor.
             self.ahead += self._count_new(max(self.ahead_last, self.cursor) + 1)
         else:
             return self.ahead
@@ -132,10 +135,12 @@ class ConsumerLog:
 
     def _count_all(self) -> int:
         log = self.log
+        if self.cursor < log.first:
+            return log.count_of(self.condition)
         if self.condition is not None or self.cursor >= log.last:
             return log.table.count(self.cursor + 1, log.last, self.condition)
-        if log.msgs == log.last - log.first + 1:
-            return log.last - max(self.cursor, log.first - 1)
+        if log.is_gapless:
+            return log.last - self.cursor
         if self.cursor - log.first < log.last - self.cursor:
             return log.msgs - log.table.count(log.first, self.cursor)
         return log.table.count(self.cursor + 1, log.last)

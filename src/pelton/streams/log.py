@@ -468,6 +468,17 @@ class StreamLog:
         rows = self._db.execute(sql, (self.id, *condition.bindings)).fetchall()
         return {str(subject): int(str(count)) for subject, count in rows}
 
+    def count_of(self, condition: Condition | None) -> int:
+        """Return how many messages meet a condition about their subject; sums subjects, not messages."""
+        if condition is None:
+            return self.msgs
+        sql = f"SELECT ifnull(sum(msgs), 0) FROM subjects WHERE stream=? AND {condition.sql}"
+        return int(self._db.value(sql, (self.id, *condition.bindings)))
+
+    @property
+    def is_gapless(self) -> bool:
+        return self.msgs == self.last - self.first + 1
+
     def num_subjects(self) -> int:
         return int(self._db.value("SELECT count(*) FROM subjects WHERE stream=? AND msgs>0", (self.id,)))
 
