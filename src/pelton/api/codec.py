@@ -88,11 +88,25 @@ def decode_reply(request: Request[R], body: bytes) -> R:
     try:
         failed = msgspec.json.decode(body, type=_Envelope).error
         if failed is None:
-            return cast(R, msgspec.json.decode(body, type=verb.reply))
+            return cast(R, _decode(body, verb.reply))
     except msgspec.DecodeError as error:
         text = f"the reply to {verb.name} cannot be read: {error}"
         raise ApiError(500, 0, text, stream=stream, consumer=consumer) from None
     raise from_reply(failed.code, failed.err_code, failed.description, stream=stream, consumer=consumer)
+
+
+def _decode(body: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        # Go writes an empty list as null: to us it is a field left away.
+        return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _named(request: Request[Any]) -> dict[str, str]:

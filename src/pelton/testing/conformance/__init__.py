@@ -1,0 +1,23 @@
+"""One statement per behaviour, for every backend; a real nats-server is the oracle.
+
+``CASES`` is the table. A test suite runs each case on an empty store or server:
+
+    @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+    async def test_conformance(case, jet): await case.run(jet)
+"""
+
+from pelton.testing.conformance import (  # noqa: F401  # each fills the table
+    acks,
+    consumers,
+    dedupe,
+    expectations,
+    fetch,
+    limits,
+    publishing,
+    purge,
+    redelivery,
+    streams,
+)
+from pelton.testing.conformance.table import CASES, Case
+
+__all__ = ["CASES", "Case"]

@@ -1,0 +1,64 @@
+"""The table of behaviours, and the few words that state them.
+
+A case is a small async function that takes an open, empty :class:`~pelton.Jet` and asserts one behaviour. It
+holds on every backend, unless it is marked with :func:`only`, which says for whom and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from pelton.api import ApiError, PeltonError
+from pelton.connect import Jet
+
+Statement = Callable[[Jet], Awaitable[None]]
+Side = Literal["engine", "server"]
+E = TypeVar("E", bound=PeltonError)
+
+
+class Case(NamedTuple):
+    """One behaviour: its name, what states it, and, where it holds on one side only, which and why."""
+
+    name: str
+    run: Statement
+    side: Side | None = None
+    reason: str = ""
+
+
+CASES: Final[list[Case]] = []
+
+
+def case(statement: Statement) -> Statement:
+    """State a behaviour of every backend."""
+    return _add(statement, None, "")
+
+
+def only(side: Side, reason: str) -> Callable[[Statement], Statement]:
+    """State a behaviour in which embedded stores and NATS servers differ on purpose."""
+    return lambda statement: _add(statement, side, reason)
+
+
+def _add(statement: Statement, side: Side | None, reason: str) -> Statement:
+    group = statement.__module__.rpartition(".")[2]
+    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason))  # type: ignore[attr-defined]  # functions
+    return statement
+
+
+async def refused(err_code: int, asked: Awaitable[object]) -> ApiError:
+    """Assert that the API answers with this error code, and return the error."""
+    try:
+        got = await asked
+    except ApiError as error:
+        assert error.err_code == err_code, f"refused with {error.err_code} ({error.description}), not {err_code}"
+        return error
+    raise AssertionError(f"not refused with {err_code}, but answered with {got!r}")
+
+
+async def fails(kind: type[E], asked: Awaitable[object]) -> E:
+    """Assert that this error is raised, and return it."""
+    try:
+        got = await asked
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised, the answer is {got!r}")
