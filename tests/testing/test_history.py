@@ -84,6 +84,14 @@ def test_the_effect_of_a_replaced_attempt_is_found_even_of_a_paused_worker() -> 
     assert "exclusive" in rules(history, paused={"w10"})
 
 
+def test_a_paused_worker_may_start_what_was_replaced_but_it_takes_no_effect() -> None:
+    second, late = attempt("1", 11, 30, 60, number=2), attempt("1", 10, 70, 80)
+    history = [enqueued("1", 1), *second, late[0], late[2]]
+    assert rules(history, paused={"w10"}) == set()
+    assert "token" in rules(history)
+    assert "exclusive" in rules([*history, late[1]], paused={"w10"})
+
+
 def test_a_key_out_of_order_is_found() -> None:
     history = [enqueued("1", 1), enqueued("2", 2), *attempt("2", 10, 10, 20), *attempt("1", 11, 30, 40)]
     assert rules(history) == {"order"}

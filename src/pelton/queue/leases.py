@@ -22,18 +22,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import AckOp, PeltonError
+from pelton.queue.decide import describe
 
 if TYPE_CHECKING:
     from pelton.api import Backend
     from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton")
-# Shares of a lease: its age when it is extended, the time between rounds, the longest try, and the age at which
-# the job must have been told.
+# Shares of a lease: its age when it is extended, the time between rounds, the same after a round that failed,
+# the longest try, and the age at which the job must have been told.
 _RENEW_AFTER: Final = 1 / 3
 _ROUND: Final = 1 / 6
+_AGAIN: Final = 1 / 20
 _TRY: Final = 1 / 4
-_TOLD: Final = 0.9
+_TOLD: Final = 0.8
 
 
 class Lease:
@@ -51,6 +53,10 @@ class Lease:
         self.confirmed = confirmed
         self.on_lost = on_lost
         self.lost = False
+
+    def is_doubtful(self, now: float, duration: float) -> bool:
+        """Whether somebody else may hold the message by now (monotonic seconds), as far as we can tell."""
+        return now - self.confirmed > duration * _TOLD
 
     def lose(self, reason: str) -> None:
         """Tell the job, once."""
@@ -96,29 +102,34 @@ class LeaseKeeper:
     async def _keep(self) -> None:
         try:
             # Blocking this loop is meant: between two rounds it has nothing else to do.
-            while not self._stopping.wait(self._duration * _ROUND):
-                await self._round()
+            pause = _ROUND
+            while not self._stopping.wait(self._duration * pause):
+                pause = _ROUND if await self._round() else _AGAIN
         finally:
             await self._disconnect()
 
-    async def _round(self) -> None:
+    async def _round(self) -> bool:
         due = self._due()
         if not due:
-            return
+            return True
         try:
             if self._backend is None:
                 self._backend = self._clone()
             await self._extend(self._backend, due)
         except Exception as error:  # a keeper that dies silently would lose every lease
-            _log.warning("could not extend %d leases: %s", len(due), error)
-            self._give_up_late(due, str(error))
-            await self._disconnect()
+            _log.warning("could not extend %d leases: %s", len(due), describe(error))
+            self._give_up_late(due, describe(error))
+            if not isinstance(error, TimeoutError):
+                # A store that is only slow is not left: leaving would wait for it as well.
+                await self._disconnect()
+            return False
+        return True
 
     async def _disconnect(self) -> None:
         backend, self._backend = self._backend, None
         if backend is not None:
-            with suppress(PeltonError):
-                await backend.close()
+            with suppress(PeltonError, TimeoutError):
+                await asyncio.wait_for(backend.close(), self._duration * _TRY)
 
     def _due(self) -> list[Lease]:
         limit = self._clock.monotonic() - self._duration * _RENEW_AFTER
@@ -144,12 +155,12 @@ class LeaseKeeper:
 
     def _time_left(self, leases: list[Lease], now: float) -> float:
         oldest = min(lease.confirmed for lease in leases)
+        left = oldest + self._duration * _TOLD - now
         # What is late already is asked for all the same: nobody may have taken it yet.
-        left = max(oldest + self._duration * _TOLD - now, self._duration * _ROUND)
-        return min(left, self._duration * _TRY)
+        return min(left, self._duration * _TRY) if left > 0 else self._duration * _TRY
 
     def _give_up_late(self, leases: list[Lease], reason: str) -> None:
-        limit = self._clock.monotonic() - self._duration * (_TOLD - _ROUND)
+        limit = self._clock.monotonic() - self._duration * (_TOLD - _AGAIN)
         for lease in leases:
             if lease.confirmed <= limit and id(lease) in self._leases:
                 lease.lose(f"the lease could not be extended in time: {reason}")

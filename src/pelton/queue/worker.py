@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import ConfigError, Delivered, JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
+from pelton.api import AckOp, ConfigError, Delivered, JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
 from pelton.queue.attempt import JobAttempt
 from pelton.queue.leases import Lease, LeaseKeeper
 from pelton.queue.signals import watch_signals
@@ -74,6 +74,7 @@ class Worker:
         self._job_seconds = _UNKNOWN_JOB_S
         self._threads: ThreadPoolExecutor | None = None
         self._is_shared = len(queue.consumers) > 1
+        self._served: Consumer | None = None
 
     # --- life
 
@@ -162,6 +163,9 @@ class Worker:
     async def _fetch(self, consumer: Consumer) -> None:
         while not self._stopping:
             seen = self._taken.generation
+            if self._served is consumer and self._is_shared:
+                # The other consumer's turn: neither starves.
+                await self._clock.sleep(0)
             wanted = self._wanted()
             if wanted <= 0:
                 await self._taken.wait(seen)
@@ -174,6 +178,7 @@ class Worker:
                 await self._clock.sleep(_ASK_AGAIN_S)
                 continue
             if found:
+                self._served = consumer
                 await self._take_in(found, asked)
             elif self._settings.until_empty:
                 await self._stop_or_wait(seen)
@@ -186,9 +191,6 @@ class Worker:
         self._arrived.notify()
         for attempt in attempts[max(room, 0) :]:
             await self._hand_back(attempt)
-        if self._is_shared:
-            # The other consumer's turn: neither starves.
-            await self._clock.sleep(0)
 
     def _request(self, wanted: int) -> PullRequest:
         if self._settings.until_empty:
@@ -252,7 +254,7 @@ class Worker:
     async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
         started = self._clock.monotonic()
         try:
-            if not attempt.lost:
+            if not attempt.lost and await self._is_ours(attempt):
                 await attempt.run()
         except asyncio.CancelledError:
             if not attempt.interrupted:
@@ -268,6 +270,19 @@ class Worker:
                 self._keeper.release(attempt.lease)
             self._taken.notify()
             self._job_seconds += 0.1 * (self._clock.monotonic() - started - self._job_seconds)
+
+    async def _is_ours(self, attempt: JobAttempt) -> bool:
+        """Make sure of a lease that may have run out unnoticed: this process stood still, or was very slow."""
+        lease, asked = attempt.lease, self._clock.monotonic()
+        if lease is None or not lease.is_doubtful(asked, self._queue.lease):
+            return True
+        progress = AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq)
+        [refused] = await self._backend.ack(lease.stream, lease.consumer, [progress])
+        if refused is not None:
+            lease.lose(str(refused))
+            return False
+        lease.confirmed = asked
+        return True
 
     async def _hand_back(self, attempt: JobAttempt) -> None:
         if not attempt.lost:

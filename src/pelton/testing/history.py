@@ -4,8 +4,9 @@ Workers record events with one clock of the machine (CLOCK_MONOTONIC, nanosecond
 what was enqueued, and :func:`check_history` says what contradicts the promises:
 
 - ``exclusive``: attempts of one key never overlap, unless the earlier one was told that its lease was lost
-  before the later one started. A worker that stood still (SIGSTOP) cannot be told in time; name it in
-  ``paused``. What a replaced attempt did never takes effect, paused or not.
+  before the later one started. A worker that stood still (SIGSTOP) cannot be told in time, and may even start
+  what was replaced meanwhile; name it in ``paused``. What a replaced attempt did never takes effect, paused
+  or not.
 - ``order``: jobs of a key start and take effect in the order in which they were enqueued, each after the one
   before it took effect.
 - ``lost`` and ``once``: every enqueued job takes effect, exactly once, by an attempt that had started.
@@ -80,7 +81,12 @@ class _KeyCheck:
         self._paused = paused
         self._found: list[Contradiction] = []
         self._jobs = [event.job for event in events if event.kind == "enqueued"]
-        self._starts = [event for event in events if event.kind == "start"]
+        self._starts: list[Event] = []
+        self._replaced: list[Event] = []
+        for event in events:
+            if event.kind == "start":
+                stale = self._starts and event.token < self._starts[-1].token and event.worker in paused
+                (self._replaced if stale else self._starts).append(event)
         self._effects: dict[str, list[Event]] = defaultdict(list)
         for event in events:
             if event.kind == "finished":
@@ -116,6 +122,8 @@ class _KeyCheck:
                 self._say("token", later.job, f"started with token {later.token} after one with {earlier.token}")
         for place, start in enumerate(self._starts[:-1]):
             self._check_replaced(start, self._starts[place + 1].at)
+        for start in self._replaced:
+            self._check_replaced(start, start.at)
 
     def _check_replaced(self, start: Event, next_start: int) -> None:
         """Look at what an attempt still did after the next one of its key had started."""

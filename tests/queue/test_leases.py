@@ -1,0 +1,277 @@
+"""Leases: kept while the job's own thread is busy, told in time when they are lost, fenced when it is too late."""
+
+import asyncio
+import signal
+import threading
+import time
+
+import pytest
+
+import pelton
+from pelton import Jet
+from pelton.api import AckOp, PeltonError
+from pelton.queue import JobContext, Queue
+from pelton.queue.leases import Lease, LeaseKeeper
+from pelton.runtime import SystemClock
+from tests.queue.conftest import OpenQueue
+from tests.queue.helpers import Child, drain, ended, working
+from tests.queue.roles import QUEUE, register
+
+
+async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: str) -> None:
+    """The other worker has a loop of its own, on a thread, so that it could take the job."""
+    stop = threading.Event()
+    starts = list[str]()
+
+    async def job(context: JobContext) -> int:
+        starts.append(context.worker)
+        time.sleep(1)  # more than three leases
+        return context.attempt
+
+    def rival() -> None:
+        async def work() -> None:
+            async with pelton.open(path, sync="off") as jet:
+                queue = await jet.queue("keyed")
+                queue.job(job)
+                task = asyncio.create_task(queue.work(handle_signals=False))
+                await asyncio.to_thread(stop.wait, 10)
+                queue.stop()
+                await task
+
+        asyncio.run(work())
+
+    registered = keyed.job(job)
+    handles = [await registered.enqueue(key="k") for _ in range(2)]
+    thread = asyncio.create_task(asyncio.to_thread(rival))
+    async with working(keyed, concurrency=1):
+        outcomes = await asyncio.gather(*(handle.outcome(timeout=10) for handle in handles))
+    stop.set()
+    await thread
+    assert [outcome.value() for outcome in outcomes] == [1, 1]
+    assert len(starts) == 2
+
+
+async def test_a_long_job_on_a_thread_keeps_its_lease(keyed: Queue, another: OpenQueue) -> None:
+    other = await another("keyed")
+
+    def job(context: JobContext) -> int:
+        threading.Event().wait(1)
+        return context.attempt
+
+    handle = await keyed.job(job).enqueue(key="k")
+    other.job(job)
+    async with working(keyed, other):
+        outcome = await handle.outcome(timeout=10)
+    assert outcome.value() == 1
+    assert len(await ended(keyed)) == 1
+
+
+async def opened(path: str, lease: float) -> tuple[Jet, Queue]:
+    jet = await pelton.open(path, sync="off")
+    queue = await jet.queue(QUEUE, exclusive=True, lease=lease)
+    register(queue)
+    return jet, queue
+
+
+@pytest.mark.parametrize("job", ["endless", "thread_until_lost"])
+async def test_a_paused_worker_is_replaced_told_and_refused(path: str, job: str) -> None:
+    jet, queue = await opened(path, 0.3)
+    await jet.create_stream("effects", subjects=["effects.>"])
+    handle = await queue.jobs_by_name[job].enqueue(key="k")
+    with Child("work", path, "0.3") as first:
+        token = int((await first.says("started 1")).split()[2])
+        first.process.send_signal(signal.SIGSTOP)
+        with Child("work", path, "0.3") as second:
+            started = (await second.says("started 2")).split()
+            assert int(started[2]) > token
+            assert (await handle.info()).state == "running"
+            first.process.send_signal(signal.SIGCONT)
+            assert "lost" in await first.says("cancelled" if job == "endless" else "lost")
+            first.process.send_signal(signal.SIGTERM)
+            assert await first.ends() == 0
+            assert (await handle.info()).state == "running"  # what the first had to say was refused
+            second.process.kill()
+    assert (await (await jet.stream("effects")).info()).state.messages == 0
+    await jet.close()
+
+
+async def test_the_death_of_its_worker_counts_as_an_attempt(path: str) -> None:
+    jet, queue = await opened(path, 0.3)
+    handle = await queue.jobs_by_name["quick"].enqueue(0, key="k")
+    thread = await queue.jobs_by_name["thread"].enqueue(key="k2")
+    del handle
+    with Child("work", path, "0.3") as first:
+        await first.says("started 1")
+    with Child("work", path, "0.3") as second:
+        await second.says("started 2")
+        second.tell("finish")
+        assert (await thread.outcome(timeout=5)).value() == "attempt 2"
+    await jet.close()
+
+
+async def test_a_job_that_kills_its_worker_is_dead_in_the_end_and_its_key_goes_on(path: str) -> None:
+    jet, queue = await opened(path, 0.3)
+    poison = await queue.jobs_by_name["poison"].enqueue(key="k")
+    after = await queue.jobs_by_name["quick"].enqueue(0, key="k")
+    for attempt in (1, 2, 3):
+        with Child("work", path, "0.3") as child:
+            await child.says(f"started {attempt}")
+            assert await child.ends() == 9
+    with Child("work", path, "0.3"):
+        outcome = await poison.outcome(timeout=10)
+        assert (outcome.state, outcome.attempt) == ("failed", 3)
+        assert "died" in outcome.error
+        assert "attempt 3 of 3" in outcome.error
+        assert (await after.outcome(timeout=10)).state == "completed"
+    assert [letter.outcome.id async for letter in queue.dead_letters()] == [poison.id]
+    await jet.close()
+
+
+async def test_order_of_a_key_is_kept_through_a_crash(path: str) -> None:
+    jet, queue = await opened(path, 0.3)
+    thread, quick = queue.jobs_by_name["thread"], queue.jobs_by_name["quick"]
+    first = await thread.enqueue(key="k")
+    second = await quick.enqueue(0, key="k")
+    other = await quick.enqueue(0, key="other")
+    with Child("work", path, "0.3") as child:
+        await child.says("started 1")
+        await other.outcome(timeout=5)  # another key waits for nobody
+    assert (await second.info()).attempt == 0
+    with Child("work", path, "0.3") as child:
+        await child.says("started 2")
+        child.tell("finish")
+        await second.outcome(timeout=5)
+    assert [outcome.id for outcome in await ended(queue)] == [other.id, first.id, second.id]
+    await jet.close()
+
+
+async def test_a_settlement_of_a_replaced_delivery_is_refused(keyed: Queue, jet: Jet) -> None:
+    """Fencing, without the keeper's help: the job itself loses its lease, and does not look."""
+
+    @keyed.job
+    async def job(context: JobContext) -> str:
+        if context.attempt == 1:
+            await jet.backend.ack("JOBS_keyed", "workers", [AckOp(kind="nak", seq=int(context.id), consumer_seq=1)])
+            consumer = await (await jet.stream("JOBS_keyed")).consumer("workers")
+            [taken] = await consumer.fetch(1, no_wait=True)
+            await taken.nak()
+        return f"attempt {context.attempt}"
+
+    handle = await job.enqueue(key="k")
+    await drain(keyed, concurrency=1)
+    assert (await handle.outcome()).value() == "attempt 3"
+    assert len(await ended(keyed)) == 1
+
+
+class Store:
+    """A backend that only extends leases, and not when it is ``down``: it then hangs or raises."""
+
+    def __init__(self) -> None:
+        self.down = ""
+        self.refused: PeltonError | None = None
+        self.asked = 0
+
+    def clone(self) -> "Store":
+        return self
+
+    async def close(self) -> None: ...
+
+    async def ack(self, stream: str, consumer: str, acks: list[AckOp]) -> list[PeltonError | None]:
+        self.asked += 1
+        if self.down == "hangs":
+            await asyncio.Event().wait()
+        if self.down == "raises":
+            raise PeltonError("not now")
+        return [self.refused] * len(acks)
+
+
+@pytest.mark.parametrize("down", ["hangs", "raises"])
+@pytest.mark.parametrize("phase", [0.0, 0.03, 0.06, 0.09])
+def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, phase: float) -> None:
+    store, clock, told = Store(), SystemClock(), threading.Event()
+    duration, reasons, at = 0.6, list[str](), list[float]()
+    store.down = down
+    keeper = LeaseKeeper(store, clock, duration)  # type: ignore[arg-type]
+
+    def on_lost(reason: str) -> None:
+        at.append(clock.monotonic())
+        reasons.append(reason)
+        told.set()
+
+    keeper.start()
+    threading.Event().wait(phase)  # rounds fall differently against the lease
+    lease = Lease("s", "c", 1, 1, clock.monotonic(), on_lost)
+    keeper.hold(lease)
+    assert told.wait(5)
+    keeper.stop()
+    assert duration / 2 < at[0] - lease.confirmed < duration
+    assert len(reasons) == 1
+    assert lease.lost
+
+
+def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:
+    store, clock = Store(), SystemClock()
+    store.down = "raises"
+    keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
+    lease = Lease("s", "c", 1, 1, clock.monotonic(), lambda reason: None)
+    keeper.start()
+    keeper.hold(lease)
+    held = lease.confirmed
+    while store.asked == 0:
+        threading.Event().wait(0.005)
+    store.down = ""
+    while lease.confirmed == held and not lease.lost:
+        threading.Event().wait(0.005)
+    keeper.stop()
+    assert not lease.lost
+
+
+def test_a_refused_extension_is_told_once_and_a_released_lease_is_left_alone() -> None:
+    store, clock, reasons = Store(), SystemClock(), list[str]()
+    store.refused = PeltonError("replaced")
+    keeper = LeaseKeeper(store, clock, 0.1)  # type: ignore[arg-type]
+    lost, told = Lease("s", "c", 1, 1, clock.monotonic(), reasons.append), threading.Event()
+    kept = Lease("s", "c", 2, 2, clock.monotonic(), lambda reason: told.set())
+    keeper.hold(lost)
+    keeper.hold(kept)
+    keeper.release(kept)
+    keeper.start()
+    while not reasons:
+        threading.Event().wait(0.005)
+    keeper.stop()
+    assert reasons == ["replaced"]
+    assert not told.is_set()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    """The process stood still between taking the job and starting it."""
+    attempts = list[int]()
+
+    @queue.job
+    async def job(context: JobContext) -> None:
+        attempts.append(context.attempt)
+
+    doubts = [True]
+    monkeypatch.setattr(Lease, "is_doubtful", lambda *_: doubts.pop() if doubts else False)
+    backend = queue.jet.backend
+    real = backend.ack
+
+    async def ack(stream: str, consumer: str, acks: list[AckOp]) -> list[PeltonError | None]:
+        if replaced:
+            await real(stream, consumer, [AckOp(kind="nak", seq=acks[0].seq, consumer_seq=acks[0].consumer_seq)])
+            taken = await (await (await queue.jet.stream(stream)).consumer(consumer)).fetch(1, no_wait=True)
+            answers = await real(stream, consumer, acks)
+            again = taken[0].delivered
+            await real(stream, consumer, [AckOp(kind="nak", seq=again.seq, consumer_seq=again.consumer_seq)])
+            return answers
+        return await real(stream, consumer, acks)
+
+    handle = await job.enqueue()
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "ack", ack)
+        await drain(queue, concurrency=1)
+    assert (await handle.info()).state == "completed"
+    assert attempts == ([3] if replaced else [1])
