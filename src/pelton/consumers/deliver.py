@@ -137,13 +137,13 @@ class Delivery:
             limit = min(max(wanted + wanted // 2 if c.per_subject else wanted, 1), _SCAN_AT_MOST)
             upto = self._bound()
             if upto <= c.cursor:
-                self._pass_to(self._log.last)
+                self._pass_all()
                 return
             rows = self._log.table.scan(c.cursor + 1, upto, limit, c.condition)
             self._offer(rows)
             if len(rows) < limit and (not rows or c.cursor == rows[-1][0]):
                 # Nothing that matches is left: what does not match need not be met again.
-                self._pass_to(self._log.last)
+                self._pass_all()
 
     def _bound(self) -> int:
         """Return the last sequence that can match: for a literal filter its subject's last."""
@@ -152,9 +152,12 @@ class Delivery:
             return min(row[1], self._log.last) if row[2] > 0 else 0
         return self._log.last
 
-    def _pass_to(self, seq: int) -> None:
-        self._c.cursor = max(self._c.cursor, seq)
-        self._c.dirty = True
+    def _pass_all(self) -> None:
+        c = self._c
+        c.cursor = max(c.cursor, self._log.last)
+        # Also where a damaged subject made the count one too high.
+        c.ahead = 0
+        c.dirty = True
 
     def _offer(self, rows: list[Row]) -> None:
         c = self._c
