@@ -39,9 +39,6 @@ async def test_choices_left_open_are_made_and_reported(stream: pelton.Stream) ->
         ({"opt_start_seq": 3}, 10094),
         ({"opt_start_time": "2024-01-01T00:00:00Z"}, 10094),
         ({"backoff": [1, 2], "max_deliver": 1}, 10116),
-        ({"ack_policy": "none", "max_ack_pending": 5}, 10082),
-        ({"durable_name": "c", "name": "d"}, 10132),
-        ({"max_waiting": -1}, 10087),
     ],
 )
 async def test_a_configuration_that_contradicts_itself(
@@ -111,7 +108,6 @@ async def test_a_work_queue_gives_each_message_to_one_consumer(jet: pelton.Jet) 
     for config, code in (
         ({"filter_subject": "w.>"}, 10100),
         ({}, 10099),
-        ({"filter_subject": "w.c", "ack_policy": "none"}, 10098),
         ({"filter_subject": "w.c", "ack_policy": "all"}, 10098),
         ({"filter_subject": "w.c", "deliver_policy": "new"}, 10101),
     ):
