@@ -230,12 +230,12 @@ class Stream:
         """
         request = ConsumerCreate(stream_name=self.name, config=consumer_config(config, **fields))
         info = await self._backend.call(request)
-        return Consumer(self._backend, self.name, info.config)
+        return Consumer(self._backend, info)
 
     async def consumer(self, name: str) -> Consumer:
         """Return a consumer that exists. Raises ConsumerNotFoundError."""
         info = await self._backend.call(ConsumerInfoRequest(stream=self.name, name=name))
-        return Consumer(self._backend, self.name, info.config)
+        return Consumer(self._backend, info)
 
     async def consumer_names(self) -> list[str]:
         """Return the names of the stream's consumers."""
@@ -254,11 +254,11 @@ class Stream:
 class Consumer:
     """A pull consumer of a stream. ``config`` is what was last known of its configuration."""
 
-    def __init__(self, backend: Backend, stream: str, config: ConsumerConfig) -> None:
+    def __init__(self, backend: Backend, info: ConsumerInfo) -> None:
         self._backend = backend
-        self.stream_name = stream
-        self.name = config.name or config.durable_name
-        self.config = config
+        self.stream_name = info.stream_name
+        self.name = info.name
+        self.config = info.config
 
     async def info(self) -> ConsumerInfo:
         """Return configuration, positions and what is outstanding."""

@@ -16,6 +16,7 @@ from pelton.api.errors import ApiError, api_error, from_reply
 from pelton.api.info import ErrorBody
 from pelton.api.requests import VERB_OF, VERBS, ConsumerCreate, Request, StreamCreate, StreamUpdate, Verb
 from pelton.api.strict import unknown_key
+from pelton.subjects import is_filter
 
 R = TypeVar("R")
 
@@ -124,7 +125,9 @@ def _named(request: Request[Any]) -> dict[str, str]:
 def _consumer_tail(request: ConsumerCreate) -> str:
     config = request.config
     name = config.name or config.durable_name
-    tokens = [request.stream_name, name, config.filter_subject if config.filter_subject != ">" else ""]
+    # What is no filter would make it no subject either; in the body alone it gets the server's answer.
+    shown = config.filter_subject if config.filter_subject != ">" and is_filter(config.filter_subject) else ""
+    tokens = [request.stream_name, name, shown]
     # The filter follows the name, so that access rules can see it; without a name there is no place for it.
     return ".".join(token for token in tokens if token) if name else request.stream_name
 

@@ -30,11 +30,11 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
     return msgspec.structs.replace(
         config,
         subjects=config.subjects or _implied_subjects(config),
-        max_msgs=config.max_msgs or -1,
-        max_bytes=config.max_bytes or -1,
-        max_consumers=config.max_consumers or -1,
-        max_msg_size=config.max_msg_size or -1,
-        max_msgs_per_subject=config.max_msgs_per_subject or -1,
+        max_msgs=_limit(config.max_msgs),
+        max_bytes=_limit(config.max_bytes),
+        max_consumers=_limit(config.max_consumers),
+        max_msg_size=_limit(config.max_msg_size),
+        max_msgs_per_subject=_limit(config.max_msgs_per_subject),
         num_replicas=config.num_replicas or 1,
         duplicate_window=window,
         discard="new" if sealed else config.discard,
@@ -52,12 +52,17 @@ def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits = NO_LIMITS
         config,
         name=config.name or config.durable_name,
         ack_wait=_ack_wait(config) if acked else config.ack_wait,
-        max_deliver=config.max_deliver or -1,
-        max_ack_pending=config.max_ack_pending or (_ack_pending(limits) if acked else 0),
-        max_waiting=config.max_waiting or (MAX_WAITING if pull else 0),
+        max_deliver=_limit(config.max_deliver),
+        max_ack_pending=max(config.max_ack_pending, -1) or (_ack_pending(limits) if acked else 0),
+        max_waiting=config.max_waiting if config.max_waiting > 0 else MAX_WAITING if pull else 0,
         priority_timeout=config.priority_timeout or (PINNED_TIMEOUT if pinned else 0),
         inactive_threshold=threshold or (0 if config.durable_name else INACTIVE_THRESHOLD),
     )
+
+
+def _limit(value: int) -> int:
+    """A limit as it is reported: there is one, or -1."""
+    return value if value > 0 else -1
 
 
 def _implied_subjects(config: StreamConfig) -> tuple[str, ...]:

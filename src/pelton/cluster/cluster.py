@@ -99,6 +99,8 @@ class Cluster:
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages."""
+        if request.batch < 1:
+            return []
         end = None if request.expires_ns is None else self._runtime.clock.monotonic() + request.expires_ns / 1e9
         while True:
             channel = self._take(stream, consumer)

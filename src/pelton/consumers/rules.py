@@ -14,6 +14,7 @@ from pelton.subjects import is_filter, overlaps
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
 _PLAIN: Final = ConsumerConfig()
+_DESCRIPTION_LIMIT: Final = 4096
 
 _UNSUPPORTED: Final = (
     "deliver_subject",
@@ -40,8 +41,8 @@ _CHANGEABLE: Final = frozenset(
         "max_deliver",
         "backoff",
         "max_ack_pending",
-        "max_waiting",
         "inactive_threshold",
+        "num_replicas",
         "filter_subject",
         "filter_subjects",
         "metadata",
@@ -53,6 +54,9 @@ _CHANGEABLE: Final = frozenset(
 def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
     """Raise ApiError or ConfigError where a resolved configuration cannot be on this stream."""
     _check_name(config, stream.name)
+    if len(config.description) > _DESCRIPTION_LIMIT:
+        where = {"stream": stream.name, "consumer": config.name}
+        raise api_error("JSConsumerDescriptionTooLongErrF", **where, max=_DESCRIPTION_LIMIT)
     _check_supported(config, stream.name)
     _check_filters(config, stream.name)
     _check_start(config)
@@ -60,7 +64,9 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
     _check_limits(config, stream)
     if stream.retention == "workqueue":
         if config.ack_policy != "explicit":
-            raise api_error("JSConsumerWQRequiresExplicitAckErr", stream=stream.name, consumer=config.name)
+            none = config.ack_policy == "none"
+            constant = "JSConsumerPullRequiresAckErr" if none else "JSConsumerWQRequiresExplicitAckErr"
+            raise api_error(constant, stream=stream.name, consumer=config.name)
         if config.deliver_policy != "all":
             raise api_error("JSConsumerWQConsumerNotDeliverAllErr", stream=stream.name, consumer=config.name)
 
@@ -68,7 +74,7 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
 def _check_name(config: ConsumerConfig, stream: str) -> None:
     name = config.name
     if config.durable_name and config.durable_name != name:
-        raise api_error("JSConsumerCreateDurableAndNameMismatch", stream=stream, consumer=name)
+        raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
     if any(char in name for char in "/\\"):
         raise api_error("JSConsumerNameContainsPathSeparatorsErr", stream=stream, consumer=name)
     if not name or any(char in _NOT_IN_NAMES for char in name) or not name.isprintable():
@@ -90,6 +96,11 @@ def _check_supported(config: ConsumerConfig, stream: str) -> None:
                 f"consumer {config.name!r} of stream {stream!r}: the embedded engine does not "
                 f"support {field!r}; leave it out"
             )
+    if config.num_replicas > 1:
+        raise ConfigError(
+            f"consumer {config.name!r} of stream {stream!r}: num_replicas is {config.num_replicas}, but an embedded "
+            "store keeps one copy: leave it out here, replication lives on a NATS cluster (pelton.open('nats://...'))"
+        )
     if config.max_ack_pending_per_subject < 0:
         raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject must be 0 (no limit) or more")
     if config.max_ack_pending_per_subject and config.ack_policy != "explicit":
@@ -132,16 +143,12 @@ def _bad_policy(text: str) -> Exception:
 
 
 def _check_numbers(config: ConsumerConfig) -> None:
-    if config.max_waiting < 0:
-        raise api_error("JSConsumerMaxWaitingNegativeErr")
     if any(delay < 0 for delay in config.backoff):
         raise api_error("JSConsumerBackOffNegativeErr")
     if config.ack_wait < 0:
         raise api_error("JSConsumerAckWaitNegativeErr")
     if config.backoff and config.max_deliver > 0 and len(config.backoff) > config.max_deliver:
         raise api_error("JSConsumerMaxDeliverBackoffErr")
-    if config.ack_policy == "none" and config.max_ack_pending > 0:
-        raise api_error("JSConsumerMaxPendingAckPolicyRequiredErr")
 
 
 def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:

@@ -53,7 +53,7 @@ class Scope(Protocol):
 
 
 def _page(items: Sequence[R], offset: int, limit: int) -> dict[str, Any]:
-    return {"total": len(items), "offset": offset, "limit": limit}
+    return {"total": len(items), "offset": min(offset, len(items)), "limit": limit}
 
 
 def _matching(scope: Scope, subject: str) -> list[str]:

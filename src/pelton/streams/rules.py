@@ -9,11 +9,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pelton.api import ApiError, ConfigError, StreamConfig, api_error
-from pelton.subjects import is_filter, overlaps
+from pelton.subjects import is_filter, is_subset, overlaps
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
 _PLAIN: Final = StreamConfig()
+_DESCRIPTION_LIMIT: Final = 4096
+_API_SPACES: Final = ("$JS.>", "$JSC.>", "$NRG.>")
+_API_EVENTS: Final = "$JS.EVENT.>"
+_SYSTEM_SPACE: Final = "$SYS.>"
+_ACCOUNT_EVENTS: Final = "$SYS.ACCOUNT.>"
 
 # Fields that only their default value is honoured of.
 _UNSUPPORTED: Final = (
@@ -50,6 +55,8 @@ def check_stream(config: StreamConfig) -> None:
     """Raise ApiError or ConfigError where a resolved configuration cannot be."""
     check_stream_name(config.name)
     _check_supported(config)
+    if len(config.description) > _DESCRIPTION_LIMIT:
+        raise invalid(f"stream description is too long, maximum allowed is {_DESCRIPTION_LIMIT}", config.name)
     _check_subjects(config)
     if config.max_age and config.max_age < 100_000_000:
         raise invalid("max age needs to be >= 100ms", config.name)
@@ -95,20 +102,21 @@ def _check_subjects(config: StreamConfig) -> None:
     for subject in config.subjects:
         if not is_filter(subject):
             raise invalid("invalid subject", config.name)
-        if subject.startswith(("$JS.", "$SYS.")) or (subject in (">", "*", "*.>") and not config.no_ack):
-            raise _reserved(subject, config.name)
+        _check_reserved(subject, config.name)
         for other in seen:
-            if subject == other:
-                raise invalid("duplicate subjects detected", config.name)
             if overlaps(subject, other):
                 raise invalid(f'subject "{subject}" overlaps with "{other}"', config.name)
         seen.append(subject)
 
 
-def _reserved(subject: str, stream: str) -> ApiError:
+def _check_reserved(subject: str, stream: str) -> None:
+    """Refuse what requests and the server's own messages travel on; its events may be kept."""
     if subject == ">":
-        return invalid("capturing all subjects requires no-ack to be true", stream)
-    return invalid("subjects that overlap with jetstream api require no-ack to be true", stream)
+        raise invalid("capturing all subjects requires no-ack to be true", stream)
+    if any(overlaps(subject, space) for space in _API_SPACES) and not is_subset(subject, _API_EVENTS):
+        raise invalid("subjects that overlap with jetstream api require no-ack to be true", stream)
+    if overlaps(subject, _SYSTEM_SPACE) and not is_subset(subject, _ACCOUNT_EVENTS):
+        raise invalid("subjects that overlap with system api require no-ack to be true", stream)
 
 
 def check_update(old: StreamConfig, new: StreamConfig) -> None:
@@ -118,5 +126,3 @@ def check_update(old: StreamConfig, new: StreamConfig) -> None:
         raise invalid("stream configuration update can not change storage type", new.name)
     if old.retention != new.retention:
         raise invalid("stream configuration update can not change retention policy to/from workqueue", new.name)
-    if old.max_consumers != new.max_consumers:
-        raise invalid("stream configuration update can not change MaxConsumers", new.name)

@@ -67,6 +67,8 @@ async def others_cannot(jet: Jet) -> None:
     await stream.create_consumer(durable_name="c")
     await refused(10012, stream.create_consumer(durable_name="c", deliver_policy="new"))
     await refused(10012, stream.create_consumer(durable_name="c", ack_policy="all"))
+    await refused(10012, stream.create_consumer(durable_name="c", max_waiting=7))
+    await refused(10012, stream.create_consumer(durable_name="c", mem_storage=True))
 
 
 @case
@@ -187,7 +189,7 @@ async def a_start_needs_its_policy(jet: Jet) -> None:
 @case
 async def a_work_queue_takes_explicit_acks_from_the_beginning(jet: Jet) -> None:
     stream = await jet.create_stream("W", subjects=["w.>"], retention="workqueue")
-    await refused(10098, stream.create_consumer(durable_name="c", ack_policy="none"))
+    await refused(10084, stream.create_consumer(durable_name="c", ack_policy="none"))
     await refused(10098, stream.create_consumer(durable_name="c", ack_policy="all"))
     await refused(10101, stream.create_consumer(durable_name="c", deliver_policy="new"))
 
@@ -202,6 +204,34 @@ async def a_work_queue_has_one_consumer_a_message(jet: Jet) -> None:
 
 
 @case
+async def a_name_and_another_durable_name_are_refused(jet: Jet) -> None:
+    stream = await _five(jet)
+    await refused(10017, stream.create_consumer(durable_name="a", name="b"))
+
+
+@case
+async def a_malformed_filter_is_refused(jet: Jet) -> None:
+    stream = await _five(jet)
+    for subject in ("s..x", "s.>.x"):
+        await refused(10052, stream.create_consumer(durable_name="c", filter_subject=subject))
+        await refused(10052, stream.create_consumer(durable_name="c", filter_subjects=[subject]))
+
+
+@case
+async def a_description_has_a_limit(jet: Jet) -> None:
+    stream = await _five(jet)
+    await stream.create_consumer(durable_name="c", description="x" * 4096)
+    await refused(10107, stream.create_consumer(durable_name="d", description="x" * 4097))
+
+
+@case
+async def numbers_below_none_mean_none(jet: Jet) -> None:
+    stream = await _five(jet)
+    config = (await stream.create_consumer(max_deliver=-5, max_ack_pending=-3, max_waiting=-1)).config
+    assert (config.max_deliver, config.max_ack_pending, config.max_waiting) == (-1, -1, 512)
+
+
+@case
 async def more_retries_than_deliveries_are_refused(jet: Jet) -> None:
     stream = await _five(jet)
     await refused(10116, stream.create_consumer(durable_name="c", backoff=[1, 2, 3], max_deliver=2))
@@ -212,6 +242,9 @@ async def an_unused_ephemeral_one_vanishes(jet: Jet) -> None:
     stream = await _five(jet)
     idle = await stream.create_consumer(inactive_threshold=0.1)
     other = await stream.create_consumer(deliver_policy="new")
-    assert await other.fetch(1, timeout=0.6) == []
+    for _ in range(20):
+        if await stream.consumer_names() == [other.name]:
+            break
+        assert await other.fetch(1, timeout=0.3) == []
     await refused(10014, idle.info())
     assert await stream.consumer_names() == [other.name]

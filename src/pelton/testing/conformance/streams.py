@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.api import StreamNotFoundError, StreamUpdate, stream_config
+from pelton.api import StreamNames, StreamNotFoundError, StreamUpdate, stream_config
 from pelton.connect import Jet
 from pelton.testing.conformance.table import case, refused
 
@@ -74,8 +74,39 @@ async def invalid_subjects_are_refused(jet: Jet) -> None:
 
 @case
 async def everything_and_the_api_are_not_for_streams(jet: Jet) -> None:
-    for subject in (">", "$JS.API.>", "$JS.>"):
+    for subject in (">", "*.>", "*.*.*", "$JS.API.>", "$JS.>", "*.API.>", "$SYS.>", "$SYS.a"):
         await refused(10052, jet.create_stream("S", subjects=[subject]))
+
+
+@case
+async def events_and_single_tokens_are(jet: Jet) -> None:
+    for name, subject in (("A", "$JS.EVENT.ADVISORY.>"), ("B", "*"), ("C", "$KV.bucket.>")):
+        await jet.create_stream(name, subjects=[subject])
+
+
+@case
+async def a_description_has_a_limit(jet: Jet) -> None:
+    await jet.create_stream("S", description="x" * 4096)
+    await refused(10052, jet.create_stream("T", description="x" * 4097))
+
+
+@case
+async def numbers_below_none_mean_none(jet: Jet) -> None:
+    config = (await jet.create_stream("S", max_msgs=-7, max_bytes=-7, max_msg_size=-7, max_msgs_per_subject=-7)).config
+    assert (config.max_msgs, config.max_bytes, config.max_msg_size, config.max_msgs_per_subject) == (-1, -1, -1, -1)
+
+
+@case
+async def the_number_of_consumers_can_be_changed(jet: Jet) -> None:
+    await jet.create_stream("S", max_consumers=1)
+    assert (await jet.update_stream("S", max_consumers=3)).config.max_consumers == 3
+
+
+@case
+async def names_beyond_the_last_page(jet: Jet) -> None:
+    await jet.create_stream("S")
+    page = await jet.backend.call(StreamNames(offset=50))
+    assert (page.total, page.offset, page.streams) == (1, 1, ())
 
 
 @case
@@ -155,10 +186,9 @@ async def a_lowered_limit_per_subject_is_applied_at_once(jet: Jet) -> None:
 
 
 @case
-async def storage_and_consumer_count_cannot_be_changed(jet: Jet) -> None:
+async def storage_and_retention_cannot_be_changed(jet: Jet) -> None:
     await jet.create_stream("S", subjects=["s"])
     await refused(10052, jet.update_stream("S", storage="memory"))
-    await refused(10052, jet.update_stream("S", max_consumers=3))
     await refused(10052, jet.update_stream("S", retention="workqueue"))
 
 

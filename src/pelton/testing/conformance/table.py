@@ -7,7 +7,7 @@ holds on every backend, unless it is marked with :func:`only`, which says for wh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from pelton.api import ApiError, PeltonError
 from pelton.connect import Jet
@@ -41,11 +41,11 @@ def only(side: Side, reason: str) -> Callable[[Statement], Statement]:
 
 def _add(statement: Statement, side: Side | None, reason: str) -> Statement:
     group = statement.__module__.rpartition(".")[2]
-    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason))  # type: ignore[attr-defined]  # functions
+    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason))
     return statement
 
 
-async def refused(err_code: int, asked: Awaitable[object]) -> ApiError:
+async def refused(err_code: int, asked: Awaitable[Any]) -> ApiError:
     """Assert that the API answers with this error code, and return the error."""
     try:
         got = await asked
@@ -55,7 +55,7 @@ async def refused(err_code: int, asked: Awaitable[object]) -> ApiError:
     raise AssertionError(f"not refused with {err_code}, but answered with {got!r}")
 
 
-async def fails(kind: type[E], asked: Awaitable[object]) -> E:
+async def fails(kind: type[E], asked: Awaitable[Any]) -> E:
     """Assert that this error is raised, and return it."""
     try:
         got = await asked
