@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 import msgspec
 
 from pelton.api import (
-    ApiError,
     ConfigError,
     ConsumerUnsettled,
     MessageNotFoundError,
     Outgoing,
     StoredMessage,
-    StreamNotFoundError,
     Unsettled,
     headers,
     parse_rfc3339,
@@ -39,6 +37,7 @@ from pelton.queue.model import (
     Outcome,
 )
 from pelton.queue.naming import QueueNames, encode_key
+from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, side_streams, worker_consumers
 from pelton.queue.worker import Worker, WorkerSettings
 from pelton.runtime import Backoff
 
@@ -49,12 +48,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Duration = float | timedelta
 
-_EXCLUSIVE: Final = "pelton.queue.exclusive"
-_LEASE: Final = "pelton.queue.lease"
-_DEFAULT_LEASE_S: Final = 30.0
 _SHORTEST_LEASE_S: Final = 0.1
 _LONGEST_LEASE_S: Final = 86_400.0
-_ATTEMPTS_AGE: Final = timedelta(days=30)
 _PAGE: Final = 256
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
@@ -95,11 +90,11 @@ class Queue:
             raise ConfigError(
                 f"queue {name!r}: lease is {lease_s:g} s; it must be from {_SHORTEST_LEASE_S:g} s to a day"
             )
-        stream = await _jobs_stream(jet, names, exclusive, lease_s)
-        is_exclusive = stream.config.metadata[_EXCLUSIVE] == "true"
-        fixed_lease = float(stream.config.metadata[_LEASE])
-        await _side_streams(jet, names, history_max_age)
-        consumers = await _consumers(stream, names, is_exclusive, fixed_lease)
+        stream = await jobs_stream(jet, names, exclusive, lease_s)
+        is_exclusive = stream.config.metadata[EXCLUSIVE] == "true"
+        fixed_lease = float(stream.config.metadata[LEASE])
+        await side_streams(jet, names, seconds(history_max_age))
+        consumers = await worker_consumers(stream, names, is_exclusive, fixed_lease)
         return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, consumers=consumers)
 
     # --- jobs
@@ -405,59 +400,3 @@ async def _browse(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[i
                 yield message.delivered.seq, message.data
     finally:
         await consumer.delete()
-
-
-async def _jobs_stream(jet: Streams, names: QueueNames, exclusive: bool | None, lease: float | None) -> Stream:
-    """Return the stream of the jobs, which also remembers what all users of the queue have to agree on."""
-    try:
-        stream = await jet.stream(names.jobs)
-    except StreamNotFoundError:
-        stream = await _make_jobs_stream(jet, names, bool(exclusive), _DEFAULT_LEASE_S if lease is None else lease)
-    found = stream.config.metadata
-    if _EXCLUSIVE not in found or _LEASE not in found:
-        raise ConfigError(f"stream {names.jobs!r} is no queue: give the queue another name")
-    _agree(names.queue, "exclusive", exclusive, found[_EXCLUSIVE] == "true")
-    _agree(names.queue, "lease", lease, float(found[_LEASE]))
-    return stream
-
-
-async def _make_jobs_stream(jet: Streams, names: QueueNames, exclusive: bool, lease: float) -> Stream:
-    metadata = {_EXCLUSIVE: "true" if exclusive else "false", _LEASE: repr(lease)}
-    subjects = [names.keyed_subjects, names.free_subject]
-    try:
-        return await jet.create_stream(names.jobs, subjects=subjects, retention="workqueue", metadata=metadata)
-    except ApiError as error:
-        if error.constant != "JSStreamNameExistErr":
-            raise
-        # Somebody else has made it since we looked, with other options.
-        return await jet.stream(names.jobs)
-
-
-def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
-    if asked is not None and asked != found:
-        raise ConfigError(f"queue {queue!r} was made with {option}={found}; open it with that, or leave it out")
-
-
-async def _side_streams(jet: Streams, names: QueueNames, history_max_age: Duration) -> None:
-    root, age = names.root, seconds(history_max_age)
-    await _ensure(jet, names.history, subjects=[f"{root}.history.>"], max_age=age)
-    await _ensure(jet, names.dead, subjects=[f"{root}.dead.>"])
-    await _ensure(jet, names.attempts, subjects=[f"{root}.attempts.>"], max_msgs_per_subject=1, max_age=_ATTEMPTS_AGE)
-
-
-async def _ensure(jet: Streams, name: str, **config: Any) -> None:
-    try:
-        await jet.stream(name)
-    except StreamNotFoundError:
-        await jet.create_stream(name, **config)
-
-
-async def _consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:
-    common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
-    if not exclusive:
-        return [await stream.create_consumer(durable_name="workers", **common)]
-    keyed = await stream.create_consumer(
-        durable_name="workers", filter_subject=names.keyed_subjects, max_ack_pending_per_subject=1, **common
-    )
-    free = await stream.create_consumer(durable_name="free", filter_subject=names.free_subject, **common)
-    return [keyed, free]

@@ -1,0 +1,79 @@
+"""What a queue is made of: its four streams and its consumers, made where they are missing.
+
+The stream of the jobs carries, as metadata, what all users of the queue have to agree on. Any number of
+processes may open a queue for the first time at once.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pelton.api import ApiError, ConfigError, StreamNotFoundError
+from pelton.queue.naming import QueueNames
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer, Stream, Streams
+
+EXCLUSIVE: Final = "pelton.queue.exclusive"
+LEASE: Final = "pelton.queue.lease"
+_DEFAULT_LEASE_S: Final = 30.0
+_ATTEMPTS_AGE: Final = timedelta(days=30)
+
+
+async def jobs_stream(jet: Streams, names: QueueNames, exclusive: bool | None, lease: float | None) -> Stream:
+    """Return the stream of the jobs, which also remembers what all users of the queue have to agree on."""
+    try:
+        stream = await jet.stream(names.jobs)
+    except StreamNotFoundError:
+        stream = await _make_jobs_stream(jet, names, bool(exclusive), _DEFAULT_LEASE_S if lease is None else lease)
+    found = stream.config.metadata
+    if EXCLUSIVE not in found or LEASE not in found:
+        raise ConfigError(f"stream {names.jobs!r} is no queue: give the queue another name")
+    _agree(names.queue, "exclusive", exclusive, found[EXCLUSIVE] == "true")
+    _agree(names.queue, "lease", lease, float(found[LEASE]))
+    return stream
+
+
+async def _make_jobs_stream(jet: Streams, names: QueueNames, exclusive: bool, lease: float) -> Stream:
+    metadata = {EXCLUSIVE: "true" if exclusive else "false", LEASE: repr(lease)}
+    subjects = [names.keyed_subjects, names.free_subject]
+    try:
+        return await jet.create_stream(names.jobs, subjects=subjects, retention="workqueue", metadata=metadata)
+    except ApiError as error:
+        if error.constant != "JSStreamNameExistErr":
+            raise
+        # Somebody else has made it since we looked, with other options.
+        return await jet.stream(names.jobs)
+
+
+def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
+    if asked is not None and asked != found:
+        raise ConfigError(f"queue {queue!r} was made with {option}={found}; open it with that, or leave it out")
+
+
+async def side_streams(jet: Streams, names: QueueNames, history_max_age: float) -> None:
+    """Make the streams beside the jobs: history, dead letters, attempts. ``history_max_age`` in seconds."""
+    root, age = names.root, history_max_age
+    await _ensure(jet, names.history, subjects=[f"{root}.history.>"], max_age=age)
+    await _ensure(jet, names.dead, subjects=[f"{root}.dead.>"])
+    await _ensure(jet, names.attempts, subjects=[f"{root}.attempts.>"], max_msgs_per_subject=1, max_age=_ATTEMPTS_AGE)
+
+
+async def _ensure(jet: Streams, name: str, **config: Any) -> None:
+    try:
+        await jet.stream(name)
+    except StreamNotFoundError:
+        await jet.create_stream(name, **config)
+
+
+async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:
+    """Return the consumers that workers pull from: keyed jobs apart from free ones in an exclusive queue."""
+    common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
+    if not exclusive:
+        return [await stream.create_consumer(durable_name="workers", **common)]
+    keyed = await stream.create_consumer(
+        durable_name="workers", filter_subject=names.keyed_subjects, max_ack_pending_per_subject=1, **common
+    )
+    free = await stream.create_consumer(durable_name="free", filter_subject=names.free_subject, **common)
+    return [keyed, free]
