@@ -38,7 +38,7 @@ from pelton.api import (
 )
 from pelton.cluster.acking import NobodyListens, ack_all
 from pelton.cluster.address import ClusterSettings
-from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted
+from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted, NotSent
 from pelton.cluster.publishing import publish_all, publish_one, with_ids
 from pelton.cluster.pulling import Channel, Pull
 from pelton.runtime import Runtime
@@ -77,7 +77,7 @@ class Cluster:
     # --- the port
 
     async def call(self, request: Request[R]) -> R:
-        """Do one administrative verb; a read is repeated when the connection was lost, nothing else is."""
+        """Do one administrative verb; when the connection was lost under way, only a read is repeated."""
         _refuse_embedded_only(request)
         if isinstance(request, ConsumerUnsettled):
             await self.call(ConsumerInfoRequest(stream=request.stream, name=request.name))
@@ -199,8 +199,8 @@ class Cluster:
         while True:
             try:
                 return await ask()
-            except Interrupted:
-                if not repeat:
+            except Interrupted as lost:
+                if not repeat and not isinstance(lost, NotSent):
                     reason = "the connection was lost while the answer was awaited"
                     raise ServerTimeoutError(self._settings.name, reason) from None
                 end = self._patience_ends() if end is None else end

@@ -49,6 +49,10 @@ class Interrupted(Exception):  # noqa: N818 - never leaves this room
     """The connection was lost while an answer was awaited."""
 
 
+class NotSent(Interrupted):
+    """There was no connection to send it on: asking again is harmless, whatever it is."""
+
+
 class Answer(NamedTuple):
     """What came back: ``status`` 0 for an ordinary message, and its text."""
 
@@ -132,7 +136,9 @@ class Connection:
         self._fail_waiting(StoreClosedError(self.settings.name))
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            # What is left to say to a server that is gone stays unsaid.
+            with suppress(OSError, nats.errors.Error):
+                await client.close()
         self._changed.notify()
 
     async def _connect(self) -> Any:
@@ -275,6 +281,9 @@ class Connection:
     async def _send(self, client: Any, subject: str, data: bytes, block: bytes | None) -> asyncio.Future[Answer]:
         if self._closed:
             raise StoreClosedError(self.settings.name)
+        if not client.is_connected:
+            # nats-py would keep it and send it some day, when nobody waits for the answer any more.
+            raise NotSent
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         token = str(next(self._numbers))
         self._waiting[token] = future
@@ -303,5 +312,5 @@ def _public(error: BaseException, subject: str, name: str) -> BaseException:
         return ServerUnreachableError(name, "the connection is closed")
     if isinstance(error, nats.errors.Error):
         # The buffer for what cannot be sent now is full.
-        return Interrupted()
+        return NotSent()
     return error

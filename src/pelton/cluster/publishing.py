@@ -14,7 +14,7 @@ import msgspec
 from pelton.api import NoStreamForSubjectError, Outgoing, PubAck, ServerTimeoutError, headers
 from pelton.api.errors import from_reply
 from pelton.api.info import ErrorBody
-from pelton.cluster.connection import NO_RESPONDERS, Answer, Connection, Interrupted
+from pelton.cluster.connection import NO_RESPONDERS, Answer, Connection, Interrupted, NotSent
 
 _IN_FLIGHT: Final = 4096
 _MSG_ID: Final = b"\r\n" + headers.MSG_ID.encode() + b":"
@@ -38,8 +38,8 @@ async def publish_one(connection: Connection, message: Outgoing) -> PubAck:
     while True:
         try:
             return _acked(subject, await connection.ask(subject, data, block))
-        except Interrupted:
-            if not _repeatable(block):
+        except Interrupted as lost:
+            if not isinstance(lost, NotSent) and not _repeatable(block):
                 raise _unknown(connection, 1) from None
             end = _end(connection) if end is None else end
             await connection.until_connected(end)
@@ -64,9 +64,9 @@ async def publish_all(connection: Connection, messages: Sequence[Outgoing]) -> l
             end = None
         else:
             continue
-        left = messages[len(acks) :]
-        if not all(_repeatable(block) for _, _, block in left[:_IN_FLIGHT]):
-            raise _unknown(connection, len(left))
+        unknown = sum(_may_be_stored(answer, message) for answer, message in zip(answers, window, strict=True))
+        if unknown:
+            raise _unknown(connection, unknown)
         end = _end(connection) if end is None else end
         await connection.until_connected(end)
     return acks
@@ -83,6 +83,11 @@ def with_ids(messages: Sequence[Outgoing], base: str) -> list[Outgoing]:
 def _with_id(block: bytes | None, msg_id: str) -> bytes:
     known = headers.decode(block) if block is not None else headers.Headers()
     return headers.encode({**{name: known.get_all(name) for name in known}, headers.MSG_ID: msg_id})
+
+
+def _may_be_stored(answer: Answer | Exception, message: Outgoing) -> bool:
+    """Whether nobody knows what became of a message, and sending it again might store it twice."""
+    return isinstance(answer, Interrupted) and not isinstance(answer, NotSent) and not _repeatable(message[2])
 
 
 def _repeatable(block: bytes | None) -> bool:

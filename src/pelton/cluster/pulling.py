@@ -53,13 +53,15 @@ class Channel:
     async def ask(self, subject: str, body: dict[str, object]) -> None:
         """Send a pull; what comes back is in ``messages`` and ``last_word``."""
         client = await self._connection.client()
+        self.last_word = None if client.is_connected else _LOST_WORD
+        if self.is_lost:
+            return
         if self._subscription is None:
             self._subscription = await client.subscribe(
                 f"{self._inbox}.*", cb=self._arrived, pending_msgs_limit=0, pending_bytes_limit=0
             )
             self._connection.on_lost.append(self._lost)
         self._number += 1
-        self.last_word = None
         await client.publish(subject, _encode(body), reply=f"{self._inbox}.{self._number}")
 
     async def gather(self, batch: int, first_s: float) -> bool:

@@ -1,0 +1,21 @@
+"""A real server that a test may kill and start again."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.testing.nats_server import NatsServer, nats_server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    with nats_server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def jet(server: NatsServer) -> AsyncIterator[pelton.Jet]:
+    async with pelton.open(server.url) as opened:
+        yield opened
