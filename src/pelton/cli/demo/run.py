@@ -76,6 +76,7 @@ class _Demo:
         self._clock: Clock = self._runtime.clock
         self._crew = Crew(_store(settings), settings.folder, settings.concurrency, self._clock)
         self._victim: int | None = None
+        self._killed = asyncio.Event()
         self._started = 0
 
     async def run(self) -> Run:
@@ -97,10 +98,19 @@ class _Demo:
             return await collect(jet, self._settings.folder, self._flights, workers, Times(self._started, ended))
 
     async def _feed(self, queue: pelton.Queue, planes: pelton.Stream) -> None:
-        """Enqueue all flights in time order; those without an aircraft have no key."""
+        """Enqueue all flights in time order; those without an aircraft have no key.
+
+        The second half waits for the kill, so that there is something to take over, however short the run.
+        """
         fly = register(queue, planes, 0, -1)
-        for first in range(0, len(self._flights), _BATCH):
-            batch = self._flights[first : first + _BATCH]
+        half = (len(self._flights) + 1) // 2
+        await self._enqueue(fly, self._flights[:half])
+        await self._killed.wait()
+        await self._enqueue(fly, self._flights[half:])
+
+    async def _enqueue(self, fly: pelton.Job[..., None], flights: Sequence[Flight]) -> None:
+        for first in range(0, len(flights), _BATCH):
+            batch = flights[first : first + _BATCH]
             await fly.enqueue_many([(f,) for f in batch], keys=[f.tailnum or "" for f in batch])
 
     async def _watch(self, screen: Screen, planes: pelton.Stream, dead: pelton.Stream) -> None:
@@ -111,6 +121,7 @@ class _Demo:
             failed = (await dead.info()).state.messages
             if self._victim is None and done + failed >= total * _KILL_AT:
                 await asyncio.to_thread(self._kill)
+                self._killed.set()
             screen.show(self._snapshot(done, failed))
             if done + failed >= total:
                 return
