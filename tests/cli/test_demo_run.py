@@ -30,7 +30,7 @@ async def test_a_short_demo_keeps_every_promise(tmp_path: Path) -> None:
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("do not lose me")
-    done = pelton_command("demo", "--limit", "10", "--folder", str(tmp_path))
+    done = pelton_command("demo", "--limit", "100", "--folder", str(tmp_path))
     assert done.returncode == 2
     assert "holds something else" in done.stderr
     assert (tmp_path / "thesis.txt").exists()

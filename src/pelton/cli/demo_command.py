@@ -6,13 +6,15 @@ import argparse
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+_FEWEST: Final = 100
 
 
 def add_to(commands: Any) -> None:
     """Add this command to the parser's sub-commands."""
     parser = commands.add_parser("demo", help="run 336,776 real flights through a queue, killing a worker on the way")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N flights")
+    parser.add_argument("--limit", type=_limit, metavar="N", help="only the first N flights (100 or more)")
     parser.add_argument("--workers", type=_positive, default=3, metavar="N", help="worker processes (default 3)")
     parser.add_argument(
         "--folder", type=Path, default=Path("demo-report"), help="where store and report go (default demo-report)"
@@ -37,6 +39,12 @@ def run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True)
     settings = DemoSettings(folder=folder, limit=options.limit, workers=options.workers)
     return 0 if run_demo(settings, Console()) else 1
+
+
+def _limit(text: str) -> int:
+    if (number := _positive(text)) < _FEWEST:
+        raise argparse.ArgumentTypeError(f"{number} flights leave nothing to take over; use {_FEWEST} or more")
+    return number
 
 
 def _positive(text: str) -> int:
