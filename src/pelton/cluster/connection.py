@@ -308,9 +308,8 @@ def _public(error: BaseException, subject: str, name: str) -> BaseException:
         return ConfigError(f"{subject!r} is no subject: it is empty, or holds white space")
     if isinstance(error, nats.errors.BadHeaderError):
         return ConfigError(f"a header cannot be sent to a NATS server: {error}")
-    if isinstance(error, nats.errors.ConnectionClosedError):
-        return ServerUnreachableError(name, "the connection is closed")
-    if isinstance(error, nats.errors.Error):
-        # The buffer for what cannot be sent now is full.
+    if isinstance(error, nats.errors.OutboundBufferLimitError):
         return NotSent()
+    if isinstance(error, nats.errors.Error):
+        return ServerUnreachableError(name, str(error))
     return error

@@ -79,6 +79,13 @@ class NatsServer:
             process.kill()
             process.wait()
 
+    def stop(self) -> None:
+        """End it in order. Idempotent."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+        self.kill()
+
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         """Follow its log, so that the pipe never fills."""
         assert process.stderr is not None
