@@ -7,9 +7,10 @@ Publishes that meet in one round of the event loop share one :class:`PublishWork
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pelton.api import AckOp, ApiError, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
 from pelton.consumers import Settlement
@@ -58,41 +59,34 @@ class CallWork:
         return [self]
 
 
-class Publishing(NamedTuple):
-    """One caller's messages; ``single`` when the answer is one ack and not a list."""
+class Entry(Protocol):
+    """What one caller wants, and where its answer goes."""
 
-    messages: Sequence[Outgoing]
-    single: bool
-    future: Future
+    @property
+    def future(self) -> Future: ...
 
 
-class PublishWork:
-    """Messages of many callers, appended in the order in which they were published."""
+E = TypeVar("E", bound=Entry)
+
+
+class SharedWork(ABC, Generic[E]):
+    """Work of many callers who meet in one round of the event loop; ``entries`` hold what each of them wants."""
 
     durable = True
 
     def __init__(self, catalogue: Catalogue, now: Callable[[], int]) -> None:
         self._catalogue = catalogue
         self._now = now
-        self.entries: list[Publishing] = []
+        self.entries: list[E] = []
         self._results: list[object] = []
 
     @property
     def size(self) -> int:
         return len(self.entries)
 
+    @abstractmethod
     def run(self) -> None:
-        now = self._now()
-        self._results = []
-        for entry in self.entries:
-            if entry.future.cancelled():
-                self._results.append(None)
-                continue
-            try:
-                acks = append_all(self._catalogue, entry.messages, now)
-                self._results.append(acks[0] if entry.single else acks)
-            except PeltonError as error:
-                self._results.append(error)
+        """Fill ``_results``, one an entry; an error in it is that entry's answer."""
 
     def finish(self) -> None:
         for entry, result in zip(self.entries, self._results, strict=True):
@@ -107,10 +101,35 @@ class PublishWork:
             return [self]
         alone: list[Work] = []
         for entry in self.entries:
-            work = PublishWork(self._catalogue, self._now)
+            work = type(self)(self._catalogue, self._now)
             work.entries.append(entry)
             alone.append(work)
         return alone
+
+
+class Publishing(NamedTuple):
+    """One caller's messages; ``single`` when the answer is one ack and not a list."""
+
+    messages: Sequence[Outgoing]
+    single: bool
+    future: Future
+
+
+class PublishWork(SharedWork[Publishing]):
+    """Messages of many callers, appended in the order in which they were published."""
+
+    def run(self) -> None:
+        now = self._now()
+        self._results = []
+        for entry in self.entries:
+            if entry.future.cancelled():
+                self._results.append(None)
+                continue
+            try:
+                acks = append_all(self._catalogue, entry.messages, now)
+                self._results.append(acks[0] if entry.single else acks)
+            except PeltonError as error:
+                self._results.append(error)
 
 
 def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
@@ -145,20 +164,8 @@ class Settling(NamedTuple):
     future: Future
 
 
-class SettleWork:
+class SettleWork(SharedWork[Settling]):
     """Acks of many callers, applied together; each caller's publishes go with its ack or not at all."""
-
-    durable = True
-
-    def __init__(self, catalogue: Catalogue, now: Callable[[], int]) -> None:
-        self._catalogue = catalogue
-        self._now = now
-        self.entries: list[Settling] = []
-        self._results: list[object] = []
-
-    @property
-    def size(self) -> int:
-        return len(self.entries)
 
     def run(self) -> None:
         now = self._now()
@@ -188,24 +195,6 @@ class SettleWork:
                 return refused
         # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
         return append_all(self._catalogue, entry.publishes or (), now)
-
-    def finish(self) -> None:
-        for entry, result in zip(self.entries, self._results, strict=True):
-            answer(entry.future, result)
-
-    def fail(self, error: Exception) -> None:
-        for entry in self.entries:
-            answer(entry.future, public_error(error))
-
-    def pieces(self) -> list[Work]:
-        if len(self.entries) == 1:
-            return [self]
-        alone: list[Work] = []
-        for entry in self.entries:
-            work = SettleWork(self._catalogue, self._now)
-            work.entries.append(entry)
-            alone.append(work)
-        return alone
 
 
 def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
