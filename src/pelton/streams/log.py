@@ -1,4 +1,4 @@
-"""One stream's messages inside a transaction: append, limits, removal, look-up.
+"""One stream's messages inside a transaction: append, limits, removal. Reading is in ``stored.py``.
 
 The story. All state that matters is in rows; a :class:`StreamLog` keeps a copy of the small ones (counts,
 bounds) and buffers of what the open transaction has appended. ``flush`` writes the buffers, once for a whole
@@ -20,88 +20,35 @@ from typing import Final
 
 from pelton.api import ApiError, Outgoing, PubAck, StreamConfig, api_error
 from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
-from pelton.storage import Condition, Database, MessageTable, Removed, Row, runs, subject_condition
+from pelton.storage import Removed, subject_condition
 from pelton.storage.checksum import row_checksum
-from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.expect import Expectations, expectations
-from pelton.subjects import has_wildcard
+from pelton.streams.stored import ANY, OVERHEAD, StoredMessages, stored_size
 
-_OVERHEAD: Final = 30
-_HEADER_OVERHEAD: Final = 4
 _CHUNK: Final = 4096
 _KNOWN_LIMIT: Final = 50_000
-_ANY: Final = Condition("1", ())
 
 _UPSERT_SUBJECT: Final = (
     "INSERT INTO subjects VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "last=max(last, excluded.last), msgs=msgs+excluded.msgs"
 )
 _SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
-_LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
-
-
-def stored_size(subject: int, data: int, hdr: int) -> int:
-    """Return the bytes that a message counts for, as NATS's file store counts.
-
-    ``hdr`` -1 for no header block.
-    """
-    if hdr < 0:
-        return _OVERHEAD + subject + data
-    return _OVERHEAD + _HEADER_OVERHEAD + subject + data + hdr
 
 
 def _no_room(text: str) -> ApiError:
     return api_error("JSStreamStoreFailedF", err=text)
 
 
-class StreamLog:
+class StreamLog(StoredMessages):
     """The messages of the stream with row id ``stream`` and configuration ``config``."""
-
-    def __init__(self, database: Database, stream: int, config: StreamConfig, created: int) -> None:
-        self._db = database
-        self.id = stream
-        self.name = config.name
-        self.created = created
-        self.table = MessageTable(database, stream)
-        self.ids = DuplicateWindow(database, stream, config.duplicate_window)
-        self.stale = True
-        self.dirty = False
-        self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
-        self.first = 1
-        self._rows: list[Row] = []
-        self._deltas: dict[str, list[int]] = {}
-        self._known: dict[str, list[int]] = {}
-        self._first_ts: int | None = None
-        self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
         """Take a (changed) configuration; limits apply from the next flush on."""
-        self.config = config
-        self.ids.window = config.duplicate_window
+        super().configure(config)
         per_subject = config.max_msgs_per_subject > 0
         self._checked = config.discard == "new" and (config.max_msgs > 0 or config.max_bytes > 0 or per_subject)
         self._trimmed = config.max_msgs > 0 or config.max_bytes > 0 or per_subject
         self._per_subject = per_subject
-
-    # --- the copy in memory
-
-    def load(self) -> None:
-        """Read the small rows again where another process may have changed them."""
-        row = self._db.execute(_LOAD_STATE, (self.id,)).fetchone()
-        assert row is not None, f"stream {self.name} has no state row"
-        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = (int(str(v)) for v in row)
-        self._known.clear()
-        self._first_ts = None
-        self.ids.invalidate()
-        self.stale = False
-
-    def reset(self) -> None:
-        """Forget everything that was not committed."""
-        self._rows.clear()
-        self._deltas.clear()
-        self.ids.reset()
-        self.dirty = False
-        self.stale = True
 
     # --- append
 
@@ -148,7 +95,7 @@ class StreamLog:
                 known.pop(subject, None)
         added = len(acks)
         self.msgs += added
-        self.bytes += size + added * _OVERHEAD
+        self.bytes += size + added * OVERHEAD
         self.last = seq
         self.last_ts = now
         self.dirty = True
@@ -259,13 +206,6 @@ class StreamLog:
         state = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.id)
         self._db.execute(_SAVE_STATE, state)
         self.dirty = False
-
-    def _write_rows(self) -> None:
-        if self._rows:
-            self.table.insert(self._rows)
-            if self.msgs == len(self._rows):
-                self.first = self._rows[0][0]
-            self._rows.clear()
 
     def _write_subjects(self) -> None:
         if not self._deltas:
@@ -397,7 +337,7 @@ class StreamLog:
         if not filter_subject and not keep and last >= self.last:
             return self._purge_all(last)
         condition = subject_condition([filter_subject] if filter_subject else [])
-        removed = self.table.remove_where(last, condition or _ANY, keep)
+        removed = self.table.remove_where(last, condition or ANY, keep)
         self._evict(sorted(removed))
         return len(removed)
 
@@ -415,77 +355,3 @@ class StreamLog:
         self.removals += max(count, 1)
         self.dirty = True
         return count
-
-    # --- look-up
-
-    def get(self, seq: int) -> Row | None:
-        self._write_rows()
-        return self.table.get(seq)
-
-    def subject_row(self, subject: str) -> list[int]:
-        """Return ``[first, last, msgs]`` of a literal subject (bounds, see the module's invariants)."""
-        known = self._known.get(subject)
-        if known is None:
-            sql = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
-            row = self._db.execute(sql, (self.id, subject)).fetchone()
-            known = [0, 0, 0] if row is None else [int(str(value)) for value in row]
-            delta = self._deltas.get(subject)
-            if delta is not None:
-                known = [known[0] or delta[0], max(known[1], delta[1]), known[2] + delta[2]]
-            self._known[subject] = known
-        return known
-
-    def last_row_of(self, subject_filter: str) -> Row | None:
-        """Return the last message that matches a subject or filter."""
-        self._write_rows()
-        if subject_filter in (">", ""):
-            return self.table.last_where(self.last, _ANY)
-        if has_wildcard(subject_filter):
-            return self.table.last_where(self.last, subject_condition([subject_filter]) or _ANY)
-        _, upto, count = self.subject_row(subject_filter)
-        if count <= 0:
-            return None
-        row = self.table.get(upto)
-        if row is not None and row[2] == subject_filter:
-            return row
-        return self.table.last_where(upto, Condition("subject=?", (subject_filter,)))
-
-    def last_seq_of(self, subject_filter: str) -> int:
-        """Return the sequence of the last message that matches, 0 if there is none."""
-        row = self.last_row_of(subject_filter)
-        return 0 if row is None else row[0]
-
-    def next_row_of(self, seq: int, subject_filter: str) -> Row | None:
-        """Return the first message at or after ``seq`` that matches."""
-        self._write_rows()
-        found = self.table.scan(seq, self.last, 1, subject_condition([subject_filter] if subject_filter else []))
-        return found[0] if found else None
-
-    def subject_counts(self, subject_filter: str) -> dict[str, int]:
-        """Return the number of messages of each subject that matches."""
-        condition = subject_condition([subject_filter]) or _ANY
-        sql = f"SELECT subject, msgs FROM subjects WHERE stream=? AND msgs>0 AND {condition.sql} ORDER BY subject"
-        rows = self._db.execute(sql, (self.id, *condition.bindings)).fetchall()
-        return {str(subject): int(str(count)) for subject, count in rows}
-
-    def count_of(self, condition: Condition | None) -> int:
-        """Return how many messages meet a condition about their subject; sums subjects, not messages."""
-        if condition is None:
-            return self.msgs
-        sql = f"SELECT ifnull(sum(msgs), 0) FROM subjects WHERE stream=? AND {condition.sql}"
-        return int(self._db.value(sql, (self.id, *condition.bindings)))
-
-    @property
-    def is_gapless(self) -> bool:
-        return self.msgs == self.last - self.first + 1
-
-    def num_subjects(self) -> int:
-        return int(self._db.value("SELECT count(*) FROM subjects WHERE stream=? AND msgs>0", (self.id,)))
-
-    def deleted(self) -> list[int]:
-        """Return the sequences missing between first and last."""
-        present = {int(str(row[0])) for row in self._db.execute(f"SELECT seq FROM {self.table.name}")}
-        return [seq for seq in range(self.first, self.last + 1) if seq not in present]
-
-
-__all__ = ["StreamLog", "runs", "stored_size"]
