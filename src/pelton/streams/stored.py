@@ -1,0 +1,152 @@
+"""The messages of a stream as they lie in the store, and what can be asked of them.
+
+A :class:`StoredMessages` keeps a copy of the small rows (counts, bounds) and the rows that the open transaction has
+appended and not written yet; whatever reads message rows writes those first. When another process has written
+(``stale``) the copy is read again. What changes a stream is in ``log.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pelton.api import StreamConfig
+from pelton.storage import Condition, Database, MessageTable, Row, subject_condition
+from pelton.streams.dedupe import DuplicateWindow
+from pelton.subjects import has_wildcard
+
+OVERHEAD: Final = 30
+_HEADER_OVERHEAD: Final = 4
+ANY: Final = Condition("1", ())
+_LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
+
+
+def stored_size(subject: int, data: int, hdr: int) -> int:
+    """Return the bytes that a message counts for, as NATS's file store counts.
+
+    ``hdr`` -1 for no header block.
+    """
+    if hdr < 0:
+        return OVERHEAD + subject + data
+    return OVERHEAD + _HEADER_OVERHEAD + subject + data + hdr
+
+
+class StoredMessages:
+    """What the stream with row id ``stream`` holds."""
+
+    def __init__(self, database: Database, stream: int, config: StreamConfig, created: int) -> None:
+        self._db = database
+        self.id = stream
+        self.name = config.name
+        self.created = created
+        self.table = MessageTable(database, stream)
+        self.ids = DuplicateWindow(database, stream, config.duplicate_window)
+        self.stale = True
+        self.dirty = False
+        self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
+        self.first = 1
+        self._rows: list[Row] = []
+        self._deltas: dict[str, list[int]] = {}
+        self._known: dict[str, list[int]] = {}
+        self._first_ts: int | None = None
+        self.configure(config)
+
+    def configure(self, config: StreamConfig) -> None:
+        """Take a (changed) configuration."""
+        self.config = config
+        self.ids.window = config.duplicate_window
+
+    def load(self) -> None:
+        """Read the small rows again where another process may have changed them."""
+        row = self._db.execute(_LOAD_STATE, (self.id,)).fetchone()
+        assert row is not None, f"stream {self.name} has no state row"
+        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = (int(str(v)) for v in row)
+        self._known.clear()
+        self._first_ts = None
+        self.ids.invalidate()
+        self.stale = False
+
+    def reset(self) -> None:
+        """Forget everything that was not committed."""
+        self._rows.clear()
+        self._deltas.clear()
+        self.ids.reset()
+        self.dirty = False
+        self.stale = True
+
+    def _write_rows(self) -> None:
+        if self._rows:
+            self.table.insert(self._rows)
+            if self.msgs == len(self._rows):
+                self.first = self._rows[0][0]
+            self._rows.clear()
+
+    # --- look-up
+
+    def get(self, seq: int) -> Row | None:
+        self._write_rows()
+        return self.table.get(seq)
+
+    def subject_row(self, subject: str) -> list[int]:
+        """Return ``[first, last, msgs]`` of a literal subject (bounds, see the module's invariants)."""
+        known = self._known.get(subject)
+        if known is None:
+            sql = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
+            row = self._db.execute(sql, (self.id, subject)).fetchone()
+            known = [0, 0, 0] if row is None else [int(str(value)) for value in row]
+            delta = self._deltas.get(subject)
+            if delta is not None:
+                known = [known[0] or delta[0], max(known[1], delta[1]), known[2] + delta[2]]
+            self._known[subject] = known
+        return known
+
+    def last_row_of(self, subject_filter: str) -> Row | None:
+        """Return the last message that matches a subject or filter."""
+        self._write_rows()
+        if subject_filter in (">", ""):
+            return self.table.last_where(self.last, ANY)
+        if has_wildcard(subject_filter):
+            return self.table.last_where(self.last, subject_condition([subject_filter]) or ANY)
+        _, upto, count = self.subject_row(subject_filter)
+        if count <= 0:
+            return None
+        row = self.table.get(upto)
+        if row is not None and row[2] == subject_filter:
+            return row
+        return self.table.last_where(upto, Condition("subject=?", (subject_filter,)))
+
+    def last_seq_of(self, subject_filter: str) -> int:
+        """Return the sequence of the last message that matches, 0 if there is none."""
+        row = self.last_row_of(subject_filter)
+        return 0 if row is None else row[0]
+
+    def next_row_of(self, seq: int, subject_filter: str) -> Row | None:
+        """Return the first message at or after ``seq`` that matches."""
+        self._write_rows()
+        found = self.table.scan(seq, self.last, 1, subject_condition([subject_filter] if subject_filter else []))
+        return found[0] if found else None
+
+    def subject_counts(self, subject_filter: str) -> dict[str, int]:
+        """Return the number of messages of each subject that matches."""
+        condition = subject_condition([subject_filter]) or ANY
+        sql = f"SELECT subject, msgs FROM subjects WHERE stream=? AND msgs>0 AND {condition.sql} ORDER BY subject"
+        rows = self._db.execute(sql, (self.id, *condition.bindings)).fetchall()
+        return {str(subject): int(str(count)) for subject, count in rows}
+
+    def count_of(self, condition: Condition | None) -> int:
+        """Return how many messages meet a condition about their subject; sums subjects, not messages."""
+        if condition is None:
+            return self.msgs
+        sql = f"SELECT ifnull(sum(msgs), 0) FROM subjects WHERE stream=? AND {condition.sql}"
+        return int(self._db.value(sql, (self.id, *condition.bindings)))
+
+    @property
+    def is_gapless(self) -> bool:
+        return self.msgs == self.last - self.first + 1
+
+    def num_subjects(self) -> int:
+        return int(self._db.value("SELECT count(*) FROM subjects WHERE stream=? AND msgs>0", (self.id,)))
+
+    def deleted(self) -> list[int]:
+        """Return the sequences missing between first and last."""
+        present = {int(str(row[0])) for row in self._db.execute(f"SELECT seq FROM {self.table.name}")}
+        return [seq for seq in range(self.first, self.last + 1) if seq not in present]
