@@ -1,6 +1,7 @@
 """Which consumer configurations make sense, and which changes of one are allowed. Pure.
 
-Codes are nats-server's. What this engine cannot do yet is refused by name rather than ignored.
+Codes are nats-server's. What this engine cannot do yet is refused by name rather than ignored, but
+``max_waiting`` and ``mem_storage``, which are kept and reported without effect.
 """
 
 from __future__ import annotations

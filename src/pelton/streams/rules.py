@@ -1,7 +1,8 @@
 """Which stream configurations make sense, and which changes of one are allowed. Pure.
 
 Codes and texts are nats-server's where it has them (10052 carries a free text). What this engine cannot do
-yet is refused by name rather than ignored: a setting that is accepted is honoured.
+yet is refused by name rather than ignored: a setting that is accepted is honoured (but ``storage``: a
+file keeps all its streams).
 """
 
 from __future__ import annotations
