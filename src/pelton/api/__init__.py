@@ -4,7 +4,7 @@ Nothing here does I/O, reads a clock or keeps state. Every other room may import
 possible to swap an embedded store for a cluster.
 """
 
-from pelton.api.backend import Backend, Outgoing
+from pelton.api.backend import Backend, Outgoing, Subscription
 from pelton.api.build import consumer_config, stream_config
 from pelton.api.codec import (
     api_subject,
@@ -80,7 +80,7 @@ from pelton.api.info import (
     StreamInfo,
     StreamState,
 )
-from pelton.api.message import AckKind, AckOp, Delivered, PullRequest
+from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import (
     VERBS,
     AccountInfoRequest,
@@ -145,6 +145,7 @@ __all__ = [
     "ExpectationError",
     "External",
     "Headers",
+    "Incoming",
     "JetStreamMissingError",
     "JobArgumentsError",
     "JobCancelledError",
@@ -201,6 +202,7 @@ __all__ = [
     "StreamState",
     "StreamUpdate",
     "SubjectTransform",
+    "Subscription",
     "Success",
     "UnknownJobError",
     "Unsettled",

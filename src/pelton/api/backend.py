@@ -10,13 +10,25 @@ from typing import Protocol, TypeVar
 
 from pelton.api.errors import PeltonError
 from pelton.api.info import PubAck
-from pelton.api.message import AckOp, Delivered, PullRequest
+from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
 
 R = TypeVar("R")
 
 Outgoing = tuple[str, bytes, bytes | None]
 """A message to publish: subject, data, and its encoded header block or None."""
+
+
+class Subscription(Protocol):
+    """What is published while one listens."""
+
+    async def next(self, timeout: float | None = None) -> Incoming | None:
+        """Return the next message; None when none came within ``timeout`` seconds. Raises `StoreClosedError`."""
+        ...
+
+    async def close(self) -> None:
+        """Stop listening. Idempotent."""
+        ...
 
 
 class Backend(Protocol):

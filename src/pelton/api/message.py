@@ -49,3 +49,15 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     consumer_seq: int
     delay_ns: int = 0
     reason: str = ""
+
+
+class Incoming(msgspec.Struct, gc=False):
+    """A message told to whoever listened when it was published: never stored for them, never told again.
+
+    `headers` is the encoded block or None; `reply` is where the publisher awaits an answer, or empty.
+    """
+
+    subject: str
+    data: bytes
+    headers: bytes | None = None
+    reply: str = ""

@@ -8,17 +8,21 @@ it has touched.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from pelton.api import ConsumerConfig, StreamConfig, api_error
+from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_error
 from pelton.consumers import ConsumerLog, drop_rows
 from pelton.storage import Database, message_table
 from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, is_subject, is_subset
 
 _ROUTES_LIMIT: Final = 100_000
+# Streams may republish into each other: in a circle, messages end after this many steps.
+_HOPS: Final = 16
 _encode: Final = msgspec.json.Encoder().encode
 _stream_config: Final = msgspec.json.Decoder(StreamConfig).decode
 _consumer_config: Final = msgspec.json.Decoder(ConsumerConfig).decode
@@ -27,8 +31,11 @@ _consumer_config: Final = msgspec.json.Decoder(ConsumerConfig).decode
 class Catalogue:
     """The streams and consumers of one open store; the participant of its transactions."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self.db = database
+        self.now = now
+        # Messages of the store's own (advisories); those of a stream wait in its own ``outbox``.
+        self.outbox: list[Outgoing] = []
         self.streams: dict[str, StreamLog] = {}
         self.consumers: dict[tuple[str, str], ConsumerLog] = {}
         self.changed = False
@@ -59,7 +66,18 @@ class Catalogue:
         self._seen = seen
 
     def flush(self) -> None:
-        """Write all that the transaction holds in memory."""
+        """Write all that the transaction holds in memory, and hand on what its streams say to others."""
+        for _ in range(_HOPS):
+            self._flush_used()
+            if not self.outbox:
+                break
+            outbox, self.outbox = self.outbox, []
+            for message in outbox:
+                self._hand_on(message)
+        self._used.clear()
+        self._used_consumers.clear()
+
+    def _flush_used(self) -> None:
         for consumer in self._used_consumers:
             if consumer.dirty:
                 self.changed = True
@@ -70,8 +88,18 @@ class Catalogue:
                 self.changed = True
                 self.touched.add(log)
                 log.flush()
-        self._used.clear()
-        self._used_consumers.clear()
+            if log.outbox:
+                self.outbox += log.outbox
+                log.outbox.clear()
+
+    def _hand_on(self, message: Outgoing) -> None:
+        """Store a message of the store's own in the stream that takes its subject, if there is one."""
+        subject, data, headers = message
+        log = self.route(subject)
+        if log is not None:
+            # Nobody waits for the answer: what a stream refuses is lost to it, as on a NATS server.
+            with suppress(ApiError):
+                self.use(log).append(subject, headers, data, self.now())
 
     def roll_back(self) -> None:
         """Forget all that was not committed."""
@@ -82,6 +110,7 @@ class Catalogue:
         self._used.clear()
         self._used_consumers.clear()
         self.touched.clear()
+        self.outbox.clear()
         self.changed = False
         self._seen = self._version = -1
 

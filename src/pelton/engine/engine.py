@@ -68,7 +68,7 @@ class Engine:
                 raise
         except Fault as fault:
             raise public_error(fault) from None
-        self.catalogue = Catalogue(self._db)
+        self.catalogue = Catalogue(self._db, self._clock.now)
         self._committer = Committer(
             self._db,
             self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelton.api import StreamConfig
+from pelton.api import Outgoing, StreamConfig
 from pelton.storage import Condition, Database, MessageTable, Row, subject_condition
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.subjects import has_wildcard
@@ -48,6 +48,8 @@ class StoredMessages:
         self._deltas: dict[str, list[int]] = {}
         self._known: dict[str, list[int]] = {}
         self._first_ts: int | None = None
+        # What this transaction says to others: republished messages, advisories; told when it commits.
+        self.outbox: list[Outgoing] = []
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
@@ -69,6 +71,7 @@ class StoredMessages:
         """Forget everything that was not committed."""
         self._rows.clear()
         self._deltas.clear()
+        self.outbox.clear()
         self.ids.reset()
         self.dirty = False
         self.stale = True

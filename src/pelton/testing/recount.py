@@ -42,7 +42,8 @@ def _contradictions(database: Database) -> Iterator[str]:
         yield from (f"SQLite: {text}" for text in damage)
         return
     yield from _orphans(database)
-    catalogue = Catalogue(database)
+    # Nothing is appended, so no time is asked for.
+    catalogue = Catalogue(database, lambda: 0)
     catalogue.refresh()
     for stream in catalogue.streams.values():
         for problem in (*_stream(database, stream), *_subjects(database, stream), *_rows(database, stream)):
