@@ -16,6 +16,7 @@ import msgspec
 
 from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_error
 from pelton.consumers import ConsumerLog, drop_rows
+from pelton.engine.bus import Bus
 from pelton.storage import Database, message_table
 from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, is_subject, is_subset
@@ -31,9 +32,10 @@ _consumer_config: Final = msgspec.json.Decoder(ConsumerConfig).decode
 class Catalogue:
     """The streams and consumers of one open store; the participant of its transactions."""
 
-    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+    def __init__(self, database: Database, now: Callable[[], int], bus: Bus) -> None:
         self.db = database
         self.now = now
+        self.bus = bus
         # Messages of the store's own (advisories); those of a stream wait in its own ``outbox``.
         self.outbox: list[Outgoing] = []
         self.streams: dict[str, StreamLog] = {}
@@ -62,6 +64,7 @@ class Catalogue:
         version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
         if version != self._version:
             self._load(version)
+        self.bus.refresh()
         # Only now: what could not be read has not been seen.
         self._seen = seen
 
@@ -74,6 +77,8 @@ class Catalogue:
             outbox, self.outbox = self.outbox, []
             for message in outbox:
                 self._hand_on(message)
+        if self.bus.flush():
+            self.changed = True
         self._used.clear()
         self._used_consumers.clear()
 
@@ -93,7 +98,9 @@ class Catalogue:
                 log.outbox.clear()
 
     def _hand_on(self, message: Outgoing) -> None:
-        """Store a message of the store's own in the stream that takes its subject, if there is one."""
+        """Tell a message of the store's own, and store it in the stream that takes its subject, if there is one."""
+        if self.bus.active:
+            self.bus.tell(message)
         subject, data, headers = message
         log = self.route(subject)
         if log is not None:
@@ -111,6 +118,7 @@ class Catalogue:
         self._used_consumers.clear()
         self.touched.clear()
         self.outbox.clear()
+        self.bus.reset()
         self.changed = False
         self._seen = self._version = -1
 
@@ -144,6 +152,7 @@ class Catalogue:
 
     def _add(self, log: StreamLog) -> None:
         self.streams[log.name] = log
+        log.is_heard = self.is_heard
         for subject in log.config.subjects:
             self._index.insert(subject, log)
 
@@ -176,6 +185,10 @@ class Catalogue:
             consumer.load()
         self._used_consumers.add(consumer)
         return consumer
+
+    def is_heard(self, subject: str) -> bool:
+        """Return whether anybody would get what is said under a subject: a stream, or whoever listens."""
+        return self.route(subject) is not None or self.bus.hears(subject)
 
     def route(self, subject: str) -> StreamLog | None:
         """Return the stream that takes a subject, or None."""

@@ -11,20 +11,24 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
-from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PubAck, PullRequest, Request, api_error
+from pelton.api import AckOp, ConfigError, Delivered, Outgoing, PeltonError, PubAck, PullRequest, Request, api_error
 from pelton.consumers import ConsumerLog, Delivery
+from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.epoch import current_epoch
 from pelton.engine.faults import public_error
+from pelton.engine.subscription import EngineSubscription
 from pelton.engine.verbs import HANDLERS, READS
 from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
 from pelton.runtime import Runtime
 from pelton.storage import Committer, Database, Fault, MemoryChannel, SyncMode, WakeChannel, WalSync
 from pelton.storage.wal import SyncFile, sync_to_disk
+from pelton.subjects import is_filter, is_subject
 
 R = TypeVar("R")
 _Found = tuple[list[Delivered], bool]
@@ -68,7 +72,11 @@ class Engine:
                 raise
         except Fault as fault:
             raise public_error(fault) from None
-        self.catalogue = Catalogue(self._db, self._clock.now)
+        channel = MemoryChannel if settings.memory else WakeChannel
+        self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.now)
+        self._subscriptions: set[EngineSubscription] = set()
+        bus = Bus(self._db, self._channel, runtime.random.choice)
+        self.catalogue = Catalogue(self._db, self._clock.now, bus)
         self._committer = Committer(
             self._db,
             self,
@@ -77,8 +85,6 @@ class Engine:
             interval=settings.interval,
             busy_timeout=settings.busy_timeout,
         )
-        channel = MemoryChannel if settings.memory else WakeChannel
-        self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.now)
 
     # --- participant of the committer's transactions
 
@@ -96,6 +102,7 @@ class Engine:
             touched, catalogue.touched = catalogue.touched, set()
             self._waiting.notify(touched)
             self._channel.wake_others()
+        catalogue.bus.committed()
 
     def rolled_back(self) -> None:
         # What was staged and never ran has failed by now: nobody may join it.
@@ -165,6 +172,30 @@ class Engine:
             return found
         return await self._wait_and_deliver(stream, consumer, request)
 
+    async def subscribe(self, subject: str, queue: str = "") -> EngineSubscription:
+        """Listen to what is published from now on, by whichever process."""
+        if not is_filter(subject) or (queue and not is_subject(queue)):
+            raise ConfigError(f"subscribe to {subject!r}, queue {queue!r}: not a subject filter, or not a name")
+        subscription = EngineSubscription(subject, self._db.path, self._clock)
+        joined = self._stage(lambda: self.catalogue.bus.join(subject, queue, subscription.hear), durable=False)
+        subscription.leave = lambda: self._leave(subscription, joined)
+        self._subscriptions.add(subscription)
+        if self._channel.polled and len(self._subscriptions) == 1:
+            self._poll()
+        try:
+            await asyncio.shield(joined)
+        except BaseException:
+            await subscription.close()
+            raise
+        return subscription
+
+    async def _leave(self, subscription: EngineSubscription, joined: asyncio.Future[Any]) -> None:
+        self._subscriptions.discard(subscription)
+        # A store that is closed or failed tells nobody any more.
+        with suppress(PeltonError):
+            listener: int = await joined
+            await self._stage(lambda: self.catalogue.bus.leave(listener), durable=False)
+
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
         return Engine(replace(self._settings), self._runtime)
@@ -177,6 +208,8 @@ class Engine:
         if self._db.is_inherited:
             # The parent's loop, sockets and timers are not ours to stop.
             return
+        for subscription in list(self._subscriptions):
+            await subscription.close()
         await self._committer.quiesce()
         self._waiting.notify_all()
         self._channel.close()
@@ -309,6 +342,15 @@ class Engine:
             delays.append(_POLL_S)
         return log.may_deliver(now) or stale, min((d for d in delays if d is not None), default=None)
 
+    def _poll(self) -> None:
+        """Look now and then for what others have said, where they cannot wake us."""
+        if self._subscriptions:
+            self._woken()
+            self._clock.call_later(_POLL_S, self._poll)
+
     def _woken(self) -> None:
         """Another process has committed something."""
         self._waiting.notify_all()
+        if self._subscriptions:
+            # What it said is heard by reading.
+            self._read(lambda: None)

@@ -135,19 +135,28 @@ class PublishWork(SharedWork[Publishing]):
 def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
     """Append messages in order; raises the error of the first that is refused, those before it are stored."""
     acks: list[PubAck] = []
+    bus = catalogue.bus
     for log, group in groupby(messages, lambda message: catalogue.route(message[0])):
         if log is None:
             raise NoStreamForSubjectError(next(group)[0])
         catalogue.use(log).expire(now)
-        if not log.is_plain:
-            acks += [log.append(subject, headers, data, now) for subject, data, headers in group]
-            continue
-        for bare, run in groupby(group, _is_bare):
+        for bare, run in groupby(group, _is_bare if log.is_plain else _never):
             if bare:
-                acks += log.append_plain(run, now)
-            else:
-                acks += [log.append(subject, headers, data, now) for subject, data, headers in run]
+                plain = list(run)
+                acks += log.append_plain(plain, now)
+                for message in plain if bus.active else ():
+                    bus.tell(message)
+                continue
+            for message in run:
+                subject, data, headers = message
+                acks.append(log.append(subject, headers, data, now))
+                if bus.active:
+                    bus.tell(message)
     return acks
+
+
+def _never(message: Outgoing) -> bool:
+    return False
 
 
 def _is_bare(message: Outgoing) -> bool:

@@ -17,6 +17,8 @@ configurations, which hardly ever change.
 - ``consumer_state.ahead``: matching messages after ``cursor`` up to ``ahead_last``, counted when the stream
   had seen ``ahead_removals`` removals; ``waiting``: messages behind the cursor that were never delivered
   (claims, ready).
+- ``listeners``: who listens to which subjects, in any process; ``told``: what was said to those in other processes
+  than its ``origin``, to all (``listener`` 0) or to one; ``total`` sums the bytes so far, to bound what is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ SCHEMA_VERSION: Final = 1
 
 _VERSION_1: Final = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
-INSERT INTO meta VALUES('catalogue', 0), ('epoch', 1), ('boot', ''), ('uuid', hex(randomblob(16)));
+INSERT INTO meta VALUES('catalogue', 0), ('listeners', 0), ('epoch', 1), ('boot', ''), ('uuid', hex(randomblob(16)));
 CREATE TABLE streams(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE NOT NULL, config BLOB NOT NULL,
                      created INTEGER NOT NULL);
 CREATE TABLE stream_state(id INTEGER PRIMARY KEY, msgs INTEGER NOT NULL, bytes INTEGER NOT NULL,
@@ -53,6 +55,10 @@ CREATE TABLE claims(consumer INTEGER NOT NULL, subject TEXT NOT NULL, seq INTEGE
                     PRIMARY KEY(consumer, subject, seq)) WITHOUT ROWID;
 CREATE TABLE ready(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, subject TEXT NOT NULL,
                    PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
+CREATE TABLE listeners(id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, subject TEXT NOT NULL,
+                       grp TEXT NOT NULL);
+CREATE TABLE told(seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, listener INTEGER NOT NULL,
+                  subject TEXT NOT NULL, reply TEXT NOT NULL, hdr BLOB, data BLOB NOT NULL, total INTEGER NOT NULL);
 CREATE TABLE quarantine(stream INTEGER NOT NULL, seq INTEGER NOT NULL, found INTEGER NOT NULL, reason TEXT NOT NULL,
                         PRIMARY KEY(stream, seq)) WITHOUT ROWID;
 """

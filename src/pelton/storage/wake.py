@@ -34,7 +34,7 @@ class WakeChannel:
     def __init__(self, path: str, on_wake: Callable[[], None], now: Callable[[], int]) -> None:
         self._now = now
         self._folder = os.path.abspath(path) + "-wake"
-        self._name = f"{os.getpid()}-{next(_count)}"
+        self.name = f"{os.getpid()}-{next(_count)}"
         self._on_wake = on_wake
         self._folder_fd: int | None = None
         self._stamp = 0
@@ -53,7 +53,7 @@ class WakeChannel:
                 if error.errno != errno.EADDRINUSE:
                     return False
                 # Another process had our number, died and left its socket; in a container numbers come again.
-                self._name = f"{os.getpid()}-{next(_count)}"
+                self.name = f"{os.getpid()}-{next(_count)}"
                 continue
             return True
         return False
@@ -66,7 +66,7 @@ class WakeChannel:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.setblocking(False)
         try:
-            sock.bind(self._address(self._name))
+            sock.bind(self._address(self.name))
         except BaseException:
             sock.close()
             raise
@@ -101,6 +101,12 @@ class WakeChannel:
             except OSError:
                 continue
 
+    def is_alive(self, name: str) -> bool:
+        """Return whether an opener of this name is there."""
+        if self._socket is None:
+            return _runs(int(name.partition("-")[0]))
+        return name == self.name or name in self._others()
+
     def _others(self) -> list[str]:
         assert self._folder_fd is not None
         stamp = os.stat(self._folder_fd).st_mtime_ns
@@ -109,7 +115,7 @@ class WakeChannel:
             # so a fresh stamp is not trusted yet.
             self._stamp = stamp if self._now() - stamp > _TICK_NS else 0
             try:
-                self._peers = [name for name in os.listdir(self._folder) if name != self._name]
+                self._peers = [name for name in os.listdir(self._folder) if name != self.name]
             except OSError:
                 self._peers = []
         return self._peers
@@ -121,12 +127,23 @@ class WakeChannel:
             self._socket.close()
             self._socket = None
             with suppress(OSError):
-                os.unlink(os.path.join(self._folder, self._name))
+                os.unlink(os.path.join(self._folder, self.name))
         if self._folder_fd is not None:
             os.close(self._folder_fd)
             self._folder_fd = None
         with suppress(OSError):
             os.rmdir(self._folder)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # It runs, and is somebody else's.
+        return True
+    return True
 
 
 class MemoryChannel:
@@ -141,10 +158,16 @@ class MemoryChannel:
 
     def __init__(self, path: str, on_wake: Callable[[], None], now: Callable[[], int]) -> None:
         self._path = path
+        self.name = f"{os.getpid()}-{next(_count)}"
         self._on_wake = on_wake
         self._loop = asyncio.get_running_loop()
         with self._lock:
             self._members.setdefault(path, []).append(self)
+
+    def is_alive(self, name: str) -> bool:
+        """Return whether an opener of this name is there."""
+        with self._lock:
+            return any(member.name == name for member in self._members.get(self._path, ()))
 
     def wake_others(self) -> None:
         """Wake every other opener of the store on its own event loop."""

@@ -7,6 +7,7 @@ appended and not written yet; whatever reads message rows writes those first. Wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pelton.api import Outgoing, StreamConfig
@@ -50,6 +51,8 @@ class StoredMessages:
         self._first_ts: int | None = None
         # What this transaction says to others: republished messages, advisories; told when it commits.
         self.outbox: list[Outgoing] = []
+        # Whether anybody would get what is said under a subject; whoever owns the log knows.
+        self.is_heard: Callable[[str], bool] = lambda subject: True
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:

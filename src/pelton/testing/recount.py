@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pelton.consumers import ConsumerLog
+from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.storage import Database, intact
 from pelton.streams import StreamLog, stored_size
@@ -36,6 +37,15 @@ def recount(database_path: str) -> list[str]:
         database.close()
 
 
+class _Alone:
+    """No other process is asked for."""
+
+    name = "recount"
+
+    def is_alive(self, name: str) -> bool:
+        return True
+
+
 def _contradictions(database: Database) -> Iterator[str]:
     damage = [text for (text,) in database.execute("PRAGMA integrity_check").fetchall() if text != "ok"]
     if damage:
@@ -43,7 +53,7 @@ def _contradictions(database: Database) -> Iterator[str]:
         return
     yield from _orphans(database)
     # Nothing is appended, so no time is asked for.
-    catalogue = Catalogue(database, lambda: 0)
+    catalogue = Catalogue(database, lambda: 0, Bus(database, _Alone(), lambda members: members[0]))
     catalogue.refresh()
     for stream in catalogue.streams.values():
         for problem in (*_stream(database, stream), *_subjects(database, stream), *_rows(database, stream)):

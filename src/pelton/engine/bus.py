@@ -1,0 +1,231 @@
+"""Who listens to what, and how a message gets to them: in this process, and in others with the store open.
+
+The story. To listen is to have a row in ``listeners``: every process knows all of them, so a message that nobody
+listens to costs nothing. One that somebody in this process listens to is handed over in memory when its transaction
+commits; one for another process is a row in ``told``, written in the same transaction, which the others are woken to
+read. Nothing is kept for those who come later, and those who lag behind lose the oldest (told once, in the log): that
+is NATS's promise for messages outside streams, at most once.
+
+Invariants: messages reach a listener in the order in which their transactions committed; of the members of a queue
+group exactly one is told; what was rolled back is told to nobody. A process that died is no listener any more: whoever
+meets its rows removes them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from pelton.api import Incoming, Outgoing
+from pelton.storage import Database
+from pelton.subjects import SubjectIndex
+
+_log: Final = logging.getLogger("pelton")
+_KEPT_ROWS: Final = 65_536
+_KEPT_BYTES: Final = 64 << 20
+_PAGE: Final = 4096
+_EVERYBODY: Final = 0
+
+Hear = Callable[[Incoming], None]
+
+
+class Listener(NamedTuple):
+    """One subscription of some process: its row."""
+
+    id: int
+    owner: str
+    subject: str
+    queue: str
+
+
+class Peers(Protocol):
+    """The processes that have the store open, by name."""
+
+    name: str
+
+    def is_alive(self, name: str) -> bool: ...
+
+
+class Bus:
+    """The listeners of one open store. ``choose`` picks the member of a queue group that is told."""
+
+    def __init__(self, database: Database, peers: Peers, choose: Callable[[Sequence[Listener]], Listener]) -> None:
+        self._db = database
+        self._peers = peers
+        self._choose = choose
+        self._index: SubjectIndex[Listener] = SubjectIndex()
+        self._version = -1
+        self._mine: dict[int, Hear] = {}
+        self._joining: list[int] = []
+        self._cursor = 0
+        self._rows: list[tuple[int, str, str, bytes | None, bytes]] = []
+        self._ready: list[tuple[Hear, Incoming]] = []
+        self._dead: set[str] = set()
+        self._alive: set[str] = set()
+
+    # --- who listens
+
+    @property
+    def active(self) -> bool:
+        """Whether anybody listens to anything."""
+        return len(self._index) > 0
+
+    def hears(self, subject: str) -> bool:
+        """Return whether anybody listens to a subject."""
+        return bool(self._index.match(subject))
+
+    def join(self, subject: str, queue: str, hear: Hear) -> int:
+        """Listen: ``hear`` is called with every message from this transaction on. Returns the listener's number."""
+        if not self._mine:
+            last = self._db.value("SELECT seq FROM sqlite_sequence WHERE name='told'")
+            self._cursor = int(last or 0)
+        self._db.execute(
+            "INSERT INTO listeners(owner, subject, grp) VALUES(?, ?, ?)", (self._peers.name, subject, queue)
+        )
+        listener = self._db.connection.last_insert_rowid()
+        self._mine[listener] = hear
+        self._joining.append(listener)
+        self._bump()
+        return listener
+
+    def leave(self, listener: int) -> None:
+        """Stop listening."""
+        if self._mine.pop(listener, None) is not None:
+            self._db.execute("DELETE FROM listeners WHERE id=?", (listener,))
+            self._bump()
+
+    def _bump(self) -> None:
+        self._db.execute("UPDATE meta SET value=value+1 WHERE key='listeners'")
+        self._load(int(self._db.value("SELECT value FROM meta WHERE key='listeners'")))
+
+    def _load(self, version: int) -> None:
+        self._index = SubjectIndex()
+        for row in self._db.execute("SELECT id, owner, subject, grp FROM listeners ORDER BY id").fetchall():
+            listener = Listener(*row)  # type: ignore[arg-type]  # the columns of a Listener
+            self._index.insert(listener.subject, listener)
+        self._version = version
+
+    # --- transactions
+
+    def refresh(self) -> None:
+        """Another process has written: learn who listens now, and hear what it said."""
+        version = int(self._db.value("SELECT value FROM meta WHERE key='listeners'"))
+        if version != self._version:
+            self._load(version)
+        if self._mine:
+            self._read()
+
+    def reset(self) -> None:
+        """The transaction was rolled back: it said nothing, and nobody joined."""
+        for listener in self._joining:
+            self._mine.pop(listener, None)
+        self._joining.clear()
+        self._rows.clear()
+        self._ready.clear()
+        self._version = -1
+
+    def committed(self) -> None:
+        """Hand over what the transaction said to listeners of this process."""
+        self._joining.clear()
+        if self._ready:
+            ready, self._ready = self._ready, []
+            for hear, message in ready:
+                hear(message)
+
+    # --- telling
+
+    def tell(self, message: Outgoing) -> None:
+        """Say something to everybody who listens, when the transaction commits."""
+        subject, data, headers = message
+        found = self._index.match(subject)
+        if not found:
+            return
+        incoming = Incoming(subject, data, headers)
+        groups: dict[tuple[str, str], list[Listener]] = {}
+        elsewhere = False
+        for listener in found:
+            if not self._lives(listener.owner):
+                continue
+            if listener.queue:
+                groups.setdefault((listener.subject, listener.queue), []).append(listener)
+            elif not self._hand_over(listener, incoming):
+                elsewhere = True
+        for members in groups.values():
+            chosen = self._choose(members)
+            if not self._hand_over(chosen, incoming):
+                self._rows.append((chosen.id, subject, "", headers, data))
+        if elsewhere:
+            self._rows.append((_EVERYBODY, subject, "", headers, data))
+
+    def _lives(self, owner: str) -> bool:
+        if owner == self._peers.name or owner in self._alive:
+            return True
+        if owner not in self._dead and self._peers.is_alive(owner):
+            self._alive.add(owner)
+            return True
+        self._dead.add(owner)
+        return False
+
+    def _hand_over(self, listener: Listener, incoming: Incoming) -> bool:
+        """Hand a message to a listener of this process once it is committed; False when it is another's."""
+        if listener.owner != self._peers.name:
+            return False
+        hear = self._mine.get(listener.id)
+        if hear is not None:
+            self._ready.append((hear, incoming))
+        return True
+
+    def flush(self) -> bool:
+        """Write what other processes are told; return whether there was anything."""
+        self._alive.clear()
+        if self._dead:
+            self._db.executemany("DELETE FROM listeners WHERE owner=?", [(owner,) for owner in self._dead])
+            self._dead.clear()
+            self._bump()
+        if not self._rows:
+            return False
+        total = int(self._db.value("SELECT total FROM told ORDER BY seq DESC LIMIT 1") or 0)
+        rows = []
+        for listener, subject, reply, headers, data in self._rows:
+            total += len(subject) + len(data) + len(headers or b"")
+            rows.append((self._peers.name, listener, subject, reply, headers, data, total))
+        self._rows.clear()
+        sql = "INSERT INTO told(origin, listener, subject, reply, hdr, data, total) VALUES(?, ?, ?, ?, ?, ?, ?)"
+        self._db.executemany(sql, rows)
+        self._trim(self._db.connection.last_insert_rowid(), total)
+        return True
+
+    def _trim(self, last: int, total: int) -> None:
+        self._db.execute("DELETE FROM told WHERE seq<=?", (last - _KEPT_ROWS,))
+        oldest = self._db.value("SELECT seq FROM told WHERE total>? ORDER BY seq LIMIT 1", (total - _KEPT_BYTES,))
+        self._db.execute("DELETE FROM told WHERE seq<?", (oldest,))
+
+    # --- hearing
+
+    def _read(self) -> None:
+        """Hand over what other processes have said since the last look."""
+        while True:
+            rows = self._db.execute(
+                "SELECT seq, origin, listener, subject, reply, hdr, data FROM told WHERE seq>? ORDER BY seq LIMIT ?",
+                (self._cursor, _PAGE),
+            ).fetchall()
+            if not rows:
+                return
+            if (first := int(str(rows[0][0]))) > self._cursor + 1 and self._cursor:
+                _log.warning("store %s: up to %d messages were missed: this process read them too late",
+                             self._db.path, first - self._cursor - 1)  # fmt: skip
+            for seq, origin, listener, subject, reply, headers, data in rows:
+                self._cursor = int(str(seq))
+                if origin != self._peers.name:
+                    incoming = Incoming(subject, data, headers, reply)  # type: ignore[arg-type]  # the columns' types
+                    self._hear(int(str(listener)), incoming)
+
+    def _hear(self, listener: int, incoming: Incoming) -> None:
+        if listener != _EVERYBODY:
+            if (hear := self._mine.get(listener)) is not None:
+                hear(incoming)
+            return
+        for other in self._index.match(incoming.subject):
+            if not other.queue and (hear := self._mine.get(other.id)) is not None:
+                hear(incoming)

@@ -1,0 +1,75 @@
+"""One listener of this process: what it was told waits here until it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from pelton.api import Incoming, StoreClosedError
+from pelton.engine.waiting import Alarm
+from pelton.runtime import Clock, Signal
+
+_log: Final = logging.getLogger("pelton")
+_KEPT: Final = 65_536
+
+
+class EngineSubscription:
+    """A Subscription on an embedded store; one that is not read keeps a bounded number of messages."""
+
+    def __init__(self, subject: str, path: str, clock: Clock) -> None:
+        self._subject = subject
+        self._path = path
+        self._clock = clock
+        self._waiting: deque[Incoming] = deque()
+        self._signal = Signal()
+        self._closed = False
+        self._complained = False
+        self.leave: Callable[[], Awaitable[object]] | None = None
+
+    def hear(self, message: Incoming) -> None:
+        """Take a message in."""
+        if len(self._waiting) >= _KEPT:
+            if not self._complained:
+                self._complained = True
+                _log.warning(
+                    "store %s: the subscription to %r is read too slowly: messages are lost", self._path, self._subject
+                )
+            return
+        self._waiting.append(message)
+        self._signal.notify()
+
+    async def next(self, timeout: float | None = None) -> Incoming | None:
+        """Return the next message; None when none came within ``timeout`` seconds. Raises StoreClosedError."""
+        end = None if timeout is None else self._clock.monotonic() + timeout
+        alarm = Alarm(self._clock, self._signal)
+        try:
+            while True:
+                seen = self._signal.generation
+                if self._waiting:
+                    return self._waiting.popleft()
+                if self._closed:
+                    raise StoreClosedError(self._path)
+                left = None if end is None else end - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                alarm.set(left)
+                await self._signal.wait(seen)
+        finally:
+            alarm.cancel()
+
+    def end(self) -> None:
+        """The store is closed: whoever waits is told, after what has come already."""
+        self._closed = True
+        self._signal.notify()
+
+    async def close(self) -> None:
+        """Stop listening. Idempotent."""
+        leave, self.leave = self.leave, None
+        self._waiting.clear()
+        self.end()
+        if leave is not None:
+            # However often the caller is cancelled: who has left must not be told for ever.
+            await asyncio.shield(leave())
