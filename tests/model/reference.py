@@ -77,16 +77,18 @@ class StreamModel:
         return "stored", self.last
 
     def _refusal(self, subject: str, data: bytes, header: int, asked: Asked, now: int) -> tuple[str, int] | None:
+        if 0 <= self.config.max_msg_size < len(data) + max(header, 0):
+            return "too large", 0
         if asked.stream not in ("", self.config.name):
             return "wrong stream", 0
+        if asked.last_subject_seq is None and asked.last_subject_filter:
+            return "no sequence", 0
         known = self.ids.get(asked.msg_id)
         if known is not None and known[1] > now - self.config.duplicate_window:
             return "duplicate", known[0]
         wrong = self._unexpected(subject, asked)
         if wrong is not None:
             return wrong
-        if 0 <= self.config.max_msg_size < len(data) + max(header, 0):
-            return "too large", 0
         return self._no_room((now, subject, data, header))
 
     def _unexpected(self, subject: str, asked: Asked) -> tuple[str, int] | None:
@@ -94,11 +96,9 @@ class StreamModel:
             real = self.last_of(asked.last_subject_filter or subject)
             if real != asked.last_subject_seq:
                 return "wrong sequence", real
-        elif asked.last_subject_filter:
-            return "no sequence", 0
         if asked.last_seq is not None and asked.last_seq != self.last:
             return "wrong sequence", self.last
-        if asked.last_msg_id is not None and asked.last_msg_id != self.id_of.get(self.last, ""):
+        if asked.last_msg_id and asked.last_msg_id != self.id_of.get(self.last, ""):
             return "wrong id", 0
         return None
 

@@ -22,7 +22,7 @@ from pelton.api import ApiError, Outgoing, PubAck, StreamConfig, api_error
 from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
 from pelton.storage import Removed, subject_condition
 from pelton.storage.checksum import row_checksum
-from pelton.streams.expect import Expectations, expectations
+from pelton.streams.expect import check_expectations, expectations
 from pelton.streams.stored import ANY, OVERHEAD, StoredMessages, stored_size
 
 _CHUNK: Final = 4096
@@ -55,18 +55,16 @@ class StreamLog(StoredMessages):
     def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
         """Store one message, or raise ApiError before anything has changed.
 
-        Order of the checks: stream, duplicate, expected sequences (of the subject, of the stream), expected id,
-        size, limits. That of nats-server 2.15, but that it looks at the sequences before the duplicate: here
-        repeating a publish that was stored is harmless, whatever it expected.
+        Order of the checks: size, conditions and duplicate (``expect.py``), limits.
         """
-        asked = expectations(hdr) if hdr is not None else None
-        if asked is not None:
-            duplicate = self._check_expectations(asked, subject, now)
-            if duplicate is not None:
-                return PubAck(self.name, duplicate, True)
         size = len(data) + (len(hdr) if hdr is not None else 0)
         if 0 <= self.config.max_msg_size < size:
             raise api_error("JSStreamMessageExceedsMaximumErr")
+        asked = expectations(hdr) if hdr is not None else None
+        if asked is not None:
+            duplicate = check_expectations(self, asked, subject, now)
+            if duplicate is not None:
+                return PubAck(self.name, duplicate, True)
         if self._checked:
             self._check_room(subject, stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr)))
         seq = self._store(subject, hdr, data, now)
@@ -133,31 +131,12 @@ class StreamLog(StoredMessages):
             known[1] = seq
             known[2] += 1
 
-    def _check_expectations(self, asked: Expectations, subject: str, now: int) -> int | None:
-        """Raise where a condition fails; return the sequence of the original when this is a duplicate."""
-        if asked.stream and asked.stream != self.name:
-            raise api_error("JSStreamNotMatchErr")
-        if asked.msg_id and self.config.duplicate_window > 0:
-            duplicate = self.ids.find(asked.msg_id, now)
-            if duplicate is not None:
-                return duplicate
-        if asked.last_subject_seq is not None:
-            self._check_last_of(asked.last_subject_filter or subject, asked.last_subject_seq)
-        elif asked.last_subject_filter:
-            raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
-        if asked.last_seq is not None and asked.last_seq != self.last:
-            raise api_error("JSStreamWrongLastSequenceErrF", seq=self.last)
-        if asked.last_msg_id is not None and asked.last_msg_id != (known := self.ids.last_id(self.last)):
-            raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
-        return None
-
-    def _check_last_of(self, subject: str, expected: int) -> None:
+    def last_seq_of(self, subject_filter: str) -> int:
+        """Return the sequence of the last message that matches, 0 if there is none."""
         if self._trimmed:
             # Limits may have removed what was the last of the subject.
             self.flush()
-        last = self.last_seq_of(subject)
-        if last != expected:
-            raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
+        return super().last_seq_of(subject_filter)
 
     def _check_room(self, subject: str, size: int) -> None:
         """Discard new: refuse what does not fit (per-subject limits first where they are the reason)."""

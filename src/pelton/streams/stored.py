@@ -125,6 +125,14 @@ class StoredMessages:
         row = self.last_row_of(subject_filter)
         return 0 if row is None else row[0]
 
+    def known_id(self, msg_id: str, now: int) -> int | None:
+        """Return the sequence stored under a message id within the duplicate window."""
+        return self.ids.find(msg_id, now) if self.config.duplicate_window > 0 else None
+
+    def last_id(self) -> str:
+        """Return the message id of the last message, or an empty text."""
+        return self.ids.last_id(self.last)
+
     def next_row_of(self, seq: int, subject_filter: str) -> Row | None:
         """Return the first message at or after ``seq`` that matches."""
         self._write_rows()
