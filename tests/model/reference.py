@@ -228,7 +228,7 @@ class ConsumerModel:
         return True
 
     def _settle(self, seq: int, kind: str) -> None:
-        every = self.config.ack_policy == "all" and kind == "ack"
+        every = self.config.ack_policy == "all"
         for done in [s for s in self.pending if s == seq or (every and s < seq)]:
             del self.pending[done]
             if self.stream.config.retention == "workqueue":

@@ -85,7 +85,6 @@ async def test_a_name_that_is_none_in_a_struct(jet: pelton.Jet, name: str, code:
     "config",
     [
         {"num_replicas": 3},
-        {"retention": "interest"},
         {"mirror": {"name": "other"}},
         {"sources": [{"name": "other"}]},
         {"allow_msg_ttl": True},

@@ -2,6 +2,7 @@
 
 from pelton.consumers.deliver import Delivery
 from pelton.consumers.info import consumer_info
+from pelton.consumers.interest import Interest, first_wanted
 from pelton.consumers.log import NEVER, ConsumerLog, drop_rows
 from pelton.consumers.rules import check_consumer, check_consumer_update
 from pelton.consumers.settle import Settlement
@@ -11,10 +12,12 @@ __all__ = [
     "NEVER",
     "ConsumerLog",
     "Delivery",
+    "Interest",
     "Settlement",
     "check_consumer",
     "check_consumer_update",
     "consumer_info",
     "drop_rows",
+    "first_wanted",
     "start_cursor",
 ]

@@ -10,6 +10,7 @@ import logging
 from typing import Final
 
 from pelton.api import Delivered, PullRequest
+from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
 from pelton.storage import Row, intact
 from pelton.streams import stored_size
@@ -26,8 +27,11 @@ Again = tuple[int, int, str | None]
 class Delivery:
     """One pull being served from a consumer at the time ``now`` (wall nanoseconds)."""
 
-    def __init__(self, consumer: ConsumerLog, request: PullRequest, now: int, epoch: int) -> None:
+    def __init__(
+        self, consumer: ConsumerLog, request: PullRequest, now: int, epoch: int, interest: Interest | None = None
+    ) -> None:
         self._c = consumer
+        self._interest = interest
         self._log = consumer.log
         self._batch = request.batch
         self._bytes_left = request.max_bytes if request.max_bytes > 0 else NEVER
@@ -91,6 +95,7 @@ class Delivery:
             return
         if 0 < c.config.max_deliver <= deliveries:
             # Exhausted: like NATS, it stays in the stream and is not offered again; its subject goes on.
+            exhaust(c, seq)
             c.forget_missing(seq, subject)
             return
         if not self._take(row, deliveries + 1):
@@ -243,6 +248,8 @@ class Delivery:
             c.db.executemany("INSERT INTO claims VALUES(?, ?, ?, ?)", self._claims)
         if self._out:
             c.last_active = self._now
+            if c.config.ack_policy == "none":
+                remove_settled(c, [delivered.seq for delivered in self._out], self._interest)
 
     def _number_pending(self) -> None:
         """Tell each first delivery how many were left after it."""

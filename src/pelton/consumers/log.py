@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pelton.api import ConsumerConfig, StreamConfig
+from pelton.api import ConsumerConfig
 from pelton.storage import Condition, Database, subject_condition
 from pelton.streams import StreamLog
 from pelton.subjects import has_wildcard
@@ -211,9 +211,13 @@ class ConsumerLog:
             taken[0] += 1
             taken[1] = len(others)
 
-    def reconfigured(self, old: ConsumerConfig) -> None:
-        """Follow a change of filters or of the limit per subject, in the transaction that made it."""
-        if (old.filter_subject, old.filter_subjects) != (self.config.filter_subject, self.config.filter_subjects):
+    def reconfigured(self, old: ConsumerConfig) -> bool:
+        """Follow a change of filters or of the limit per subject, in the transaction that made it.
+
+        Returns whether it may want fewer messages now.
+        """
+        other = (old.filter_subject, old.filter_subjects) != (self.config.filter_subject, self.config.filter_subjects)
+        if other:
             # What lies ahead has to be counted anew with the new filters.
             self.ahead_removals = -1
             self.dirty = True
@@ -223,6 +227,7 @@ class ConsumerLog:
             sql = "SELECT DISTINCT subject FROM claims WHERE consumer=? AND held=0"
             for (subject,) in self.db.execute(sql, (self.id,)).fetchall():
                 self._promote(str(subject), self.taken_of(str(subject)))
+        return other
 
     def _drop_unwanted(self, condition: Condition) -> None:
         """Forget messages that wait behind others of their subject, and no longer match."""
@@ -261,11 +266,6 @@ class ConsumerLog:
         return 0 < threshold <= now - max(self.last_active, self.last_ack)
 
 
-def removes_settled(config: StreamConfig) -> bool:
-    """Return whether a settled message leaves the stream."""
-    return config.retention == "workqueue"
-
-
 def due_after(config: ConsumerConfig, deliveries: int, now: int) -> int:
     """Return when a message delivered ``deliveries`` times falls due again."""
     if config.backoff:
@@ -278,5 +278,5 @@ def drop_rows(database: Database, consumers: Sequence[int]) -> None:
     for consumer in consumers:
         database.execute("DELETE FROM consumers WHERE id=?", (consumer,))
         database.execute("DELETE FROM consumer_state WHERE id=?", (consumer,))
-        for table in ("pending", "claims", "ready"):
+        for table in ("pending", "claims", "ready", "exhausted"):
             database.execute(f"DELETE FROM {table} WHERE consumer=?", (consumer,))

@@ -1,6 +1,6 @@
 """What an ack does to its delivery. The states of a delivery, as one table::
 
-    delivered --ack--> acked           (left: the message is removed from a work-queue stream)
+    delivered --ack--> acked           (the message may leave the stream: ``interest.py``)
     delivered --term--> termed         (the same, for a message that must not come back)
     delivered --nak(delay)--> due      (delivered again after the delay)
     delivered --progress--> delivered  (its ack wait starts again)
@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pelton.api import AckOp, AckRejectedError, PeltonError
-from pelton.consumers.log import ConsumerLog, due_after, removes_settled
+from pelton.consumers.interest import Interest, remove_settled
+from pelton.consumers.log import ConsumerLog, due_after
 from pelton.storage import runs
 
 Known = dict[int, tuple[int, str | None, int]]
@@ -28,8 +29,9 @@ The number of the last delivery, the subject where claims are kept, and how ofte
 class Settlement:
     """A group of acks for one consumer at the time ``now`` (wall nanoseconds), inside a write transaction."""
 
-    def __init__(self, consumer: ConsumerLog, now: int) -> None:
+    def __init__(self, consumer: ConsumerLog, now: int, interest: Interest | None = None) -> None:
         self._c = consumer
+        self._interest = interest
         self._now = now
         self._done: dict[int, str | None] = {}
         self._again: list[tuple[int, int, int, int]] = []
@@ -73,7 +75,7 @@ class Settlement:
         return AckRejectedError(self._c.log.name, self._c.name, ack.seq, reason)
 
     def _settle(self, ack: AckOp, known: Known) -> None:
-        if self._c.config.ack_policy == "all" and ack.kind == "ack":
+        if self._c.config.ack_policy == "all":
             for seq in [seq for seq in known if seq <= ack.seq]:
                 self._done[seq] = known.pop(seq)[1]
         else:
@@ -92,8 +94,7 @@ class Settlement:
         c.unsettled -= len(self._done)
         c.last_ack = self._now
         c.dirty = True
-        if removes_settled(c.log.config):
-            c.log.remove_settled(self._done)
+        remove_settled(c, self._done, self._interest)
         if c.per_subject:
             for seq, subject in self._done.items():
                 if subject is not None:

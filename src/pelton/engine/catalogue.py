@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_error
-from pelton.consumers import ConsumerLog, drop_rows
+from pelton.consumers import ConsumerLog, Interest, drop_rows, first_wanted
 from pelton.engine.bus import Bus
 from pelton.storage import Database, message_table
 from pelton.streams import StreamLog
@@ -40,6 +40,8 @@ class Catalogue:
         self.outbox: list[Outgoing] = []
         self.streams: dict[str, StreamLog] = {}
         self.consumers: dict[tuple[str, str], ConsumerLog] = {}
+        # Of the streams that keep messages by interest.
+        self.interests: dict[StreamLog, Interest] = {}
         self.changed = False
         self._index: SubjectIndex[StreamLog] = SubjectIndex()
         self._routes: dict[str, StreamLog] = {}
@@ -134,6 +136,7 @@ class Catalogue:
             log.configure(config)
             self._add(log)
         self._load_consumers(followers)
+        self._load_interests()
         self._routes.clear()
         self._families.clear()
         self._version = version
@@ -149,6 +152,14 @@ class Catalogue:
                 consumer = ConsumerLog(self.db, int(str(row_id)), log, config, int(str(created)))
             consumer.configure(config)
             self.consumers[log.name, consumer.name] = consumer
+
+    def _load_interests(self) -> None:
+        self.interests = {}
+        for log in self.streams.values():
+            log.is_wanted = None
+            if log.config.retention == "interest":
+                interest = self.interests[log] = Interest(log, self.consumers_of(log.name))
+                log.is_wanted = interest.check()
 
     def _add(self, log: StreamLog) -> None:
         self.streams[log.name] = log
@@ -241,8 +252,11 @@ class Catalogue:
         return self.stream(config.name)
 
     def update_stream(self, log: StreamLog, config: StreamConfig) -> StreamLog:
+        counted = log in self.interests
         self.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
         self.bump()
+        if not counted:
+            self._tidy(log, 0)
         return self.stream(config.name)
 
     def delete_stream(self, log: StreamLog) -> None:
@@ -273,20 +287,42 @@ class Catalogue:
         return self.consumer(log.name, config.name)
 
     def update_consumer(self, consumer: ConsumerLog, config: ConsumerConfig) -> ConsumerLog:
-        old = consumer.config
+        old, first = consumer.config, first_wanted(consumer)
         self.db.execute("UPDATE consumers SET config=? WHERE id=?", (_encode(config), consumer.id))
         self.bump()
         consumer = self.consumer(consumer.log.name, config.name)
-        consumer.reconfigured(old)
+        if consumer.reconfigured(old):
+            self._tidy(consumer.log, first)
         return consumer
 
     def delete_consumers(self, consumers: list[ConsumerLog]) -> None:
+        first: dict[StreamLog, int] = {}
+        for consumer in consumers:
+            first[consumer.log] = min(first_wanted(consumer), first.get(consumer.log, consumer.cursor + 1))
         drop_rows(self.db, [consumer.id for consumer in consumers])
         for consumer in consumers:
             consumer.reset()
             self._used_consumers.discard(consumer)
             self.touched.add(consumer.log)
         self.bump()
+        for log, seq in first.items():
+            self._tidy(log, seq)
+
+    def _tidy(self, log: StreamLog, first: int) -> None:
+        """Remove what nobody wants any more, where that is what a stream keeps messages for."""
+        if (interest := self.interests.get(log)) is not None:
+            self.use(log)
+            interest.tidy(first)
+
+    def retire(self, log: StreamLog, now: int) -> None:
+        """Remove consumers that nobody uses any more where messages are kept for them."""
+        if self.is_retiring(log, now):
+            self.sweep(now)
+
+    def is_retiring(self, log: StreamLog, now: int) -> bool:
+        """Return whether messages are kept for consumers whose time is over."""
+        interest = self.interests.get(log)
+        return interest is not None and any(self.use_consumer(consumer).is_idle(now) for consumer in interest.mortal)
 
     def sweep(self, now: int) -> None:
         """Remove consumers that nobody has used for their ``inactive_threshold``."""

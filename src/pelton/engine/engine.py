@@ -265,10 +265,11 @@ class Engine:
             raise public_error(fault) from None
 
     def _is_aging(self, request: Request[Any]) -> bool:
-        """Whether a read may meet messages past their age, which it must remove first."""
-        streams = self.catalogue.streams
-        named = streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
-        return any(log.config.max_age > 0 for log in ([named] if named is not None else streams.values()))
+        """Whether a read may meet messages whose time is over, which it must remove first."""
+        catalogue, now = self.catalogue, self._clock.now()
+        named = catalogue.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
+        logs = [named] if named is not None else catalogue.streams.values()
+        return any(log.config.max_age > 0 or catalogue.is_retiring(log, now) for log in logs)
 
     # --- pulls
 
@@ -289,7 +290,7 @@ class Engine:
         if log.is_idle(now) and not waited:
             # Its time is over; that nobody has swept it away yet makes no difference.
             raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=consumer)
-        delivery = Delivery(log, request, now, self._epoch)
+        delivery = Delivery(log, request, now, self._epoch, self.catalogue.interests.get(log.log))
         found = delivery.run()
         if log.config.inactive_threshold > 0:
             log.last_active, log.dirty = now, True

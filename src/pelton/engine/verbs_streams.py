@@ -43,6 +43,7 @@ def fresh(scope: Scope, name: str) -> StreamLog:
     """Return a stream without messages past their age; raises StreamNotFoundError."""
     log = scope.catalogue.stream(name)
     log.expire(scope.now())
+    scope.catalogue.retire(log, scope.now())
     return log
 
 

@@ -140,6 +140,8 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
         if log is None:
             raise NoStreamForSubjectError(next(group)[0])
         catalogue.use(log).expire(now)
+        if log in catalogue.interests:
+            catalogue.retire(log, now)
         for bare, run in groupby(group, _is_bare if log.is_plain else _never):
             if bare:
                 plain = list(run)
@@ -191,7 +193,7 @@ class SettleWork(SharedWork[Settling]):
                 self._results[index] = error
             return
         acks = [ack for _, entry in group for ack in entry.acks]
-        answers = Settlement(consumer, now).run(acks)
+        answers = Settlement(consumer, now, self._catalogue.interests.get(consumer.log)).run(acks)
         start = 0
         for index, entry in group:
             mine = answers[start : start + len(entry.acks)]

@@ -125,6 +125,16 @@ class MessageTable:
         )
         return self._removed(sql, (first, subject, count))
 
+    def sequences(self, first: int, last: int, limit: int) -> list[int]:
+        """Return the sequences stored from ``first`` to ``last`` inclusive in order, at most ``limit``."""
+        sql = f"SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?"
+        return [int(str(seq)) for (seq,) in self._db.execute(sql, (first, last, limit))]
+
+    def subjects(self, first: int, last: int) -> dict[int, str]:
+        """Return the subject of each row from ``first`` to ``last`` inclusive."""
+        sql = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq BETWEEN ? AND ?"
+        return {int(str(seq)): _text(subject) for seq, subject in self._db.execute(sql, (first, last))}
+
     def next_seq(self, at_least: int) -> int | None:
         """Return the first sequence stored at or after ``at_least``."""
         value = self._db.value(self._next, (at_least,))

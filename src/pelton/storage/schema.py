@@ -14,6 +14,7 @@ configurations, which hardly ever change.
 - ``claims``: for consumers with a limit per subject: every message they have met and not settled; ``held`` is
   1 for one that may be in flight, 0 for one that waits behind another of its subject. ``ready``: held, and
   not delivered yet.
+- ``exhausted``: in a stream that keeps messages by interest: those delivered as often as allowed, never settled.
 - ``consumer_state.ahead``: matching messages after ``cursor`` up to ``ahead_last``, counted when the stream
   had seen ``ahead_removals`` removals; ``waiting``: messages behind the cursor that were never delivered
   (claims, ready).
@@ -55,6 +56,7 @@ CREATE TABLE claims(consumer INTEGER NOT NULL, subject TEXT NOT NULL, seq INTEGE
                     PRIMARY KEY(consumer, subject, seq)) WITHOUT ROWID;
 CREATE TABLE ready(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, subject TEXT NOT NULL,
                    PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
+CREATE TABLE exhausted(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
 CREATE TABLE listeners(id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, subject TEXT NOT NULL,
                        grp TEXT NOT NULL);
 CREATE TABLE told(seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, listener INTEGER NOT NULL,

@@ -65,9 +65,10 @@ class StreamLog(StoredMessages):
             duplicate = check_expectations(self, asked, subject, now)
             if duplicate is not None:
                 return PubAck(self.name, duplicate, True)
-        if self._checked:
+        unwanted = self.is_wanted is not None and not self.is_wanted(subject)
+        if self._checked and not unwanted:
             self._check_room(subject, stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr)))
-        seq = self._store(subject, hdr, data, now)
+        seq = self._pass(now) if unwanted else self._store(subject, hdr, data, now)
         if asked is not None and asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
             self.dirty = True
@@ -103,7 +104,15 @@ class StreamLog(StoredMessages):
     def is_plain(self) -> bool:
         """Whether a message without headers is stored without any check or limit per message."""
         config = self.config
-        return not self._checked and not self._per_subject and config.max_msg_size < 0
+        return not self._checked and not self._per_subject and config.max_msg_size < 0 and self.is_wanted is None
+
+    def _pass(self, now: int) -> int:
+        """Give a sequence to a message that nobody wants, and keep nothing of it."""
+        self.last += 1
+        self.last_ts, self.dirty = now, True
+        if self.msgs == 0:
+            self.first = self.last + 1
+        return self.last
 
     def _store(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> int:
         seq = self.last + 1
@@ -282,7 +291,7 @@ class StreamLog(StoredMessages):
         self.removals += len(removed)
 
     def remove_settled(self, sequences: Iterable[int]) -> None:
-        """Remove messages that their consumer has settled (work-queue retention)."""
+        """Remove messages that no consumer wants any more (work-queue and interest retention)."""
         self._write_rows()
         self._forget(self.table.remove(sequences))
 

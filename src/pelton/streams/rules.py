@@ -90,8 +90,6 @@ def _check_supported(config: StreamConfig) -> None:
             f"stream {config.name!r}: num_replicas is {config.num_replicas}, but an embedded store keeps one copy: "
             "leave it at 1 here, replication lives on a NATS cluster (pelton.open('nats://...'))"
         )
-    if config.retention == "interest":
-        raise ConfigError(f"stream {config.name!r}: the embedded engine has no 'interest' retention; use 'limits'")
     for field in _UNSUPPORTED:
         value: Any = getattr(config, field)
         if value != getattr(_PLAIN, field):
@@ -125,5 +123,5 @@ def check_update(old: StreamConfig, new: StreamConfig) -> None:
     check_stream(new)
     if old.storage != new.storage:
         raise invalid("stream configuration update can not change storage type", new.name)
-    if old.retention != new.retention:
+    if old.retention != new.retention and "workqueue" in (old.retention, new.retention):
         raise invalid("stream configuration update can not change retention policy to/from workqueue", new.name)

@@ -51,6 +51,8 @@ class StoredMessages:
         self._first_ts: int | None = None
         # What this transaction says to others: republished messages, advisories; told when it commits.
         self.outbox: list[Outgoing] = []
+        # Whether anybody wants to be delivered a subject; None where it is stored in any case.
+        self.is_wanted: Callable[[str], bool] | None = None
         # Whether anybody would get what is said under a subject; whoever owns the log knows.
         self.is_heard: Callable[[str], bool] = lambda subject: True
         self.configure(config)

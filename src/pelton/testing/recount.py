@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pelton.consumers import ConsumerLog
+from pelton.consumers import ConsumerLog, Interest
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.storage import Database, intact
@@ -19,7 +19,7 @@ from pelton.streams import StreamLog, stored_size
 
 _STATES: Final = (("stream_state", "streams"), ("consumer_state", "consumers"))
 _OF_STREAMS: Final = (("subjects", "stream"), ("ids", "stream"), ("quarantine", "stream"), ("consumers", "stream"))
-_OF_CONSUMERS: Final = (("pending", "consumer"), ("claims", "consumer"), ("ready", "consumer"))
+_OF_CONSUMERS: Final = tuple((table, "consumer") for table in ("pending", "claims", "ready", "exhausted"))
 
 
 def recount(database_path: str) -> list[str]:
@@ -58,6 +58,9 @@ def _contradictions(database: Database) -> Iterator[str]:
     for stream in catalogue.streams.values():
         for problem in (*_stream(database, stream), *_subjects(database, stream), *_rows(database, stream)):
             yield f"stream {stream.name!r}: {problem}"
+    for stream, interest in catalogue.interests.items():
+        for seq in _kept_for_nobody(database, stream, interest):
+            yield f"stream {stream.name!r}: message {seq} is kept though no consumer wants it"
     for consumer in catalogue.consumers.values():
         for problem in (*_consumer(database, consumer), *_claims(database, consumer), *_ahead(consumer)):
             yield f"consumer {consumer.log.name}/{consumer.name}: {problem}"
@@ -174,6 +177,13 @@ def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
     if set(claimed) & set(ready):
         yield f"both pending and ready: {sorted(set(claimed) & set(ready))}"
     yield from _compare({"waiting": consumer.waiting}, {"waiting": len(ready) + len(parked)})
+
+
+def _kept_for_nobody(database: Database, stream: StreamLog, interest: Interest) -> set[int]:
+    # A damaged message is passed by, and kept to be looked at.
+    damaged = {seq for (seq,) in database.execute("SELECT seq FROM quarantine WHERE stream=?", (stream.id,))}
+    stored = stream.table.sequences(0, stream.last, max(stream.msgs, 1))
+    return interest.unwanted(seq for seq in stored if seq not in damaged)
 
 
 def _ahead(consumer: ConsumerLog) -> Iterator[str]:

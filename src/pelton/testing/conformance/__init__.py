@@ -12,6 +12,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     dedupe,
     expectations,
     fetch,
+    interest,
     limits,
     publishing,
     purge,
