@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from pelton.api.config import ConsumerConfig, ConsumerLimits, StreamConfig
+from pelton.api.config import ConsumerConfig, ConsumerLimits, Republish, StreamConfig
 from pelton.api.times import SECOND
 
 DUPLICATE_WINDOW: Final = 120 * SECOND
@@ -18,6 +18,7 @@ MAX_ACK_PENDING: Final = 1000
 MAX_WAITING: Final = 512
 PINNED_TIMEOUT: Final = 120 * SECOND
 NO_LIMITS: Final = ConsumerLimits()
+_ALL: Final = ">"
 
 
 def resolved_stream(config: StreamConfig) -> StreamConfig:
@@ -40,6 +41,7 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
         discard="new" if sealed else config.discard,
         deny_delete=config.deny_delete or sealed,
         deny_purge=config.deny_purge or sealed,
+        republish=_resolved_republish(config),
     )
 
 
@@ -63,6 +65,17 @@ def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits = NO_LIMITS
 def _limit(value: int) -> int:
     """A limit as it is reported: there is one, or -1."""
     return value if value > 0 else -1
+
+
+def _resolved_republish(config: StreamConfig) -> Republish | None:
+    """What is republished: an empty source is everything; "everything as it is" means as the transform renames it."""
+    republish, transform = config.republish, config.subject_transform
+    if republish is None:
+        return None
+    src, dest = republish.src or _ALL, republish.dest
+    if (src, dest) == (_ALL, _ALL) and transform is not None and config.subjects == (transform.src,):
+        src = dest = transform.dest
+    return msgspec.structs.replace(republish, src=src, dest=dest)
 
 
 def _implied_subjects(config: StreamConfig) -> tuple[str, ...]:

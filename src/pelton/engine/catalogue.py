@@ -19,7 +19,7 @@ from pelton.consumers import ConsumerLog, Interest, drop_rows, first_wanted
 from pelton.engine.bus import Bus
 from pelton.storage import Database, message_table
 from pelton.streams import StreamLog
-from pelton.subjects import SubjectIndex, is_subject, is_subset
+from pelton.subjects import Draw, SubjectIndex, is_subject, is_subset
 
 _ROUTES_LIMIT: Final = 100_000
 # Streams may republish into each other: in a circle, messages end after this many steps.
@@ -32,10 +32,11 @@ _consumer_config: Final = msgspec.json.Decoder(ConsumerConfig).decode
 class Catalogue:
     """The streams and consumers of one open store; the participant of its transactions."""
 
-    def __init__(self, database: Database, now: Callable[[], int], bus: Bus) -> None:
+    def __init__(self, database: Database, now: Callable[[], int], bus: Bus, draw: Draw) -> None:
         self.db = database
         self.now = now
         self.bus = bus
+        self._draw = draw
         # Messages of the store's own (advisories); those of a stream wait in its own ``outbox``.
         self.outbox: list[Outgoing] = []
         self.streams: dict[str, StreamLog] = {}
@@ -163,7 +164,7 @@ class Catalogue:
 
     def _add(self, log: StreamLog) -> None:
         self.streams[log.name] = log
-        log.is_heard = self.is_heard
+        log.is_heard, log.draw = self.is_heard, self._draw
         for subject in log.config.subjects:
             self._index.insert(subject, log)
 

@@ -76,7 +76,7 @@ class Engine:
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.now)
         self._subscriptions: set[EngineSubscription] = set()
         bus = Bus(self._db, self._channel, runtime.random.choice)
-        self.catalogue = Catalogue(self._db, self._clock.now, bus)
+        self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange)
         self._committer = Committer(
             self._db,
             self,

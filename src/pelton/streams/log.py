@@ -23,6 +23,7 @@ from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_
 from pelton.storage import Removed, subject_condition
 from pelton.storage.checksum import row_checksum
 from pelton.streams.expect import check_expectations, expectations
+from pelton.streams.mappings import mappings_of
 from pelton.streams.stored import ANY, OVERHEAD, StoredMessages, stored_size
 
 _CHUNK: Final = 4096
@@ -49,6 +50,7 @@ class StreamLog(StoredMessages):
         self._checked = config.discard == "new" and (config.max_msgs > 0 or config.max_bytes > 0 or per_subject)
         self._trimmed = config.max_msgs > 0 or config.max_bytes > 0 or per_subject
         self._per_subject = per_subject
+        self._mappings = mappings_of(self, config)
 
     # --- append
 
@@ -57,6 +59,8 @@ class StreamLog(StoredMessages):
 
         Order of the checks: size, conditions and duplicate (``expect.py``), limits.
         """
+        if self._mappings is not None:
+            subject = self._mappings.renamed(subject)
         size = len(data) + (len(hdr) if hdr is not None else 0)
         if 0 <= self.config.max_msg_size < size:
             raise api_error("JSStreamMessageExceedsMaximumErr")
@@ -76,6 +80,8 @@ class StreamLog(StoredMessages):
 
     def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
         """Store messages without headers; the caller has seen that :attr:`is_plain` holds."""
+        if self._mappings is not None:
+            messages = self._mappings.prepared(messages, now)
         seq, size = self.last, 0
         rows, deltas, known, name = self._rows, self._deltas, self._known, self.name
         acks: list[PubAck] = []
@@ -104,6 +110,9 @@ class StreamLog(StoredMessages):
     def is_plain(self) -> bool:
         """Whether a message without headers is stored without any check or limit per message."""
         config = self.config
+        if self._trimmed and self._mappings is not None and self._mappings.is_said:
+            # What is said tells which message was the last: limits have to be applied in between.
+            return False
         return not self._checked and not self._per_subject and config.max_msg_size < 0 and self.is_wanted is None
 
     def _pass(self, now: int) -> int:
@@ -116,6 +125,8 @@ class StreamLog(StoredMessages):
 
     def _store(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> int:
         seq = self.last + 1
+        if self._mappings is not None:
+            self._mappings.say(subject, hdr, data, seq, now)
         self._rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
         self.msgs += 1
         self.bytes += stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
@@ -181,6 +192,11 @@ class StreamLog(StoredMessages):
         return size <= stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
 
     # --- flush and limits
+
+    def awaits_trim(self, seq: int) -> bool:
+        """Whether a stored message may be one of those that the next flush removes for the stream's limits."""
+        config = self.config
+        return 0 < config.max_msgs <= self.last - seq or 0 < config.max_bytes < self.bytes
 
     def flush(self) -> None:
         """Write what the transaction holds in memory, and apply the limits."""
@@ -279,6 +295,8 @@ class StreamLog(StoredMessages):
             known = self._known.get(subject)
             if known is not None:
                 known[2] -= 1
+            if self.lasts and self.lasts.get(subject) == seq:
+                del self.lasts[subject]
             touched_first = touched_first or seq <= self.first
         self.msgs -= len(removed)
         if touched_first:
@@ -337,6 +355,7 @@ class StreamLog(StoredMessages):
         self._db.execute("DELETE FROM subjects WHERE stream=?", (self.id,))
         self._deltas.clear()
         self._known.clear()
+        self.lasts.clear()
         self.msgs = self.bytes = 0
         self.first, self._first_ts = self.last + 1, None
         # At least one: to a consumer that counts what lies ahead, a jump of ``last`` is a removal.

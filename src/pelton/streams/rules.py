@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pelton.api import ApiError, ConfigError, StreamConfig, api_error
+from pelton.streams.mappings import check_mappings
 from pelton.subjects import is_filter, is_subset, overlaps
 
 _NAME_LIMIT: Final = 255
@@ -27,8 +28,6 @@ _UNSUPPORTED: Final = (
     "template_owner",
     "mirror",
     "sources",
-    "subject_transform",
-    "republish",
     "mirror_direct",
     "sealed",
     "deny_delete",
@@ -72,6 +71,7 @@ def check_stream(config: StreamConfig) -> None:
             raise invalid("discard new per subject requires discard new policy to be set", config.name)
         if config.max_msgs_per_subject <= 0:
             raise invalid("discard new per subject requires max msgs per subject > 0", config.name)
+    check_mappings(config)
 
 
 def check_stream_name(name: str) -> None:

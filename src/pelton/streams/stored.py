@@ -13,7 +13,7 @@ from typing import Final
 from pelton.api import Outgoing, StreamConfig
 from pelton.storage import Condition, Database, MessageTable, Row, subject_condition
 from pelton.streams.dedupe import DuplicateWindow
-from pelton.subjects import has_wildcard
+from pelton.subjects import Draw, has_wildcard
 
 OVERHEAD: Final = 30
 _HEADER_OVERHEAD: Final = 4
@@ -53,8 +53,12 @@ class StoredMessages:
         self.outbox: list[Outgoing] = []
         # Whether anybody wants to be delivered a subject; None where it is stored in any case.
         self.is_wanted: Callable[[str], bool] | None = None
+        # The last sequences of republished subjects, exact while they are here (``mappings.py``).
+        self.lasts: dict[str, int] = {}
         # Whether anybody would get what is said under a subject; whoever owns the log knows.
         self.is_heard: Callable[[str], bool] = lambda subject: True
+        # Chance, for transforms that ask for it.
+        self.draw: Draw = lambda below: 0
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
@@ -68,6 +72,7 @@ class StoredMessages:
         assert row is not None, f"stream {self.name} has no state row"
         self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = (int(str(v)) for v in row)
         self._known.clear()
+        self.lasts.clear()
         self._first_ts = None
         self.ids.invalidate()
         self.stale = False

@@ -6,11 +6,16 @@ an ordinary character.
 """
 
 from pelton.subjects.index import SubjectIndex
+from pelton.subjects.mapping import TransformError
 from pelton.subjects.match import compile_filter, is_subset, matches, overlaps
+from pelton.subjects.transform import Draw, Transform
 from pelton.subjects.validate import has_wildcard, is_filter, is_subject
 
 __all__ = [
+    "Draw",
     "SubjectIndex",
+    "Transform",
+    "TransformError",
     "compile_filter",
     "has_wildcard",
     "is_filter",

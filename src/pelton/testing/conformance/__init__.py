@@ -17,7 +17,9 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     publishing,
     purge,
     redelivery,
+    republish,
     streams,
+    transforms,
 )
 from pelton.testing.conformance.table import CASES, Case
 
