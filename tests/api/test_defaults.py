@@ -29,8 +29,16 @@ def test_zero_limits_are_none_and_a_stream_takes_its_own_name() -> None:
 
 
 def test_sealing_denies_every_change() -> None:
-    stream = api.resolved_stream(api.stream_config("a", sealed=True))
+    config = api.stream_config("a", sealed=True, max_age=1, allow_rollup_hdrs=True)
+    stream = api.sealed_stream(api.resolved_stream(config))
     assert (stream.discard, stream.deny_delete, stream.deny_purge) == ("new", True, True)
+    assert (stream.max_age, stream.allow_rollup_hdrs) == (0, False)
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    config = api.stream_config("a", persist_mode="default", placement={}, metadata={"_nats.ver": "2.15.1", "k": "v"})
+    stream = api.resolved_stream(config)
+    assert (stream.persist_mode, stream.placement, stream.metadata) == ("", None, {"k": "v"})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from pelton.api.config import ConsumerConfig, ConsumerLimits, Republish, StreamConfig
+from pelton.api.config import ConsumerConfig, ConsumerLimits, Placement, Republish, StreamConfig
 from pelton.api.times import SECOND
 
 DUPLICATE_WINDOW: Final = 120 * SECOND
@@ -18,6 +18,9 @@ MAX_ACK_PENDING: Final = 1000
 MAX_WAITING: Final = 512
 PINNED_TIMEOUT: Final = 120 * SECOND
 NO_LIMITS: Final = ConsumerLimits()
+SERVER_METADATA: Final = frozenset({"_nats.level", "_nats.req.level", "_nats.ver"})
+"""Keys in which a server tells about itself; they are no part of what a user configures."""
+_ANYWHERE: Final = Placement()
 _ALL: Final = ">"
 
 
@@ -27,7 +30,6 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
     # A stream that only copies others remembers no message ids of its own.
     if not window and (config.subjects or not (config.mirror or config.sources)):
         window = min(DUPLICATE_WINDOW, config.max_age) if config.max_age > 0 else DUPLICATE_WINDOW
-    sealed = config.sealed
     return msgspec.structs.replace(
         config,
         subjects=config.subjects or _implied_subjects(config),
@@ -38,10 +40,17 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
         max_msgs_per_subject=_limit(config.max_msgs_per_subject),
         num_replicas=config.num_replicas or 1,
         duplicate_window=window,
-        discard="new" if sealed else config.discard,
-        deny_delete=config.deny_delete or sealed,
-        deny_purge=config.deny_purge or sealed,
         republish=_resolved_republish(config),
+        persist_mode="" if config.persist_mode == "default" else config.persist_mode,
+        placement=None if config.placement == _ANYWHERE else config.placement,
+        metadata={key: value for key, value in config.metadata.items() if key not in SERVER_METADATA},
+    )
+
+
+def sealed_stream(config: StreamConfig) -> StreamConfig:
+    """The configuration that sealing makes of a resolved one: nothing goes in or out, by age either."""
+    return msgspec.structs.replace(
+        config, max_age=0, discard="new", deny_delete=True, deny_purge=True, allow_rollup_hdrs=False
     )
 
 

@@ -248,7 +248,8 @@ class Catalogue:
         run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), now))
         row_id = self.db.connection.last_insert_rowid()
         run(message_table(row_id))
-        run("INSERT INTO stream_state VALUES(?, 0, 0, 1, 0, 0, 0)", (row_id,))
+        first = max(config.first_seq, 1)
+        run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0)", (row_id, first, first - 1))
         self.bump()
         return self.stream(config.name)
 

@@ -25,7 +25,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.storage import Row, intact
-from pelton.streams import StreamLog, check_stream, check_update
+from pelton.streams import StreamLog, changed_stream, check_consumers, check_new_stream
 from pelton.subjects import overlaps
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def fresh(scope: Scope, name: str) -> StreamLog:
 def create(scope: Scope, request: StreamCreate) -> StreamInfo:
     """Make a stream; the same configuration again is answered with the stream there is."""
     config = resolved_stream(request.config)
-    check_stream(config)
+    check_new_stream(config)
     existing = scope.catalogue.streams.get(config.name)
     if existing is not None:
         if existing.config != config:
@@ -72,8 +72,8 @@ def _check_overlap(scope: Scope, config: StreamConfig) -> None:
 def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
     log = fresh(scope, request.config.name)
-    config = resolved_stream(request.config)
-    check_update(log.config, config)
+    config = changed_stream(log.config, resolved_stream(request.config))
+    check_consumers(log.config, config, (each.config for each in scope.catalogue.consumers_of(log.name)))
     _check_overlap(scope, config)
     log = scope.catalogue.update_stream(log, config)
     log.apply_limits()
@@ -108,7 +108,7 @@ def _state(scope: Scope, log: StreamLog) -> StreamState:
     state = StreamState(
         messages=log.msgs,
         bytes=log.bytes,
-        first_seq=log.first if log.last or log.first > 1 else 0,
+        first_seq=log.first if log.last or log.config.first_seq else 0,
         last_seq=log.last,
         num_subjects=log.num_subjects(),
         num_deleted=log.last - log.first + 1 - log.msgs,
@@ -130,9 +130,13 @@ def delete(scope: Scope, request: StreamDelete) -> Success:
 
 def purge(scope: Scope, request: StreamPurge) -> PurgeReply:
     """Remove messages (ADR-10)."""
-    log = fresh(scope, request.name)
+    _check_unsigned(request.name, seq=request.seq, keep=request.keep)
     if request.seq and request.keep:
-        raise api_error("JSBadRequestErr", stream=log.name)
+        raise api_error("JSBadRequestErr", stream=request.name)
+    log = fresh(scope, request.name)
+    _check_open(log.config)
+    if log.config.deny_purge:
+        raise api_error("JSStreamPurgeFailedF", stream=log.name, err="stream purge not permitted")
     return PurgeReply(purged=log.purge(request.filter, request.seq, request.keep))
 
 
@@ -163,7 +167,26 @@ def _stored(scope: Scope, log: StreamLog, row: Row) -> StoredMessage:
 
 def delete_message(scope: Scope, request: MsgDelete) -> Success:
     """Remove one message."""
+    _check_unsigned(request.stream, seq=request.seq)
     log = fresh(scope, request.stream)
-    if not log.remove([request.seq]):
+    _check_open(log.config)
+    if log.config.deny_delete:
+        raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="message delete not permitted")
+    if request.seq > log.last or not log.remove([request.seq]):
+        if request.no_erase and 0 < request.seq <= log.last:
+            raise api_error("JSSequenceNotFoundErrF", stream=log.name, seq=request.seq)
         raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="no message found", seq=request.seq)
     return Success()
+
+
+def _check_open(config: StreamConfig) -> None:
+    if config.sealed:
+        raise api_error("JSStreamSealedErr", stream=config.name)
+
+
+def _check_unsigned(stream: str, **values: int) -> None:
+    """Refuse numbers that NATS's requests cannot carry: below 0, or no sequence that can be stored."""
+    for name, value in values.items():
+        if not 0 <= value < 1 << 63:
+            err = f"{name} is {value}: give 0 or more, and less than 2**63"
+            raise api_error("JSInvalidJSONErr", stream=stream, err=err)

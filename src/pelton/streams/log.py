@@ -24,6 +24,7 @@ from pelton.storage import Removed, subject_condition
 from pelton.storage.checksum import row_checksum
 from pelton.streams.expect import check_expectations, expectations
 from pelton.streams.mappings import mappings_of
+from pelton.streams.rollup import rollup_of
 from pelton.streams.stored import ANY, OVERHEAD, StoredMessages, stored_size
 
 _CHUNK: Final = 4096
@@ -47,8 +48,10 @@ class StreamLog(StoredMessages):
         """Take a (changed) configuration; limits apply from the next flush on."""
         super().configure(config)
         per_subject = config.max_msgs_per_subject > 0
-        self._checked = config.discard == "new" and (config.max_msgs > 0 or config.max_bytes > 0 or per_subject)
-        self._trimmed = config.max_msgs > 0 or config.max_bytes > 0 or per_subject
+        limited = config.max_msgs > 0 or config.max_bytes > 0
+        self._discards_new = config.discard == "new"
+        self._checked = self._discards_new and (limited or per_subject)
+        self._trimmed = limited or per_subject
         self._per_subject = per_subject
         self._mappings = mappings_of(self, config)
 
@@ -57,8 +60,10 @@ class StreamLog(StoredMessages):
     def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
         """Store one message, or raise ApiError before anything has changed.
 
-        Order of the checks: size, conditions and duplicate (``expect.py``), limits.
+        Order of the checks: sealed, size, conditions and duplicate (``expect.py``), roll-up, limits.
         """
+        if self.config.sealed:
+            raise api_error("JSStreamSealedErr")
         if self._mappings is not None:
             subject = self._mappings.renamed(subject)
         size = len(data) + (len(hdr) if hdr is not None else 0)
@@ -69,13 +74,17 @@ class StreamLog(StoredMessages):
             duplicate = check_expectations(self, asked, subject, now)
             if duplicate is not None:
                 return PubAck(self.name, duplicate, True)
+        rollup = rollup_of(hdr, self.config) if hdr is not None else ""
         unwanted = self.is_wanted is not None and not self.is_wanted(subject)
         if self._checked and not unwanted:
-            self._check_room(subject, stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr)))
+            size = stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+            self._check_room(subject, size, replaces=bool(rollup))
         seq = self._pass(now) if unwanted else self._store(subject, hdr, data, now)
         if asked is not None and asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
             self.dirty = True
+        if rollup and not unwanted:
+            self._roll_up(subject, seq, rollup)
         return PubAck(self.name, seq)
 
     def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
@@ -113,7 +122,9 @@ class StreamLog(StoredMessages):
         if self._trimmed and self._mappings is not None and self._mappings.is_said:
             # What is said tells which message was the last: limits have to be applied in between.
             return False
-        return not self._checked and not self._per_subject and config.max_msg_size < 0 and self.is_wanted is None
+        if config.sealed or self.is_wanted is not None:
+            return False
+        return not self._checked and not self._per_subject and config.max_msg_size < 0
 
     def _pass(self, now: int) -> int:
         """Give a sequence to a message that nobody wants, and keep nothing of it."""
@@ -122,6 +133,16 @@ class StreamLog(StoredMessages):
         if self.msgs == 0:
             self.first = self.last + 1
         return self.last
+
+    def _roll_up(self, subject: str, seq: int, kind: str) -> None:
+        """Remove what the message ``seq`` replaces; the limits have been applied to it before, as to any."""
+        if self._trimmed:
+            self.flush()
+        if kind == "all":
+            self.purge("", seq, 0)
+        else:
+            self._write_rows()
+            self._trim_subject(subject, 1)
 
     def _store(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> int:
         seq = self.last + 1
@@ -158,11 +179,15 @@ class StreamLog(StoredMessages):
             self.flush()
         return super().last_seq_of(subject_filter)
 
-    def _check_room(self, subject: str, size: int) -> None:
-        """Discard new: refuse what does not fit (per-subject limits first where they are the reason)."""
+    def _check_room(self, subject: str, size: int, *, replaces: bool) -> None:
+        """Discard new: refuse what does not fit (per-subject limits first where they are the reason).
+
+        What ``replaces`` others of its subject meets no limit per subject; where it needs more room than there
+        is before they go, it is refused like any, as on a NATS server.
+        """
         config = self.config
         full = self._per_subject and self.subject_row(subject)[2] >= config.max_msgs_per_subject
-        if full and config.discard_new_per_subject:
+        if full and config.discard_new_per_subject and not replaces:
             raise _no_room(MAXIMUM_MESSAGES_PER_SUBJECT)
         if not self._is_overfull(size):
             return
@@ -232,6 +257,9 @@ class StreamLog(StoredMessages):
             for subject, delta in list(self._deltas.items()):
                 if delta[2] > 0:
                     self._trim_subject(subject, config.max_msgs_per_subject)
+        if self._discards_new:
+            # A limit that was lowered below what is there removes nothing: only new messages are discarded.
+            return
         if config.max_msgs > 0 and self.msgs > config.max_msgs:
             self._evict(self.table.remove_front(self.msgs - config.max_msgs))
         while config.max_bytes > 0 and self.bytes > config.max_bytes and self.msgs:

@@ -1,4 +1,4 @@
-"""Which stream configurations make sense, and which changes of one are allowed. Pure.
+"""Which stream configurations make sense. Pure; which changes of one are allowed is in ``changes.py``.
 
 Codes and texts are nats-server's where it has them (10052 carries a free text). What this engine cannot do
 yet is refused by name rather than ignored: a setting that is accepted is honoured (but ``storage``: a
@@ -17,6 +17,10 @@ _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
 _PLAIN: Final = StreamConfig()
 _DESCRIPTION_LIMIT: Final = 4096
+_METADATA_LIMIT: Final = 128 * 1024
+_REPLICAS_LIMIT: Final = 5
+_LEAST_TIME: Final = 100_000_000
+_LAST_SEQUENCE: Final = (1 << 63) - 1
 _API_SPACES: Final = ("$JS.>", "$JSC.>", "$NRG.>")
 _API_EVENTS: Final = "$JS.EVENT.>"
 _SYSTEM_SPACE: Final = "$SYS.>"
@@ -24,25 +28,16 @@ _ACCOUNT_EVENTS: Final = "$SYS.ACCOUNT.>"
 
 # Fields that only their default value is honoured of.
 _UNSUPPORTED: Final = (
-    "no_ack",
     "template_owner",
     "mirror",
     "sources",
-    "mirror_direct",
-    "sealed",
-    "deny_delete",
-    "deny_purge",
-    "allow_rollup_hdrs",
     "allow_msg_ttl",
     "subject_delete_marker_ttl",
     "allow_msg_counter",
     "allow_atomic",
     "allow_batched",
     "allow_msg_schedules",
-    "persist_mode",
-    "first_seq",
     "compression",
-    "placement",
 )
 
 
@@ -51,27 +46,66 @@ def invalid(text: str, stream: str) -> ApiError:
     return api_error("JSStreamInvalidConfigF", stream=stream, err=text)
 
 
+def check_new_stream(config: StreamConfig) -> None:
+    """Raise ApiError or ConfigError where no stream can be made of a resolved configuration."""
+    if config.sealed:
+        raise invalid("stream configuration for create can not be sealed", config.name)
+    check_stream(config)
+    if config.mirror_direct and config.mirror is None:
+        raise invalid("stream has no mirror but does have mirror direct", config.name)
+    if config.first_seq < 0:
+        raise api_error("JSInvalidJSONErr", stream=config.name, err=f"first_seq is {config.first_seq}, below 0")
+    if config.first_seq > _LAST_SEQUENCE:
+        raise invalid(f"first_seq is {config.first_seq}, the last sequence there can be is 2**63 - 1", config.name)
+
+
 def check_stream(config: StreamConfig) -> None:
     """Raise ApiError or ConfigError where a resolved configuration cannot be."""
     check_stream_name(config.name)
+    _check_texts(config)
+    _check_replicas(config)
     _check_supported(config)
-    if len(config.description) > _DESCRIPTION_LIMIT:
-        raise invalid(f"stream description is too long, maximum allowed is {_DESCRIPTION_LIMIT}", config.name)
+    _check_times(config)
+    _check_policies(config)
     _check_subjects(config)
-    if config.max_age and config.max_age < 100_000_000:
+    check_mappings(config)
+    if config.placement is not None and config.placement.preferred:
+        raise invalid("preferred server not permitted in placement", config.name)
+
+
+def _check_texts(config: StreamConfig) -> None:
+    if len(config.description.encode()) > _DESCRIPTION_LIMIT:
+        raise invalid(f"stream description is too long, maximum allowed is {_DESCRIPTION_LIMIT}", config.name)
+    if sum(len(key.encode()) + len(value.encode()) for key, value in config.metadata.items()) > _METADATA_LIMIT:
+        raise invalid(f"stream metadata exceeds maximum size of {_METADATA_LIMIT} bytes", config.name)
+
+
+def _check_times(config: StreamConfig) -> None:
+    if config.max_age < 0:
+        raise invalid("max age can not be negative", config.name)
+    if config.max_age and config.max_age < _LEAST_TIME:
         raise invalid("max age needs to be >= 100ms", config.name)
     if config.duplicate_window < 0:
         raise invalid("duplicates window can not be negative", config.name)
     if config.max_age and config.duplicate_window > config.max_age:
         raise invalid("duplicates window can not be larger then max age", config.name)
-    if config.duplicate_window and config.duplicate_window < 100_000_000:
+    if config.duplicate_window and config.duplicate_window < _LEAST_TIME:
         raise invalid("duplicates window needs to be >= 100ms", config.name)
+
+
+def _check_policies(config: StreamConfig) -> None:
+    if config.deny_purge and config.allow_rollup_hdrs:
+        raise invalid("roll-ups require the purge permission", config.name)
     if config.discard_new_per_subject:
         if config.discard != "new":
             raise invalid("discard new per subject requires discard new policy to be set", config.name)
         if config.max_msgs_per_subject <= 0:
             raise invalid("discard new per subject requires max msgs per subject > 0", config.name)
-    check_mappings(config)
+    if config.persist_mode == "async":
+        if config.storage != "file":
+            raise invalid("async persist mode is only supported on file storage", config.name)
+        if config.allow_atomic:
+            raise invalid("async persist mode is not supported with atomic batch publish", config.name)
 
 
 def check_stream_name(name: str) -> None:
@@ -84,12 +118,19 @@ def check_stream_name(name: str) -> None:
         raise invalid(f"stream name is too long, maximum allowed is {_NAME_LIMIT}", name)
 
 
-def _check_supported(config: StreamConfig) -> None:
+def _check_replicas(config: StreamConfig) -> None:
+    if config.num_replicas < 0:
+        raise api_error("JSReplicasCountCannotBeNegative", stream=config.name)
+    if config.num_replicas > _REPLICAS_LIMIT:
+        raise invalid(f"maximum replicas is {_REPLICAS_LIMIT}", config.name)
     if config.num_replicas > 1:
         raise ConfigError(
             f"stream {config.name!r}: num_replicas is {config.num_replicas}, but an embedded store keeps one copy: "
             "leave it at 1 here, replication lives on a NATS cluster (pelton.open('nats://...'))"
         )
+
+
+def _check_supported(config: StreamConfig) -> None:
     for field in _UNSUPPORTED:
         value: Any = getattr(config, field)
         if value != getattr(_PLAIN, field):
@@ -101,10 +142,11 @@ def _check_subjects(config: StreamConfig) -> None:
     for subject in config.subjects:
         if not is_filter(subject):
             raise invalid("invalid subject", config.name)
-        _check_reserved(subject, config.name)
+        if not config.no_ack:
+            _check_reserved(subject, config.name)
         for other in seen:
             if overlaps(subject, other):
-                raise invalid(f'subject "{subject}" overlaps with "{other}"', config.name)
+                raise invalid(f'subject "{other}" overlaps with "{subject}"', config.name)
         seen.append(subject)
 
 
@@ -116,12 +158,3 @@ def _check_reserved(subject: str, stream: str) -> None:
         raise invalid("subjects that overlap with jetstream api require no-ack to be true", stream)
     if overlaps(subject, _SYSTEM_SPACE) and not is_subset(subject, _ACCOUNT_EVENTS):
         raise invalid("subjects that overlap with system api require no-ack to be true", stream)
-
-
-def check_update(old: StreamConfig, new: StreamConfig) -> None:
-    """Raise ApiError where a stream cannot be changed from ``old`` to ``new``."""
-    check_stream(new)
-    if old.storage != new.storage:
-        raise invalid("stream configuration update can not change storage type", new.name)
-    if old.retention != new.retention and "workqueue" in (old.retention, new.retention):
-        raise invalid("stream configuration update can not change retention policy to/from workqueue", new.name)

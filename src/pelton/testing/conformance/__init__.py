@@ -8,6 +8,7 @@
 
 from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     acks,
+    changes,
     consumers,
     dedupe,
     expectations,
@@ -18,6 +19,9 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     purge,
     redelivery,
     republish,
+    rollups,
+    sealing,
+    settings,
     streams,
     transforms,
 )
