@@ -124,6 +124,8 @@ class StreamModel:
             for subject in {message[1] for message in self.messages.values()}:
                 for seq in self.of(subject)[: -config.max_msgs_per_subject]:
                     del self.messages[seq]
+        if config.discard == "new":
+            return
         while self.messages and (0 < config.max_msgs < len(self.messages) or 0 < config.max_bytes < self.bytes):
             del self.messages[self.first]
 
