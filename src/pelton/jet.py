@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -27,12 +27,15 @@ from pelton.api import (
     ConsumerInfo,
     ConsumerInfoRequest,
     ConsumerNames,
+    ConsumerPause,
+    ConsumerReset,
     Delivered,
     Headers,
     MsgDelete,
     MsgGet,
     NotFoundError,
     Outgoing,
+    PauseReply,
     PeltonError,
     PubAck,
     PullRequest,
@@ -48,9 +51,11 @@ from pelton.api import (
     StreamUpdate,
     consumer_config,
     headers,
+    rfc3339,
     stream_config,
 )
 from pelton.api.build import seconds_to_ns
+from pelton.api.times import datetime_ns
 from pelton.runtime import Runtime
 
 HeaderValues = Mapping[str, str | Sequence[str]]
@@ -265,20 +270,42 @@ class Consumer:
         return await self._backend.call(ConsumerInfoRequest(stream=self.stream_name, name=self.name))
 
     async def fetch(
-        self, batch: int = 1, *, timeout: Seconds | None = 5.0, max_bytes: int = 0, no_wait: bool = False
+        self,
+        batch: int = 1,
+        *,
+        timeout: Seconds | None = 5.0,
+        max_bytes: int = 0,
+        no_wait: bool = False,
+        group: str = "",
+        priority: int = 0,
+        min_pending: int = 0,
+        min_ack_pending: int = 0,
+        failover: Seconds = 0,
     ) -> list[Message]:
         """Take up to ``batch`` messages; waits up to ``timeout`` (None: for ever) for the first, returns what is there.
 
-        Empty when none came, and at once where the next message is larger than ``max_bytes``. Raises ConfigError,
-        ConsumerNotFoundError.
+        Empty when none came, and at once where the next message is larger than ``max_bytes``. On a consumer with
+        priority groups ``group`` names one, and the other four say when this client is served (ADR-42): see
+        :class:`PullRequest`. Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
         """
         if batch < 1 or max_bytes < 0:
             raise ConfigError(f"fetch of {batch} messages, {max_bytes} bytes: at least 1, and 0 (no limit) or more")
-        expires = None if timeout is None else seconds_to_ns("timeout", timeout)
-        request = PullRequest(batch=batch, max_bytes=max_bytes, expires_ns=expires, no_wait=no_wait)
-        backend = self._backend
-        found = await backend.pull(self.stream_name, self.name, request)
-        return [Message(backend, delivered) for delivered in found]
+        request = PullRequest(
+            batch=batch,
+            max_bytes=max_bytes,
+            # A limit of the consumer holds for each pull: waiting longer is pulling again.
+            expires_ns=self.config.max_expires or None if timeout is None else seconds_to_ns("timeout", timeout),
+            no_wait=no_wait,
+            group=group,
+            priority=priority,
+            min_pending=min_pending,
+            min_ack_pending=min_ack_pending,
+            failover_ns=seconds_to_ns("failover", failover),
+        )
+        while True:
+            found = await self._backend.pull(self.stream_name, self.name, request)
+            if found or no_wait or timeout is not None or request.expires_ns is None:
+                return [Message(self._backend, delivered) for delivered in found]
 
     async def messages(self, *, prefetch: int = _PREFETCH) -> AsyncIterator[Message]:
         """Iterate over messages for ever, taking up to ``prefetch`` at a time.
@@ -319,6 +346,22 @@ class Consumer:
         for refused in await self._backend.ack(self.stream_name, self.name, acks):
             if refused is not None:
                 raise refused
+
+    async def pause(self, until: datetime | str) -> PauseReply:
+        """Deliver nothing until a time (an aware datetime, or RFC 3339 text). Raises ConsumerNotFoundError."""
+        time = rfc3339(datetime_ns(until)) if isinstance(until, datetime) else until
+        return await self._backend.call(ConsumerPause(stream=self.stream_name, name=self.name, pause_until=time))
+
+    async def resume(self) -> None:
+        """Deliver again, if the consumer was paused."""
+        await self._backend.call(ConsumerPause(stream=self.stream_name, name=self.name))
+
+    async def reset(self, seq: int = 0) -> ConsumerInfo:
+        """Forget what was delivered and go on from ``seq``, or (0) from the first message that is not acknowledged.
+
+        Raises ApiError 10204 for a sequence that the consumer's deliver policy leaves out.
+        """
+        return await self._backend.call(ConsumerReset(stream=self.stream_name, name=self.name, seq=seq))
 
     async def delete(self) -> None:
         """Remove the consumer; messages that it awaited acks for stay in the stream."""

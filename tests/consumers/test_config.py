@@ -71,12 +71,7 @@ async def test_what_only_a_struct_can_say(
     "config",
     [
         {"deliver_subject": "push.here"},
-        {"headers_only": True},
-        {"replay_policy": "original"},
-        {"deliver_policy": "last_per_subject"},
         {"priority_groups": ["a"], "priority_policy": "overflow"},
-        {"priority_timeout": 3},
-        {"max_batch": 3},
         {"max_ack_pending_per_subject": -1},
         {"max_ack_pending_per_subject": 1, "ack_policy": "all"},
         {"filter": "s.a"},

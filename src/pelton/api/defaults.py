@@ -17,6 +17,7 @@ INACTIVE_THRESHOLD: Final = 5 * SECOND
 MAX_ACK_PENDING: Final = 1000
 MAX_WAITING: Final = 512
 PINNED_TIMEOUT: Final = 120 * SECOND
+FLOW_CONTROL_HEARTBEAT: Final = SECOND
 NO_LIMITS: Final = ConsumerLimits()
 SERVER_METADATA: Final = frozenset({"_nats.level", "_nats.req.level", "_nats.ver"})
 """Keys in which a server tells about itself; they are no part of what a user configures."""
@@ -56,19 +57,31 @@ def sealed_stream(config: StreamConfig) -> StreamConfig:
 
 def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits = NO_LIMITS) -> ConsumerConfig:
     """The configuration as a server reports it; `limits` are those of the stream. Nothing is checked here."""
-    acked, pull = config.ack_policy != "none", not config.deliver_subject
+    timed = config.ack_policy in ("explicit", "all")
     pinned = config.priority_policy == "pinned_client"
-    threshold = config.inactive_threshold or limits.inactive_threshold
+    threshold = max(config.inactive_threshold, 0) or limits.inactive_threshold
+    by_flow = config.ack_policy == "flow_control"
+    waiting = max(config.max_waiting, 0)
     return msgspec.structs.replace(
         config,
         name=config.name or config.durable_name,
-        ack_wait=_ack_wait(config) if acked else config.ack_wait,
+        ack_wait=config.backoff[0] if config.backoff else config.ack_wait or (ACK_WAIT if timed else 0),
         max_deliver=_limit(config.max_deliver),
-        max_ack_pending=max(config.max_ack_pending, -1) or (_ack_pending(limits) if acked else 0),
-        max_waiting=config.max_waiting if config.max_waiting > 0 else MAX_WAITING if pull else 0,
-        priority_timeout=config.priority_timeout or (PINNED_TIMEOUT if pinned else 0),
+        max_ack_pending=_ack_pending(config, limits),
+        max_waiting=waiting if config.deliver_subject else waiting or MAX_WAITING,
+        max_batch=max(config.max_batch, 0),
+        max_expires=max(config.max_expires, 0),
+        max_bytes=max(config.max_bytes, 0),
+        flow_control=config.flow_control or by_flow,
+        idle_heartbeat=FLOW_CONTROL_HEARTBEAT if by_flow else max(config.idle_heartbeat, 0),
+        priority_timeout=max(config.priority_timeout, 0) or (PINNED_TIMEOUT if pinned else 0),
         inactive_threshold=threshold or (0 if config.durable_name else INACTIVE_THRESHOLD),
     )
+
+
+def _ack_pending(config: ConsumerConfig, limits: ConsumerLimits) -> int:
+    asked = max(config.max_ack_pending, -1) or limits.max_ack_pending
+    return asked or (0 if config.ack_policy == "none" else MAX_ACK_PENDING)
 
 
 def _limit(value: int) -> int:
@@ -89,11 +102,3 @@ def _resolved_republish(config: StreamConfig) -> Republish | None:
 
 def _implied_subjects(config: StreamConfig) -> tuple[str, ...]:
     return () if config.mirror or config.sources else (config.name,)
-
-
-def _ack_wait(config: ConsumerConfig) -> int:
-    return config.backoff[0] if config.backoff else config.ack_wait or ACK_WAIT
-
-
-def _ack_pending(limits: ConsumerLimits) -> int:
-    return limits.max_ack_pending or MAX_ACK_PENDING

@@ -5,6 +5,8 @@
     ├── ApiError                         the request, answered with a JetStream error
     │   ├── NotFoundError
     │   │   ├── StreamNotFoundError, ConsumerNotFoundError, MessageNotFoundError
+    │   ├── PullRefusedError             the consumer's limits refuse the pull
+    │   ├── PinLostError                 another client of the priority group is pinned
     │   ├── BadRequestError
     │   │   └── ExpectationError         somebody else was faster
     │   │       └── WrongLastSequenceError
@@ -170,6 +172,18 @@ class NoStreamForSubjectError(ApiError):
         super().__init__(503, 0, f"no stream takes the subject {subject!r}")
 
 
+class PullRefusedError(ApiError):
+    """A limit of the consumer refuses this pull: its batch, its bytes, its time, or how many wait already."""
+
+    next_step = "ask for less, or raise the consumer's max_batch, max_expires, max_bytes or max_waiting"
+
+
+class PinLostError(ApiError):
+    """The pull carried the id of a pin that was given to another client since (ADR-42)."""
+
+    next_step = "pull again without an id: the client waits until it is pinned again"
+
+
 _BY_CONSTANT: Final[dict[str, type[ApiError]]] = {
     "JSStreamNotFoundErr": StreamNotFoundError,
     "JSConsumerNotFoundErr": ConsumerNotFoundError,
@@ -201,11 +215,14 @@ _BY_TEXT: Final[dict[str, type[ApiError]]] = {
     MAXIMUM_BYTES: MaxBytesError,
     MAXIMUM_MESSAGES_PER_SUBJECT: MaxMessagesPerSubjectError,
 }
+_CONFLICT: Final = 409
+_PULL_EXCEEDS: Final = "Exceeded Max"
 _BY_CODE: Final[dict[int, type[ApiError]]] = {
     400: BadRequestError,
     404: NotFoundError,
     409: BadRequestError,
     412: BadRequestError,
+    423: PinLostError,
     429: LimitError,
 }
 
@@ -238,6 +255,8 @@ def from_reply(
 ) -> ApiError:
     """The exception of an error received from a server, of the class that fits it best."""
     constant = NAMES.get(err_code, "")
+    if code == _CONFLICT and description.startswith(_PULL_EXCEEDS):
+        return PullRefusedError(code, err_code, description, stream=stream, consumer=consumer)
     kind = _BY_CONSTANT.get(constant) or _BY_TEXT.get(description) or _BY_CODE.get(code, ApiError)
     if seq is None and constant == "JSStreamWrongLastSequenceErrF":
         tail = description.rpartition(" ")[2]

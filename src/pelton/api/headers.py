@@ -126,6 +126,12 @@ def first(block: bytes, name: str) -> str | None:
     return block[start : end if end >= 0 else len(block)].strip(b" \t").decode("utf-8", "surrogateescape")
 
 
+def with_value(block: bytes | None, name: str, value: str) -> bytes:
+    """The block with one header more, at its end; `name` and `value` are the caller's own and not checked."""
+    line = f"{name}: {value}\r\n\r\n".encode()
+    return (f"{_VERSION}\r\n".encode() if block is None else block[:-2]) + line
+
+
 def _values_of(headers: Mapping[str, str | Sequence[str]], name: str, values: str | Sequence[str]) -> Sequence[str]:
     if isinstance(headers, Headers):
         return headers.get_all(name)

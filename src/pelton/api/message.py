@@ -33,12 +33,23 @@ class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """How much one pull wants, and how long it waits (ADR-13).
 
     `max_bytes` 0 is no limit. `expires_ns` None waits until a message comes; `no_wait` does not wait at all.
+
+    On a consumer with priority groups (ADR-42) `group` names one, and by its policy: `pin_id` is the id of the pin
+    that this client was given; `priority` is 0 (first) to 9; with `min_pending`, `min_ack_pending` or `failover_ns`
+    messages come only while so many are pending, or await acks, or when no nearer client (one without, or with
+    shorter `failover_ns`) has pulled for so long.
     """
 
     batch: int = 1
     max_bytes: int = 0
     expires_ns: int | None = None
     no_wait: bool = False
+    group: str = ""
+    pin_id: str = ""
+    priority: int = 0
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    failover_ns: int = 0
 
 
 class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):

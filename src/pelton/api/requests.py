@@ -13,6 +13,7 @@ import msgspec
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.fields import shown
 from pelton.api.info import AccountInfo, ConsumerInfo, StoredMessage, StreamInfo
+from pelton.api.times import ZERO_TIME
 
 R = TypeVar("R")
 
@@ -75,6 +76,24 @@ class ConsumerListReply(Page, kw_only=True):
     """A stream's consumers with their configuration and state."""
 
     consumers: tuple[ConsumerInfo, ...] = shown(())
+
+
+class PauseReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Whether a consumer is paused, until when, and for how many nanoseconds more."""
+
+    paused: bool = shown(False)
+    pause_until: str = shown(ZERO_TIME)
+    pause_remaining: int = 0
+
+
+class ConsumerResetReply(ConsumerInfo, kw_only=True):
+    """The consumer after it was reset; `reset_seq` is the sequence it delivers next."""
+
+    reset_seq: int = shown(0)
+
+
+class UnpinReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The group has no pinned client now."""
 
 
 class Unsettled(msgspec.Struct, frozen=True, gc=False):
@@ -225,6 +244,36 @@ class ConsumerDelete(Request[Success], kw_only=True, frozen=True):
     name: str
 
 
+class ConsumerPause(Request[PauseReply], kw_only=True, frozen=True):
+    """Deliver nothing until a time; empty or past: go on."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
+
+    stream: str
+    name: str
+    pause_until: str = ""
+
+
+class ConsumerReset(Request[ConsumerResetReply], kw_only=True, frozen=True):
+    """Forget what was delivered, and go on from `seq`; 0: from the first that is not acknowledged."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
+
+    stream: str
+    name: str
+    seq: int = 0
+
+
+class ConsumerUnpin(Request[UnpinReply], kw_only=True, frozen=True):
+    """Take the pin from the client that holds it, so that another gets it (ADR-42)."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
+
+    stream: str
+    name: str
+    group: str = shown("")
+
+
 class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=True):
     """Pelton's own: the messages delivered and not settled, by sequence; NATS has no such verb."""
 
@@ -265,6 +314,9 @@ VERBS: Final = (
     _verb("CONSUMER.INFO", ConsumerInfoRequest, ConsumerInfo, "stream name", "consumer_info"),
     _verb("CONSUMER.NAMES", ConsumerNames, ConsumerNamesReply, "stream", "consumer_names"),
     _verb("CONSUMER.LIST", ConsumerList, ConsumerListReply, "stream", "consumer_list"),
+    _verb("CONSUMER.PAUSE", ConsumerPause, PauseReply, "stream name", "consumer_pause"),
+    _verb("CONSUMER.RESET", ConsumerReset, ConsumerResetReply, "stream name", "consumer_reset"),
+    _verb("CONSUMER.UNPIN", ConsumerUnpin, UnpinReply, "stream name", "consumer_unpin"),
     _verb("CONSUMER.DELETE", ConsumerDelete, Success, "stream name", "consumer_delete"),
 )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
+
 from pelton.api import (
     AccountInfoRequest,
     AckOp,
@@ -109,9 +111,7 @@ class Cluster:
                 return found
             left = None if end is None else int(max(end - self._runtime.clock.monotonic(), 0) * 1e9)
             await self._connection.until_connected(self._patience_ends())
-            request = PullRequest(
-                batch=request.batch, max_bytes=request.max_bytes, expires_ns=left, no_wait=request.no_wait
-            )
+            request = msgspec.structs.replace(request, expires_ns=left)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries, each confirmed by the server; repeated when the connection was lost."""

@@ -138,8 +138,16 @@ class Pull:
         """Return what to ask, and how long the first answer may take."""
         request = self._request
         body: dict[str, object] = {"batch": request.batch}
-        if request.max_bytes:
-            body["max_bytes"] = request.max_bytes
+        for key, value in (
+            ("max_bytes", request.max_bytes),
+            ("group", request.group),
+            ("id", request.pin_id),
+            ("priority", request.priority),
+            ("min_pending", request.min_pending),
+            ("min_ack_pending", request.min_ack_pending),
+        ):
+            if value:
+                body[key] = value
         if request.no_wait:
             return body | {"no_wait": True}, _FIRST_S
         left = _LONGEST_S if self._end is None else min(max(self._end - self._clock.monotonic(), 0.001), _LONGEST_S)

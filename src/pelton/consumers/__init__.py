@@ -4,9 +4,11 @@ from pelton.consumers.deliver import Delivery
 from pelton.consumers.info import consumer_info
 from pelton.consumers.interest import Interest, first_wanted
 from pelton.consumers.log import NEVER, ConsumerLog, drop_rows
-from pelton.consumers.rules import check_consumer, check_consumer_update
+from pelton.consumers.pulls import check_pull, too_many_waiting
+from pelton.consumers.rules import check_consumer
+from pelton.consumers.rules_update import check_consumer_update
 from pelton.consumers.settle import Settlement
-from pelton.consumers.start import start_cursor
+from pelton.consumers.start import begin, start_cursor
 
 __all__ = [
     "NEVER",
@@ -14,10 +16,13 @@ __all__ = [
     "Delivery",
     "Interest",
     "Settlement",
+    "begin",
     "check_consumer",
     "check_consumer_update",
+    "check_pull",
     "consumer_info",
     "drop_rows",
     "first_wanted",
     "start_cursor",
+    "too_many_waiting",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from pelton.api import Delivered, PullRequest
+from pelton.api import Delivered, PullRequest, headers
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
 from pelton.storage import Row, intact
@@ -41,6 +41,7 @@ class Delivery:
         self._pending: list[tuple[int, int, int, int, int, str | None]] = []
         self._claims: list[tuple[int, str, int, int]] = []
         self._full = False
+        self._held = False
 
     def run(self) -> list[Delivered]:
         """Return what the pull gets, in order of delivery, with every row written."""
@@ -48,9 +49,11 @@ class Delivery:
         self._log.expire(self._now)
         self._log.flush()
         c.count_ahead()
+        if self._now < c.paused_until:
+            return []
         if c.due <= self._now:
             self._redeliver()
-        if c.per_subject and c.waiting and self._wants():
+        if c.waiting and self._wants():
             self._deliver_ready()
         if self._wants() and c.cursor < self._log.last:
             self._deliver_new()
@@ -65,7 +68,7 @@ class Delivery:
 
     def _wants(self) -> bool:
         c = self._c
-        return not self._full and len(self._out) < self._batch and c.unsettled < c.room
+        return not self._full and not self._held and len(self._out) < self._batch and c.unsettled < c.room
 
     # --- again
 
@@ -128,8 +131,8 @@ class Delivery:
         c.waiting -= 1
         c.dirty = True
         if row is not None and sound:
-            self._keep_pending(row, subject)
-        else:
+            self._keep_pending(row, subject if c.per_subject else None)
+        elif c.per_subject:
             c.release(subject, seq)
         return True
 
@@ -168,6 +171,9 @@ class Delivery:
         c = self._c
         for row in rows:
             if not self._wants():
+                return
+            if c.replay_upto and not c.is_in_step(row[0], row[1], self._now):
+                self._held = True
                 return
             subject = row[2] if c.per_subject else None
             if not intact(row):
@@ -209,6 +215,8 @@ class Delivery:
                 return False
             self._bytes_left -= size
         c = self._c
+        if c.config.headers_only:
+            hdr, data = headers.with_value(hdr, headers.MSG_SIZE, str(len(data))), b""
         c.dseq = dseq = c.dseq + 1
         if seq > c.delivered:
             c.delivered = seq

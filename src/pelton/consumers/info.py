@@ -25,6 +25,8 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int) -> Consum
         num_redelivered=redelivered or 0,
         num_waiting=waiting_pulls,
         num_pending=consumer.num_pending(),
+        paused=now < consumer.paused_until,
+        pause_remaining=max(consumer.paused_until - now, 0),
         ts=rfc3339(now),
     )
 

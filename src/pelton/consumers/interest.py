@@ -28,6 +28,7 @@ from pelton.subjects import SubjectIndex, matches, overlaps
 _CHUNK: Final = 4096
 _HELD: Final = (
     "SELECT seq FROM pending WHERE consumer=?1 AND seq BETWEEN ?2 AND ?3 "
+    "UNION ALL SELECT seq FROM ready WHERE consumer=?1 AND seq BETWEEN ?2 AND ?3 "
     "UNION ALL SELECT seq FROM exhausted WHERE consumer=?1 AND seq BETWEEN ?2 AND ?3"
 )
 _EVERYTHING: Final = (">",)
@@ -119,7 +120,7 @@ class _Candidates:
         for first, last in _ranges(met):
             rows = consumer.db.execute(_HELD, (consumer.id, first, last)).fetchall()
             held.update(int(str(seq)) for (seq,) in rows)
-        if consumer.waiting:
+        if consumer.waiting and consumer.per_subject:
             held.update(self._parked(consumer, met - held))
         return held & met
 
@@ -149,6 +150,7 @@ def first_wanted(consumer: ConsumerLog) -> int:
     """Return a sequence before which a consumer wants no message."""
     sql = (
         "SELECT min(seq) FROM (SELECT min(seq) AS seq FROM pending WHERE consumer=?1 UNION ALL "
+        "SELECT min(seq) FROM ready WHERE consumer=?1 UNION ALL "
         "SELECT min(seq) FROM exhausted WHERE consumer=?1 UNION ALL SELECT min(seq) FROM claims WHERE consumer=?1)"
     )
     held = consumer.db.value(sql, (consumer.id,))

@@ -19,19 +19,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pelton.api import ConsumerConfig
+from pelton.api import ConsumerConfig, parse_rfc3339
 from pelton.storage import Condition, Database, subject_condition
 from pelton.streams import StreamLog
 from pelton.subjects import has_wildcard
 
 NEVER: Final = (1 << 63) - 1
 _STATE: Final = (
-    "dseq, cursor, delivered, due, unsettled, waiting, ahead, ahead_last, ahead_removals, last_active, last_ack"
+    "dseq, cursor, delivered, due, unsettled, waiting, ahead, ahead_last, ahead_removals, last_active, last_ack, "
+    "replay_upto, replay_shift, replay_due"
 )
 _LOAD: Final = f"SELECT {_STATE} FROM consumer_state WHERE id=?"
 _SAVE: Final = (
     "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
-    "ahead_removals=?, last_active=?, last_ack=? WHERE id=?"
+    "ahead_removals=?, last_active=?, last_ack=?, replay_upto=?, replay_shift=?, replay_due=? WHERE id=?"
 )
 
 
@@ -47,6 +48,7 @@ class ConsumerLog:
         self.dirty = False
         self.dseq = self.cursor = self.delivered = self.unsettled = self.waiting = 0
         self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
+        self.replay_upto = self.replay_shift = self.replay_due = 0
         self.due = NEVER
         self.taken: dict[str, list[int]] = {}
         self.configure(config)
@@ -61,6 +63,7 @@ class ConsumerLog:
         self.literal = self.filters[0] if len(self.filters) == 1 and not has_wildcard(self.filters[0]) else ""
         self.per_subject = config.max_ack_pending_per_subject
         self.room = config.max_ack_pending if config.max_ack_pending > 0 else NEVER
+        self.paused_until = parse_rfc3339(config.pause_until) if config.pause_until else 0
 
     def load(self) -> None:
         """Read the state row again where another process may have changed it."""
@@ -78,6 +81,9 @@ class ConsumerLog:
             self.ahead_removals,
             self.last_active,
             self.last_ack,
+            self.replay_upto,
+            self.replay_shift,
+            self.replay_due,
         ) = (int(str(value)) for value in row)
         self.taken.clear()
         self.stale = False
@@ -102,6 +108,9 @@ class ConsumerLog:
             self.ahead_removals,
             self.last_active,
             self.last_ack,
+            self.replay_upto,
+            self.replay_shift,
+            self.replay_due,
             self.id,
         )
         self.db.execute(_SAVE, state)
@@ -149,12 +158,22 @@ class ConsumerLog:
         """Forget messages that waited behind others of their subject, and were removed from the stream."""
         if not self.waiting:
             return
+        if not self.per_subject:
+            self._drop_vanished_ready()
+            return
         sql = (
             "SELECT subject, seq, held FROM claims WHERE consumer=?1 "
             f"AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=claims.seq) "
             "AND NOT EXISTS(SELECT 1 FROM pending p WHERE p.consumer=?1 AND p.seq=claims.seq)"
         )
         self._drop_waiting(self.db.execute(sql, (self.id,)).fetchall())  # type: ignore[arg-type]  # the columns named
+
+    def _drop_vanished_ready(self) -> None:
+        table = self.log.table.name
+        sql = f"DELETE FROM ready WHERE consumer=? AND NOT EXISTS(SELECT 1 FROM {table} m WHERE m.seq=ready.seq)"
+        self.db.execute(sql, (self.id,))
+        self.waiting = int(self.db.value("SELECT count(*) FROM ready WHERE consumer=?", (self.id,)))
+        self.dirty = True
 
     def _drop_waiting(self, rows: list[tuple[str, int, int]]) -> None:
         """Drop claims (subject, sequence, held) that were never delivered."""
@@ -237,6 +256,18 @@ class ConsumerLog:
         )
         self._drop_waiting(self.db.execute(sql, (self.id, *condition.bindings)).fetchall())  # type: ignore[arg-type]  # the columns named
 
+    def restart(self, seq: int) -> None:
+        """Forget every delivery, and go on from a sequence."""
+        for table in ("pending", "claims", "ready", "exhausted"):
+            self.db.execute(f"DELETE FROM {table} WHERE consumer=?", (self.id,))
+        self.taken.clear()
+        self.cursor = self.delivered = seq - 1
+        self.unsettled = self.waiting = self.replay_shift = self.replay_due = 0
+        self.due = NEVER
+        # Deliveries are numbered on: an ack of an earlier one must not fit a later one.
+        self.ahead_removals = -1
+        self.dirty = True
+
     def has_ready(self) -> bool:
         return self.db.value("SELECT 1 FROM ready WHERE consumer=? LIMIT 1", (self.id,)) is not None
 
@@ -244,13 +275,36 @@ class ConsumerLog:
 
     def may_deliver(self, now: int) -> bool:
         """Tell, cheaply and without writing, whether a pull could get something now."""
+        if now < self.paused_until:
+            return False
         if self.due <= now:
             return True
         if self.unsettled >= self.room:
             return False
-        if self.per_subject and self.waiting and self.has_ready():
+        if self.waiting and self.has_ready():
             return True
-        return self.cursor < self.log.last
+        return self.cursor < self.log.last and self.replay_due <= now
+
+    def next_due(self, now: int) -> int:
+        """Return the time at which something may be deliverable by itself, though nothing is published; or NEVER."""
+        if now < self.paused_until:
+            return self.paused_until
+        return min(self.due, self.replay_due) if self.replay_due > now else self.due
+
+    def is_in_step(self, seq: int, time: int, now: int) -> bool:
+        """Replay at the original pace: whether a message stored at ``time`` is to be delivered already.
+
+        Each comes as long after the delivery before it as it was stored after it; those stored since the consumer
+        was made come at once.
+        """
+        if seq > self.replay_upto:
+            return True
+        due = time + self.replay_shift if self.replay_shift else now
+        if now < due:
+            self.replay_due, self.dirty = due, True
+            return False
+        self.replay_shift, self.replay_due, self.dirty = now - time, 0, True
+        return True
 
     def forget_missing(self, seq: int, subject: str | None) -> None:
         """Drop what is kept of an unsettled message that no longer exists."""

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, parse_rfc3339
+from pelton.consumers.rules_delivery import check_acks, check_direction, check_groups
 from pelton.subjects import is_filter, overlaps
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
 _PLAIN: Final = ConsumerConfig()
 _DESCRIPTION_LIMIT: Final = 4096
+_METADATA_LIMIT: Final = 128 * 1024
 
 _UNSUPPORTED: Final = (
     "deliver_subject",
@@ -24,31 +26,9 @@ _UNSUPPORTED: Final = (
     "idle_heartbeat",
     "rate_limit_bps",
     "sample_freq",
-    "headers_only",
-    "replay_policy",
     "priority_policy",
     "priority_groups",
     "priority_timeout",
-    "pause_until",
-    "max_batch",
-    "max_expires",
-    "max_bytes",
-)
-# What an update may change; everything else identifies the consumer.
-_CHANGEABLE: Final = frozenset(
-    {
-        "description",
-        "ack_wait",
-        "max_deliver",
-        "backoff",
-        "max_ack_pending",
-        "inactive_threshold",
-        "num_replicas",
-        "filter_subject",
-        "filter_subjects",
-        "metadata",
-        "max_ack_pending_per_subject",
-    }
 )
 
 
@@ -58,16 +38,18 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
     if len(config.description) > _DESCRIPTION_LIMIT:
         where = {"stream": stream.name, "consumer": config.name}
         raise api_error("JSConsumerDescriptionTooLongErrF", **where, max=_DESCRIPTION_LIMIT)
-    _check_supported(config, stream.name)
+    check_acks(config)
+    check_direction(config, stream)
+    _check_limits(config, stream)
     _check_filters(config, stream.name)
     _check_start(config)
-    _check_numbers(config)
-    _check_limits(config, stream)
-    if stream.retention == "workqueue":
-        if config.ack_policy != "explicit":
-            none = config.ack_policy == "none"
-            constant = "JSConsumerPullRequiresAckErr" if none else "JSConsumerWQRequiresExplicitAckErr"
-            raise api_error(constant, stream=stream.name, consumer=config.name)
+    if sum(len(key) + len(value) for key, value in config.metadata.items()) > _METADATA_LIMIT:
+        raise api_error("JSConsumerMetadataLengthErrF", consumer=config.name, limit=f"{_METADATA_LIMIT // 1024}KB")
+    check_groups(config)
+    _check_supported(config, stream.name)
+    if stream.retention == "workqueue" and not config.direct:
+        if config.ack_policy not in ("explicit", "flow_control"):
+            raise api_error("JSConsumerWQRequiresExplicitAckErr", stream=stream.name, consumer=config.name)
         if config.deliver_policy != "all":
             raise api_error("JSConsumerWQConsumerNotDeliverAllErr", stream=stream.name, consumer=config.name)
 
@@ -85,11 +67,6 @@ def _check_name(config: ConsumerConfig, stream: str) -> None:
 
 
 def _check_supported(config: ConsumerConfig, stream: str) -> None:
-    if config.ack_policy == "flow_control" or config.deliver_policy == "last_per_subject":
-        raise ConfigError(
-            f"consumer {config.name!r} of stream {stream!r}: the embedded engine supports neither ack_policy "
-            "'flow_control' nor deliver_policy 'last_per_subject'"
-        )
     for field in _UNSUPPORTED:
         value: Any = getattr(config, field)
         if value != getattr(_PLAIN, field):
@@ -97,6 +74,8 @@ def _check_supported(config: ConsumerConfig, stream: str) -> None:
                 f"consumer {config.name!r} of stream {stream!r}: the embedded engine does not "
                 f"support {field!r}; leave it out"
             )
+    if config.num_replicas < 0:
+        raise api_error("JSReplicasCountCannotBeNegative", stream=stream, consumer=config.name)
     if config.num_replicas > 1:
         raise ConfigError(
             f"consumer {config.name!r} of stream {stream!r}: num_replicas is {config.num_replicas}, but an embedded "
@@ -123,33 +102,33 @@ def _check_filters(config: ConsumerConfig, stream: str) -> None:
             raise api_error("JSConsumerOverlappingSubjectFilters", **where)
 
 
+# What each policy is called in refusals, and which optional start it needs.
+_POLICIES: Final = {
+    "all": ("all", ""),
+    "last": ("last", ""),
+    "last_per_subject": ("last per subject", ""),
+    "new": ("new", ""),
+    "by_start_sequence": ("by start sequence", "sequence"),
+    "by_start_time": ("by start time", "time"),
+}
+
+
 def _check_start(config: ConsumerConfig) -> None:
-    policy = config.deliver_policy
-    if policy == "by_start_sequence" and config.opt_start_seq < 1:
-        raise _bad_policy(
-            "consumer delivery policy is deliver by start sequence, but optional start sequence is not set"
-        )
-    if policy == "by_start_time" and not config.opt_start_time:
-        raise _bad_policy("consumer delivery policy is deliver by start time, but optional start time is not set")
-    if policy != "by_start_sequence" and config.opt_start_seq:
-        raise _bad_policy(f"consumer delivery policy is deliver {policy}, but optional start sequence is also set")
-    if policy != "by_start_time" and config.opt_start_time:
-        raise _bad_policy(f"consumer delivery policy is deliver {policy}, but optional start time is also set")
+    name, needed = _POLICIES[config.deliver_policy]
+    where = {"consumer": config.name}
+    given = {"sequence": bool(config.opt_start_seq), "time": bool(config.opt_start_time)}
+    for start, is_set in given.items():
+        if is_set and start != needed:
+            text = f"consumer delivery policy is deliver {name}, but optional start {start} is also set"
+            raise api_error("JSConsumerInvalidPolicyErrF", **where, err=text)
+    missing = f"start {needed}" if needed and not given[needed] else ""
+    if config.deliver_policy == "last_per_subject" and not filters_of(config):
+        missing = "filter subject"
+    if missing:
+        text = f"consumer delivery policy is deliver {name}, but optional {missing} is not set"
+        raise api_error("JSConsumerInvalidPolicyErrF", **where, err=text)
     if config.opt_start_time:
         parse_rfc3339(config.opt_start_time)
-
-
-def _bad_policy(text: str) -> Exception:
-    return api_error("JSConsumerInvalidPolicyErrF", err=text)
-
-
-def _check_numbers(config: ConsumerConfig) -> None:
-    if any(delay < 0 for delay in config.backoff):
-        raise api_error("JSConsumerBackOffNegativeErr")
-    if config.ack_wait < 0:
-        raise api_error("JSConsumerAckWaitNegativeErr")
-    if config.backoff and config.max_deliver > 0 and len(config.backoff) > config.max_deliver:
-        raise api_error("JSConsumerMaxDeliverBackoffErr")
 
 
 def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
@@ -177,17 +156,3 @@ def check_unique_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerC
             raise api_error("JSConsumerWQMultipleUnfilteredErr", consumer=config.name)
         if any(overlaps(a, b) for a in mine for b in theirs):
             raise api_error("JSConsumerWQConsumerNotUniqueErr", consumer=config.name)
-
-
-def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
-    """Raise ApiError (10012) where a consumer cannot be changed from ``old`` to ``new``."""
-    for field in old.__struct_fields__:
-        if field not in _CHANGEABLE and getattr(old, field) != getattr(new, field):
-            text = field.replace("_", " ").replace("opt ", "")
-            raise api_error("JSConsumerCreateErrF", consumer=new.name, err=f"{text} can not be updated")
-    if bool(old.max_ack_pending_per_subject) != bool(new.max_ack_pending_per_subject):
-        raise api_error(
-            "JSConsumerCreateErrF",
-            consumer=new.name,
-            err="max ack pending per subject can not be switched on or off",
-        )

@@ -1,8 +1,9 @@
-"""Where a new consumer begins: the sequence it has passed already."""
+"""Where a new consumer begins: the sequence it has passed already, and what it delivers of those before."""
 
 from __future__ import annotations
 
 from pelton.api import ConsumerConfig, parse_rfc3339
+from pelton.consumers.log import ConsumerLog
 from pelton.streams import StreamLog
 
 
@@ -10,7 +11,7 @@ def start_cursor(config: ConsumerConfig, log: StreamLog, filters: tuple[str, ...
     """Return the last sequence that the consumer does not deliver (0: it delivers all)."""
     log.flush()
     policy = config.deliver_policy
-    if policy == "new":
+    if policy in ("new", "last_per_subject"):
         return log.last
     if policy == "last":
         last = max((log.last_seq_of(text) for text in filters), default=log.last)
@@ -37,3 +38,25 @@ def _first_at(log: StreamLog, time: int) -> int:
         else:
             high = middle
     return low
+
+
+def begin(consumer: ConsumerLog) -> None:
+    """Complete the state of a consumer just made: what it replays, and the last of each subject."""
+    config, log = consumer.config, consumer.log
+    consumer.dirty = True
+    if config.replay_policy == "original":
+        consumer.replay_upto = log.last
+    if config.deliver_policy == "last_per_subject":
+        _offer_lasts(consumer)
+
+
+def _offer_lasts(consumer: ConsumerLog) -> None:
+    """Make the last message of every subject ready, as if each had waited behind others of its subject."""
+    log = consumer.log
+    lasts = [(consumer.id, row[0], row[2]) for row in log.last_rows(consumer.condition)]
+    consumer.db.executemany("INSERT INTO ready VALUES(?, ?, ?)", lasts)
+    if consumer.per_subject:
+        claims = [(consumer.id, subject, seq) for _, seq, subject in lasts]
+        consumer.db.executemany("INSERT INTO claims VALUES(?, ?, ?, 1)", claims)
+    consumer.waiting = len(lasts)
+    consumer.delivered = min((seq for _, seq, _ in lasts), default=log.last + 1) - 1

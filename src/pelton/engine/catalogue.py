@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_error
-from pelton.consumers import ConsumerLog, Interest, drop_rows, first_wanted
+from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
 from pelton.engine.bus import Bus
 from pelton.storage import Database, message_table
 from pelton.streams import StreamLog
@@ -283,10 +283,12 @@ class Catalogue:
         run(f"INSERT INTO consumers{columns}", (log.id, config.name, _encode(config), now))
         row_id = self.db.connection.last_insert_rowid()
         ahead_last, removals = cursor, -1
-        state = (row_id, 0, cursor, cursor, (1 << 63) - 1, 0, 0, 0, ahead_last, removals, now, 0)
-        run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
+        state = (row_id, 0, cursor, cursor, (1 << 63) - 1, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0)
+        run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
         self.bump()
-        return self.consumer(log.name, config.name)
+        consumer = self.consumer(log.name, config.name)
+        begin(consumer)
+        return consumer
 
     def update_consumer(self, consumer: ConsumerLog, config: ConsumerConfig) -> ConsumerLog:
         old, first = consumer.config, first_wanted(consumer)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 from pelton.api import AckOp, ConfigError, Delivered, Outgoing, PeltonError, PubAck, PullRequest, Request, api_error
-from pelton.consumers import ConsumerLog, Delivery
+from pelton.consumers import ConsumerLog, Delivery, check_pull, too_many_waiting
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.epoch import current_epoch
@@ -286,6 +286,7 @@ class Engine:
 
     def _delivered(self, stream: str, consumer: str, request: PullRequest, waited: bool) -> _Found:
         log = self.catalogue.consumer(stream, consumer)
+        check_pull(request, log.config, stream)
         now = self._clock.now()
         if log.is_idle(now) and not waited:
             # Its time is over; that nobody has swept it away yet makes no difference.
@@ -307,6 +308,7 @@ class Engine:
 
     async def _wait_and_deliver(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         key = (stream, consumer)
+        self._check_waiting(stream, consumer)
         signal = self._waiting.join(key)
         alarm = Alarm(self._clock, signal)
         end = None if request.expires_ns is None else self._clock.monotonic() + request.expires_ns / 1e9
@@ -326,6 +328,11 @@ class Engine:
         finally:
             alarm.cancel()
             self._waiting.leave(key)
+
+    def _check_waiting(self, stream: str, consumer: str) -> None:
+        log = self.catalogue.consumers.get((stream, consumer))
+        if log is not None and self._waiting.count(log) >= log.config.max_waiting:
+            raise too_many_waiting(log.config, stream)
 
     def _look(self, stream: str, consumer: str) -> tuple[bool, float | None]:
         """Look whether a pull could get something now, and if not, when to look again."""

@@ -18,6 +18,8 @@ from pelton.api import (
     ConsumerListReply,
     ConsumerNames,
     ConsumerNamesReply,
+    ConsumerPause,
+    ConsumerReset,
     ConsumerUnsettled,
     MsgDelete,
     MsgGet,
@@ -34,6 +36,7 @@ from pelton.api import (
 )
 from pelton.consumers import ConsumerLog
 from pelton.engine import verbs_consumers as consumers
+from pelton.engine import verbs_delivery as delivery
 from pelton.engine import verbs_streams as streams
 from pelton.engine.catalogue import Catalogue
 
@@ -111,6 +114,8 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     ConsumerList: consumer_list,
     ConsumerDelete: consumers.delete,
     ConsumerUnsettled: consumers.unsettled,
+    ConsumerPause: delivery.pause,
+    ConsumerReset: delivery.reset,
 }
 
 READS: Final = frozenset({AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, MsgGet, ConsumerUnsettled})

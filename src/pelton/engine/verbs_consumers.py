@@ -21,6 +21,7 @@ from pelton.api import (
 )
 from pelton.consumers import ConsumerLog, check_consumer, check_consumer_update, consumer_info, start_cursor
 from pelton.consumers.rules import check_unique_on_workqueue, filters_of
+from pelton.consumers.rules_pedantic import check_pedantic
 from pelton.streams import StreamLog
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
     catalogue.sweep(scope.now())
     log = catalogue.stream(request.stream_name)
     log.expire(scope.now())
+    if request.pedantic:
+        check_pedantic(request.config, log.config.consumer_limits)
     config = _named(scope, request.config, log)
     check_consumer(config, log.config)
     existing = catalogue.consumers.get((log.name, config.name))

@@ -75,4 +75,5 @@ class Alarm:
 
 def seconds_until_due(consumer: ConsumerLog, now: int) -> float | None:
     """Return how long until a message of the consumer may be delivered again; None when there is none."""
-    return None if consumer.due == NEVER else max(consumer.due - now, 0) / 1e9
+    due = consumer.next_due(now)
+    return None if due == NEVER else max(due - now, 0) / 1e9

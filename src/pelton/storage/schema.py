@@ -15,6 +15,8 @@ configurations, which hardly ever change.
   1 for one that may be in flight, 0 for one that waits behind another of its subject. ``ready``: held, and
   not delivered yet.
 - ``exhausted``: in a stream that keeps messages by interest: those delivered as often as allowed, never settled.
+- ``consumer_state.replay_*``: messages up to ``replay_upto`` are delivered at their original pace, ``replay_shift``
+  after they were stored; the next is not due before ``replay_due``.
 - ``consumer_state.ahead``: matching messages after ``cursor`` up to ``ahead_last``, counted when the stream
   had seen ``ahead_removals`` removals; ``waiting``: messages behind the cursor that were never delivered
   (claims, ready).
@@ -48,7 +50,9 @@ CREATE TABLE consumers(id INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER NOT 
 CREATE TABLE consumer_state(id INTEGER PRIMARY KEY, dseq INTEGER NOT NULL, cursor INTEGER NOT NULL,
                             delivered INTEGER NOT NULL, due INTEGER NOT NULL, unsettled INTEGER NOT NULL,
                             waiting INTEGER NOT NULL, ahead INTEGER NOT NULL, ahead_last INTEGER NOT NULL,
-                            ahead_removals INTEGER NOT NULL, last_active INTEGER NOT NULL, last_ack INTEGER NOT NULL);
+                            ahead_removals INTEGER NOT NULL, last_active INTEGER NOT NULL, last_ack INTEGER NOT NULL,
+                            replay_upto INTEGER NOT NULL, replay_shift INTEGER NOT NULL,
+                            replay_due INTEGER NOT NULL);
 CREATE TABLE pending(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, dseq INTEGER NOT NULL, n INTEGER NOT NULL,
                      due INTEGER NOT NULL, subject TEXT, waits INTEGER NOT NULL,
                      PRIMARY KEY(consumer, seq)) WITHOUT ROWID;

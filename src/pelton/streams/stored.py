@@ -127,6 +127,14 @@ class StoredMessages:
             return row
         return self.table.last_where(upto, Condition("subject=?", (subject_filter,)))
 
+    def last_rows(self, condition: Condition | None) -> list[Row]:
+        """Return the last message of every subject that meets a condition, in order of sequence."""
+        where = condition or ANY
+        sql = f"SELECT subject FROM subjects WHERE stream=? AND msgs>0 AND {where.sql}"
+        subjects = self._db.execute(sql, (self.id, *where.bindings)).fetchall()
+        found = (self.last_row_of(str(subject)) for (subject,) in subjects)
+        return sorted((row for row in found if row is not None), key=lambda row: row[0])
+
     def last_seq_of(self, subject_filter: str) -> int:
         """Return the sequence of the last message that matches, 0 if there is none."""
         row = self.last_row_of(subject_filter)

@@ -3,7 +3,7 @@
 # ruff: noqa: F403, F405
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Self, overload
 
@@ -54,6 +54,10 @@ __all__ = [
     "ConsumerNames",
     "ConsumerNamesReply",
     "ConsumerNotFoundError",
+    "ConsumerPause",
+    "ConsumerReset",
+    "ConsumerResetReply",
+    "ConsumerUnpin",
     "ConsumerUnsettled",
     "ConsumerUnsettledReply",
     "CorruptMessageError",
@@ -62,6 +66,7 @@ __all__ = [
     "ExpectationError",
     "External",
     "Headers",
+    "Incoming",
     "Jet",
     "JetStreamMissingError",
     "Job",
@@ -89,10 +94,13 @@ __all__ = [
     "NotFoundError",
     "Outcome",
     "Outgoing",
+    "PauseReply",
     "PeltonError",
     "PermanentJobError",
+    "PinLostError",
     "Placement",
     "PubAck",
+    "PullRefusedError",
     "PullRequest",
     "PurgeReply",
     "Queue",
@@ -129,8 +137,10 @@ __all__ = [
     "StreamState",
     "StreamUpdate",
     "SubjectTransform",
+    "Subscription",
     "Success",
     "UnknownJobError",
+    "UnpinReply",
     "Unsettled",
     "Verb",
     "WrongLastSequenceError",
@@ -142,6 +152,7 @@ __all__ = [
     "encode_body",
     "encode_error",
     "encode_reply",
+    "from_reply",
     "open",
     "parse_rfc3339",
     "resolved_consumer",
@@ -158,10 +169,23 @@ class Consumer:
     def ack(self, messages: Iterable[Message]) -> None: ...
     def delete(self) -> None: ...
     def fetch(
-        self, batch: int = 1, *, timeout: Seconds | None = 5.0, max_bytes: int = 0, no_wait: bool = False
+        self,
+        batch: int = 1,
+        *,
+        timeout: Seconds | None = 5.0,
+        max_bytes: int = 0,
+        no_wait: bool = False,
+        group: str = "",
+        priority: int = 0,
+        min_pending: int = 0,
+        min_ack_pending: int = 0,
+        failover: Seconds = 0,
     ) -> list[Message]: ...
     def info(self) -> ConsumerInfo: ...
     def messages(self, *, prefetch: int = 64) -> Iterator[Message]: ...
+    def pause(self, until: datetime | str) -> PauseReply: ...
+    def reset(self, seq: int = 0) -> ConsumerInfo: ...
+    def resume(self) -> None: ...
 
 class Jet:
     backend: Backend

@@ -9,8 +9,10 @@
 from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     acks,
     changes,
+    consumer_config,
     consumers,
     dedupe,
+    delivery,
     expectations,
     fetch,
     interest,

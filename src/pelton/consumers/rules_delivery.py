@@ -1,0 +1,121 @@
+"""What a consumer's configuration may say of how it delivers: push, pull, acks, priority groups. Pure.
+
+The checks, their order and their codes are nats-server 2.15's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pelton.api import ConsumerConfig, StreamConfig, api_error
+from pelton.subjects import has_wildcard, is_subject, overlaps
+
+_MILLISECOND: Final = 1_000_000
+_LEAST_HEARTBEAT: Final = 100 * _MILLISECOND
+_FLOW_CONTROL_HEARTBEAT: Final = 1000 * _MILLISECOND
+_GROUP: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
+
+
+def check_acks(config: ConsumerConfig) -> None:
+    """Raise ApiError where the fields about acks contradict each other."""
+    where = _where(config)
+    if any(delay < 0 for delay in config.backoff):
+        raise api_error("JSConsumerBackOffNegativeErr", **where)
+    if config.ack_wait < 0:
+        raise api_error("JSConsumerAckWaitNegativeErr", **where)
+    if config.ack_policy == "flow_control":
+        _check_flow_control_acks(config)
+    if config.backoff and config.max_deliver != -1 and len(config.backoff) > config.max_deliver:
+        raise api_error("JSConsumerMaxDeliverBackoffErr", **where)
+
+
+def _check_flow_control_acks(config: ConsumerConfig) -> None:
+    """Hold a consumer that acknowledges by flow control against what that needs (ADR-60)."""
+    where = _where(config)
+    if not config.deliver_subject:
+        raise api_error("JSConsumerAckFCRequiresPushErr", **where)
+    if not config.flow_control:
+        raise api_error("JSConsumerAckFCRequiresFCErr", **where)
+    if config.idle_heartbeat != _FLOW_CONTROL_HEARTBEAT:
+        raise api_error("JSStreamInvalidConfigF", **where, err="flow control ack policy heartbeat needs to be 1s")
+    if config.max_ack_pending <= 0:
+        raise api_error("JSConsumerAckFCRequiresMaxAckPendingErr", **where)
+    if config.ack_wait or config.backoff:
+        raise api_error("JSConsumerAckFCRequiresNoAckWaitErr", **where)
+    if config.max_deliver > 0:
+        raise api_error("JSConsumerAckFCRequiresNoMaxDeliverErr", **where)
+
+
+def check_direction(config: ConsumerConfig, stream: StreamConfig) -> None:
+    """Raise ApiError where a field does not go with pushing, or with being pulled from."""
+    if config.deliver_subject:
+        _check_push(config, stream)
+    else:
+        _check_pull(config, stream)
+    if config.direct:
+        if not config.deliver_subject:
+            raise api_error("JSConsumerDirectRequiresPushErr", **_where(config))
+        if config.durable_name:
+            raise api_error("JSConsumerDirectRequiresEphemeralErr", **_where(config))
+
+
+def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
+    where = _where(config)
+    if has_wildcard(config.deliver_subject):
+        raise api_error("JSConsumerDeliverToWildcardsErr", **where)
+    if not is_subject(config.deliver_subject):
+        raise api_error("JSConsumerInvalidDeliverSubject", **where)
+    if any(overlaps(config.deliver_subject, subject) for subject in stream.subjects):
+        raise api_error("JSConsumerDeliverCycleErr", **where)
+    if config.max_waiting:
+        raise api_error("JSConsumerPushMaxWaitingErr", **where)
+    if config.max_ack_pending > 0 and config.ack_policy == "none":
+        raise api_error("JSConsumerMaxPendingAckPolicyRequiredErr", **where)
+    if 0 < config.idle_heartbeat < _LEAST_HEARTBEAT:
+        raise api_error("JSConsumerSmallHeartbeatErr", **where)
+    if config.flow_control and not config.idle_heartbeat:
+        raise api_error("JSConsumerWithFlowControlNeedsHeartbeats", **where)
+
+
+def _check_pull(config: ConsumerConfig, stream: StreamConfig) -> None:
+    where = _where(config)
+    if config.ack_policy == "none" and stream.retention == "workqueue":
+        raise api_error("JSConsumerPullRequiresAckErr", **where)
+    if config.rate_limit_bps:
+        raise api_error("JSConsumerPullWithRateLimitErr", **where)
+    if config.idle_heartbeat:
+        raise api_error("JSConsumerHBRequiresPushErr", **where)
+    if config.flow_control:
+        raise api_error("JSConsumerFCRequiresPushErr", **where)
+    if 0 < config.max_expires < _MILLISECOND:
+        raise api_error("JSConsumerMaxRequestExpiresTooSmall", **where)
+
+
+def check_groups(config: ConsumerConfig) -> None:
+    """Raise ApiError where priority groups cannot be as configured (ADR-42)."""
+    where = _where(config)
+    if config.priority_policy in ("", "none"):
+        if config.priority_groups:
+            raise api_error("JSConsumerPriorityGroupWithPolicyNone", **where)
+        if config.priority_timeout > 0:
+            raise api_error("JSConsumerPinnedTTLWithoutPriorityPolicyNone", **where)
+        return
+    if config.deliver_subject:
+        raise api_error("JSConsumerPushWithPriorityGroupErr", **where)
+    if not config.priority_groups:
+        raise api_error("JSConsumerPriorityPolicyWithoutGroup", **where)
+    for group in config.priority_groups:
+        if not group:
+            raise api_error("JSConsumerEmptyGroupName", **where)
+        if not _GROUP.fullmatch(group):
+            raise api_error("JSConsumerInvalidGroupNameErr", **where)
+    # ADR-42 asks for both; nats-server 2.15 accepts, and then serves the first group alone.
+    if len(config.priority_groups) > 1:
+        raise api_error("JSConsumerInvalidPolicyErrF", **where, err="only one priority group is supported")
+    if config.ack_policy != "explicit":
+        raise api_error("JSConsumerInvalidPolicyErrF", **where, err="priority groups require explicit acks")
+
+
+def _where(config: ConsumerConfig) -> dict[str, Any]:
+    return {"consumer": config.name}

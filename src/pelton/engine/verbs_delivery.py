@@ -1,0 +1,61 @@
+"""The verbs that steer a consumer's delivery: pause, reset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pelton.api import (
+    ConsumerPause,
+    ConsumerReset,
+    ConsumerResetReply,
+    PauseReply,
+    api_error,
+    parse_rfc3339,
+    rfc3339,
+)
+from pelton.api.times import ZERO_TIME
+from pelton.consumers import ConsumerLog
+from pelton.engine.verbs_consumers import info_of
+
+if TYPE_CHECKING:
+    from pelton.engine.verbs import Scope
+
+
+def pause(scope: Scope, request: ConsumerPause) -> PauseReply:
+    """Pause a consumer until a time, or let it go on."""
+    consumer = scope.catalogue.consumer(request.stream, request.name)
+    until = parse_rfc3339(request.pause_until) if request.pause_until else 0
+    config = msgspec.structs.replace(consumer.config, pause_until=rfc3339(until) if until else "")
+    scope.catalogue.update_consumer(consumer, config)
+    left = max(until - scope.now(), 0)
+    return PauseReply(paused=left > 0, pause_until=rfc3339(until) if until else ZERO_TIME, pause_remaining=left)
+
+
+def reset(scope: Scope, request: ConsumerReset) -> ConsumerResetReply:
+    """Forget what a consumer has delivered, and go on from a sequence or from what is not acknowledged."""
+    consumer = scope.catalogue.consumer(request.stream, request.name)
+    if request.seq:
+        _check_reset(consumer, request.seq)
+    seq = request.seq or info_of(scope, request.stream, request.name).ack_floor.stream_seq + 1
+    consumer.restart(seq)
+    info = info_of(scope, request.stream, request.name)
+    fields = {name: getattr(info, name) for name in info.__struct_fields__}
+    return ConsumerResetReply(**fields, reset_seq=seq)
+
+
+def _check_reset(consumer: ConsumerLog, seq: int) -> None:
+    """Refuse a sequence that the consumer would never have delivered."""
+    config = consumer.config
+    reason = ""
+    if config.deliver_policy in ("new", "last", "last_per_subject"):
+        reason = "not allowed"
+    elif config.deliver_policy == "by_start_sequence" and seq < config.opt_start_seq:
+        reason = "below start seq"
+    elif config.deliver_policy == "by_start_time":
+        row = consumer.log.next_row_of(seq, "")
+        if row is not None and row[1] < parse_rfc3339(config.opt_start_time):
+            reason = "below start time"
+    if reason:
+        raise api_error("JSConsumerInvalidResetErr", stream=consumer.log.name, consumer=config.name, err=reason)

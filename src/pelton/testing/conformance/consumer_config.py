@@ -1,0 +1,132 @@
+"""What a consumer's configuration may say, and what each contradiction is answered with."""
+
+from __future__ import annotations
+
+from pelton.api import ConsumerConfig, ConsumerCreate
+from pelton.connect import Jet
+from pelton.jet import Stream
+from pelton.testing.conformance.table import case, only, refused
+
+_SECOND = 1_000_000_000
+
+
+async def _stream(jet: Jet) -> Stream:
+    return await jet.create_stream("S", subjects=["s.>"])
+
+
+async def _pedantic(jet: Jet, **fields: object) -> None:
+    config = ConsumerConfig(name="p", **fields)  # type: ignore[arg-type]  # fields of a ConsumerConfig
+    await jet.backend.call(ConsumerCreate(stream_name="S", config=config, pedantic=True))
+
+
+@case
+async def pulling_takes_no_field_of_pushing(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10086, stream.create_consumer(rate_limit_bps=100))
+    await refused(10088, stream.create_consumer(idle_heartbeat=1))
+    await refused(10089, stream.create_consumer(flow_control=True))
+    await refused(10090, stream.create_consumer(direct=True))
+
+
+@case
+async def limits_of_a_pull(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10115, stream.create_consumer(max_expires=0.000_001))
+    config = (await stream.create_consumer(max_batch=10, max_expires=1, max_bytes=100)).config
+    assert (config.max_batch, config.max_expires, config.max_bytes) == (10, _SECOND, 100)
+    config = (await stream.create_consumer(max_batch=-1, max_bytes=-1)).config
+    assert (config.max_batch, config.max_bytes) == (0, 0)
+
+
+@case
+async def where_to_push(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10079, stream.create_consumer(deliver_subject="d.*"))
+    await refused(10112, stream.create_consumer(deliver_subject="d..x"))
+    await refused(10081, stream.create_consumer(deliver_subject="s.x"))
+
+
+@case
+async def pushing_takes_no_field_of_pulling(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10080, stream.create_consumer(deliver_subject="d", max_waiting=5))
+    await refused(10082, stream.create_consumer(deliver_subject="d", ack_policy="none", max_ack_pending=5))
+    await refused(10178, stream.create_consumer(deliver_subject="d", priority_policy="overflow", priority_groups=["a"]))
+    await refused(10091, stream.create_consumer(deliver_subject="d", direct=True, durable_name="x"))
+
+
+@case
+async def flow_control_needs_heartbeats(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10083, stream.create_consumer(deliver_subject="d", idle_heartbeat=0.001))
+    await refused(10108, stream.create_consumer(deliver_subject="d", flow_control=True))
+
+
+@case
+async def acks_by_flow_control(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10218, stream.create_consumer(ack_policy="flow_control"))
+    await refused(10222, stream.create_consumer(ack_policy="flow_control", deliver_subject="d", max_deliver=3))
+    await refused(10221, stream.create_consumer(ack_policy="flow_control", deliver_subject="d", ack_wait=1))
+    await refused(10220, stream.create_consumer(ack_policy="flow_control", deliver_subject="d", max_ack_pending=-1))
+    await refused(10219, _pedantic(jet, ack_policy="flow_control", deliver_subject="d"))
+
+
+@case
+async def priority_groups_need_a_policy(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10196, stream.create_consumer(priority_groups=["a"]))
+    await refused(10196, stream.create_consumer(priority_policy="none", priority_groups=["a"]))
+    await refused(10197, stream.create_consumer(priority_timeout=1))
+
+
+@only("engine", "ADR-42 asks for it; nats-server 2.15 accepts such a consumer and serves the first group alone")
+async def one_group_with_explicit_acks(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10094, stream.create_consumer(priority_policy="overflow", priority_groups=["a", "b"]))
+    for policy in ("none", "all"):
+        await refused(
+            10094, stream.create_consumer(priority_policy="overflow", priority_groups=["a"], ack_policy=policy)
+        )
+
+
+@case
+async def metadata_has_a_limit(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10135, stream.create_consumer(metadata={"a": "x" * (128 << 10)}))
+
+
+@case
+async def the_last_per_subject_needs_a_filter(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10094, stream.create_consumer(deliver_policy="last_per_subject"))
+    await refused(
+        10094, stream.create_consumer(deliver_policy="last_per_subject", filter_subject="s.a", opt_start_seq=4)
+    )
+
+
+@case
+async def being_pedantic_refuses_what_would_be_corrected(jet: Jet) -> None:
+    await _stream(jet)
+    await refused(10157, _pedantic(jet, max_deliver=-5))
+    await refused(10157, _pedantic(jet, max_waiting=-5))
+    await refused(10157, _pedantic(jet, max_ack_pending=-5))
+    await refused(10157, _pedantic(jet, max_batch=-1))
+    await refused(10157, _pedantic(jet, max_expires=-1))
+    await refused(10157, _pedantic(jet, max_bytes=-1))
+    await refused(10157, _pedantic(jet, inactive_threshold=-1))
+    await refused(10157, _pedantic(jet, backoff=(_SECOND,), ack_wait=2 * _SECOND))
+
+
+@case
+async def negative_waits_are_refused(jet: Jet) -> None:
+    await _stream(jet)
+    for fields, code in (({"ack_wait": -1}, 10183), ({"backoff": (-1,)}, 10184)):
+        config = ConsumerConfig(name="c", **fields)  # type: ignore[arg-type]  # fields of a ConsumerConfig
+        await refused(code, jet.backend.call(ConsumerCreate(stream_name="S", config=config)))
+
+
+@case
+async def replicas_are_no_negative_number(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10133, stream.create_consumer(num_replicas=-1))
