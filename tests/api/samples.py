@@ -100,6 +100,23 @@ EXCHANGES: list[tuple[api.Request[Any], msgspec.Struct, str]] = [
         "$JS.API.CONSUMER.LIST.orders",
     ),
     (
+        api.ConsumerPause(stream="orders", name="garage", pause_until=NOW),
+        api.PauseReply(paused=True, pause_until=NOW, pause_remaining=5),
+        "$JS.API.CONSUMER.PAUSE.orders.garage",
+    ),
+    (
+        api.ConsumerReset(stream="orders", name="garage", seq=3),
+        api.ConsumerResetReply(
+            **{name: getattr(CONSUMER_INFO, name) for name in CONSUMER_INFO.__struct_fields__}, reset_seq=3
+        ),
+        "$JS.API.CONSUMER.RESET.orders.garage",
+    ),
+    (
+        api.ConsumerUnpin(stream="orders", name="garage", group="jobs"),
+        api.UnpinReply(),
+        "$JS.API.CONSUMER.UNPIN.orders.garage",
+    ),
+    (
         api.ConsumerDelete(stream="orders", name="garage"),
         api.Success(),
         "$JS.API.CONSUMER.DELETE.orders.garage",

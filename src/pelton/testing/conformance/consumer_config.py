@@ -122,7 +122,7 @@ async def being_pedantic_refuses_what_would_be_corrected(jet: Jet) -> None:
 async def negative_waits_are_refused(jet: Jet) -> None:
     await _stream(jet)
     for fields, code in (({"ack_wait": -1}, 10183), ({"backoff": (-1,)}, 10184)):
-        config = ConsumerConfig(name="c", **fields)  # type: ignore[arg-type]  # fields of a ConsumerConfig
+        config = ConsumerConfig(name="c", **fields)
         await refused(code, jet.backend.call(ConsumerCreate(stream_name="S", config=config)))
 
 
