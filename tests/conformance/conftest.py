@@ -8,7 +8,7 @@ import pytest
 import pelton
 from pelton.testing.nats_server import NatsServer, nats_server
 
-_ACCOUNTS = 300
+_ACCOUNTS = 2000
 
 
 @pytest.fixture(scope="session")
