@@ -31,6 +31,7 @@ from pelton.api import (
     ConsumerReset,
     Delivered,
     Headers,
+    MessageNotFoundError,
     MsgDelete,
     MsgGet,
     NotFoundError,
@@ -56,6 +57,7 @@ from pelton.api import (
 )
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import datetime_ns
+from pelton.api.numbers import counter_value, from_digits, to_digits
 from pelton.runtime import Runtime
 
 HeaderValues = Mapping[str, str | Sequence[str]]
@@ -155,6 +157,16 @@ class Streams:
         }
         return await self.backend.publish(subject, data, header_block(headers, asked))
 
+    async def add(self, subject: str, delta: int = 1, *, msg_id: str | None = None) -> int:
+        """Add to a counter and return its new total; numbers are of any size (ADR-49).
+
+        The subject's stream counts (``allow_msg_counter``). With a ``msg_id`` repeating the call adds once, and
+        returns the present total. Raises NoStreamForSubjectError, ApiError 10168 where the stream does not count.
+        """
+        asked = {"Nats-Incr": to_digits(delta), "Nats-Msg-Id": msg_id}
+        ack = await self.backend.publish(subject, b"", header_block(None, asked))
+        return await _total(self.backend, ack.stream, subject) if ack.duplicate else from_digits(ack.val)
+
     async def publish_batch(
         self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]
     ) -> list[PubAck]:
@@ -164,6 +176,14 @@ class Streams:
         not.
         """
         return await self.backend.publish_batch([outgoing(*message) for message in messages])
+
+
+async def _total(backend: Backend, stream: str, subject: str) -> int:
+    try:
+        found = await backend.call(MsgGet(stream=stream, last_by_subj=subject))
+    except MessageNotFoundError:
+        return 0
+    return counter_value(found.message.data)
 
 
 def header_block(values: HeaderValues | None, asked: Mapping[str, object]) -> bytes | None:
@@ -218,6 +238,13 @@ class Stream:
     async def get_next_message(self, subject: str, seq: int = 1) -> StoredMessage:
         """Return the first message of a subject or filter from ``seq`` on. Raises MessageNotFoundError."""
         return (await self._backend.call(MsgGet(stream=self.name, seq=seq, next_by_subj=subject))).message
+
+    async def counter(self, subject: str) -> int:
+        """Return the total of a counter, 0 where nothing was added yet (ADR-49); :meth:`Jet.add` adds.
+
+        Raises ConfigError where the subject's last message is no counter.
+        """
+        return await _total(self._backend, self.name, subject)
 
     async def delete_message(self, seq: int) -> None:
         """Remove one message. Raises ApiError 10057 when there is none."""

@@ -132,6 +132,15 @@ def with_value(block: bytes | None, name: str, value: str) -> bytes:
     return (f"{_VERSION}\r\n".encode() if block is None else block[:-2]) + line
 
 
+def replaced(block: bytes, name: str, value: str) -> bytes:
+    """The block with one value of a header: in the place of the first there is, or at the end."""
+    line = f"\r\n{_line(name, value)}".encode("utf-8", "surrogateescape")
+    start = block.find(f"\r\n{name}:".encode())
+    if start < 0:
+        return with_value(block, name, value)
+    return block[:start] + line + block[block.find(b"\r\n", start + 2) :]
+
+
 def _values_of(headers: Mapping[str, str | Sequence[str]], name: str, values: str | Sequence[str]) -> Sequence[str]:
     if isinstance(headers, Headers):
         return headers.get_all(name)

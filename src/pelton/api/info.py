@@ -11,12 +11,16 @@ from pelton.api.times import ZERO_TIME
 
 
 class PubAck(msgspec.Struct, omit_defaults=True, gc=False):
-    """Where a message is stored; `duplicate` if its message id was known, then `seq` is the first's."""
+    """Where a message is stored; `duplicate` if its message id was known, then `seq` is the first's.
+
+    `val` is the new total of a counter, in digits (ADR-49).
+    """
 
     stream: str
     seq: int
     duplicate: bool = False
     domain: str = ""
+    val: str = ""
 
 
 class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):

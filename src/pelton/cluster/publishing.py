@@ -25,6 +25,7 @@ class _Reply(msgspec.Struct):
     seq: int = 0
     duplicate: bool = False
     domain: str = ""
+    val: str = ""
     error: ErrorBody | None = None
 
 
@@ -110,4 +111,4 @@ def _acked(subject: str, answer: Answer) -> PubAck:
     found = _reply(answer.data)
     if found.error is not None:
         raise from_reply(found.error.code, found.error.err_code, found.error.description, stream=found.stream)
-    return PubAck(found.stream, found.seq, found.duplicate, found.domain)
+    return PubAck(found.stream, found.seq, found.duplicate, found.domain, found.val)

@@ -27,6 +27,7 @@ class Expectations(NamedTuple):
     last_seq: int | None = None
     last_subject_seq: int | None = None
     last_subject_filter: str = ""
+    source: str = ""
 
 
 _NOTHING: Final = Expectations()
@@ -47,15 +48,12 @@ class Known(Protocol):
 def expectations(block: bytes | None) -> Expectations | None:
     """Read the conditions of an encoded header block; None when there are none.
 
-    Raises ApiError 10097 for a block that is larger than any server takes, 10227 for one that claims to come
-    from another stream.
+    Raises ApiError 10097 for a block that is larger than any server takes.
     """
     if block is None or (_MARK not in block and len(block) <= _LIMIT):
         return None
     if len(block) > _LIMIT:
         raise api_error("JSStreamHeaderExceedsMaximumErr")
-    if headers.first(block, headers.STREAM_SOURCE):
-        raise api_error("JSMessageSourceHdrNotAllowedErr")
     found = Expectations(
         msg_id=headers.first(block, headers.MSG_ID) or "",
         stream=headers.first(block, headers.EXPECTED_STREAM) or "",
@@ -63,6 +61,7 @@ def expectations(block: bytes | None) -> Expectations | None:
         last_seq=_sequence(block, headers.EXPECTED_LAST_SEQUENCE),
         last_subject_seq=_sequence(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE),
         last_subject_filter=headers.first(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT) or "",
+        source=headers.first(block, headers.STREAM_SOURCE) or "",
     )
     return None if found == _NOTHING else found
 
@@ -75,6 +74,9 @@ def check_expectations(stream: Known, asked: Expectations, subject: str, now: in
     """
     if asked.stream and asked.stream != stream.name:
         raise api_error("JSStreamNotMatchErr")
+    if asked.source:
+        # Only what a stream takes from another one may say so.
+        raise api_error("JSMessageSourceHdrNotAllowedErr")
     if asked.last_subject_seq is None and asked.last_subject_filter:
         raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
     if asked.msg_id and (duplicate := stream.known_id(asked.msg_id, now)) is not None:

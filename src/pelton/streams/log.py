@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pelton.api import ApiError, Outgoing, PubAck, StreamConfig, api_error
-from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
+from pelton.api import Outgoing, PubAck, StreamConfig, api_error
 from pelton.storage import Removed, subject_condition
 from pelton.storage.checksum import row_checksum
+from pelton.streams.counters import digits, increment_of
+from pelton.streams.counting import Counting
 from pelton.streams.expect import check_expectations, expectations
 from pelton.streams.mappings import mappings_of
 from pelton.streams.rollup import rollup_of
+from pelton.streams.room import check_room
 from pelton.streams.stored import ANY, OVERHEAD, StoredMessages, stored_size
 
 _CHUNK: Final = 4096
@@ -35,10 +37,6 @@ _UPSERT_SUBJECT: Final = (
     "last=max(last, excluded.last), msgs=msgs+excluded.msgs"
 )
 _SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
-
-
-def _no_room(text: str) -> ApiError:
-    return api_error("JSStreamStoreFailedF", err=text)
 
 
 class StreamLog(StoredMessages):
@@ -54,38 +52,60 @@ class StreamLog(StoredMessages):
         self._trimmed = limited or per_subject
         self._per_subject = per_subject
         self._mappings = mappings_of(self, config)
+        self._counting = Counting(self) if config.allow_msg_counter else None
+        checked = self._checked or per_subject or config.max_msg_size >= 0 or config.allow_msg_counter
+        self._plain = not checked and not config.sealed
+
+    def reset(self) -> None:
+        """Forget everything that was not committed."""
+        super().reset()
+        self._forget_totals()
+
+    def _forget_totals(self) -> None:
+        if self._counting is not None:
+            self._counting.forget()
 
     # --- append
 
     def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
         """Store one message, or raise ApiError before anything has changed.
 
-        Order of the checks: sealed, size, conditions and duplicate (``expect.py``), roll-up, limits.
+        Order of the checks: sealed, size, increment (``counters.py``), conditions and duplicate (``expect.py``),
+        roll-up, limits.
         """
         if self.config.sealed:
             raise api_error("JSStreamSealedErr")
         if self._mappings is not None:
             subject = self._mappings.renamed(subject)
-        size = len(data) + (len(hdr) if hdr is not None else 0)
-        if 0 <= self.config.max_msg_size < size:
-            raise api_error("JSStreamMessageExceedsMaximumErr")
-        asked = expectations(hdr) if hdr is not None else None
-        if asked is not None:
-            duplicate = check_expectations(self, asked, subject, now)
-            if duplicate is not None:
-                return PubAck(self.name, duplicate, True)
-        rollup = rollup_of(hdr, self.config) if hdr is not None else ""
+        self._check_size(hdr, data)
+        asked, rollup, increment, value = None, "", "", ""
+        if hdr is not None:
+            increment = increment_of(hdr, data, counting=self._counting is not None)
+            asked = expectations(hdr)
+            if asked is not None:
+                duplicate = check_expectations(self, asked, subject, now)
+                if duplicate is not None:
+                    return PubAck(self.name, duplicate, True)
+            rollup = rollup_of(hdr, self.config)
+        if self._counting is not None:
+            # The last refusal there is: a stream that counts always has room.
+            hdr, data, total = self._counting.add(subject, hdr, increment)
+            value = digits(total.value)
         unwanted = self.is_wanted is not None and not self.is_wanted(subject)
         if self._checked and not unwanted:
             size = stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
-            self._check_room(subject, size, replaces=bool(rollup))
+            check_room(self, subject, size, replaces=bool(rollup))
         seq = self._pass(now) if unwanted else self._store(subject, hdr, data, now)
         if asked is not None and asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
             self.dirty = True
         if rollup and not unwanted:
             self._roll_up(subject, seq, rollup)
-        return PubAck(self.name, seq)
+        return PubAck(self.name, seq, val=value)
+
+    def _check_size(self, hdr: bytes | None, data: bytes) -> None:
+        if 0 <= self.config.max_msg_size < len(data) + (len(hdr) if hdr is not None else 0):
+            raise api_error("JSStreamMessageExceedsMaximumErr")
 
     def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
         """Store messages without headers; the caller has seen that :attr:`is_plain` holds."""
@@ -118,13 +138,10 @@ class StreamLog(StoredMessages):
     @property
     def is_plain(self) -> bool:
         """Whether a message without headers is stored without any check or limit per message."""
-        config = self.config
         if self._trimmed and self._mappings is not None and self._mappings.is_said:
             # What is said tells which message was the last: limits have to be applied in between.
             return False
-        if config.sealed or self.is_wanted is not None:
-            return False
-        return not self._checked and not self._per_subject and config.max_msg_size < 0
+        return self._plain and self.is_wanted is None
 
     def _pass(self, now: int) -> int:
         """Give a sequence to a message that nobody wants, and keep nothing of it."""
@@ -179,43 +196,6 @@ class StreamLog(StoredMessages):
             self.flush()
         return super().last_seq_of(subject_filter)
 
-    def _check_room(self, subject: str, size: int, *, replaces: bool) -> None:
-        """Discard new: refuse what does not fit (per-subject limits first where they are the reason).
-
-        What ``replaces`` others of its subject meets no limit per subject; where it needs more room than there
-        is before they go, it is refused like any, as on a NATS server.
-        """
-        config = self.config
-        full = self._per_subject and self.subject_row(subject)[2] >= config.max_msgs_per_subject
-        if full and config.discard_new_per_subject and not replaces:
-            raise _no_room(MAXIMUM_MESSAGES_PER_SUBJECT)
-        if not self._is_overfull(size):
-            return
-        if self._per_subject and self.dirty:
-            # What newer messages of the same subjects have replaced still counts until it is trimmed.
-            self.flush()
-            full = self.subject_row(subject)[2] >= config.max_msgs_per_subject
-        if config.max_msgs > 0 and self.msgs >= config.max_msgs and not full:
-            raise _no_room(MAXIMUM_MESSAGES)
-        if (
-            config.max_bytes > 0
-            and self.bytes + size > config.max_bytes
-            and not (full and self._replaces(subject, size))
-        ):
-            raise _no_room(MAXIMUM_BYTES)
-
-    def _is_overfull(self, size: int) -> bool:
-        config = self.config
-        return 0 < config.max_msgs <= self.msgs or 0 < config.max_bytes < self.bytes + size
-
-    def _replaces(self, subject: str, size: int) -> bool:
-        """Whether the oldest message of a full subject makes room for one of ``size`` bytes."""
-        row = self.next_row_of(self.subject_row(subject)[0], subject)
-        if row is None:
-            return False
-        _, _, _, hdr, data, _ = row
-        return size <= stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
-
     # --- flush and limits
 
     def awaits_trim(self, seq: int) -> bool:
@@ -232,6 +212,7 @@ class StreamLog(StoredMessages):
             self._trim()
         self._write_subjects()
         self.ids.flush()
+        self._forget_totals()
         state = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.id)
         self._db.execute(_SAVE_STATE, state)
         self.dirty = False
@@ -312,6 +293,7 @@ class StreamLog(StoredMessages):
         if not removed:
             return
         self.dirty = True
+        self._forget_totals()
         touched_first = False
         for seq, subject, data, hdr in removed:
             self.bytes -= stored_size(len(subject.encode()), data, hdr)
@@ -384,6 +366,7 @@ class StreamLog(StoredMessages):
         self._deltas.clear()
         self._known.clear()
         self.lasts.clear()
+        self._forget_totals()
         self.msgs = self.bytes = 0
         self.first, self._first_ts = self.last + 1, None
         # At least one: to a consumer that counts what lies ahead, a jump of ``last`` is a removal.

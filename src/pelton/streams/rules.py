@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pelton.api import ApiError, ConfigError, StreamConfig, api_error
+from pelton.streams.counters import check_counting
 from pelton.streams.mappings import check_mappings
 from pelton.subjects import is_filter, is_subset, overlaps
 
@@ -33,7 +34,6 @@ _UNSUPPORTED: Final = (
     "sources",
     "allow_msg_ttl",
     "subject_delete_marker_ttl",
-    "allow_msg_counter",
     "allow_atomic",
     "allow_batched",
     "allow_msg_schedules",
@@ -64,6 +64,8 @@ def check_stream(config: StreamConfig) -> None:
     check_stream_name(config.name)
     _check_texts(config)
     _check_replicas(config)
+    if config.allow_msg_counter and (reason := check_counting(config)):
+        raise invalid(reason, config.name)
     _check_supported(config)
     _check_times(config)
     _check_policies(config)

@@ -11,6 +11,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     changes,
     consumer_config,
     consumers,
+    counters,
     dedupe,
     delivery,
     expectations,
