@@ -56,8 +56,8 @@ from pelton.api import (
     stream_config,
 )
 from pelton.api.build import seconds_to_ns
-from pelton.api.times import datetime_ns
 from pelton.api.numbers import counter_value, from_digits, to_digits
+from pelton.api.times import datetime_ns
 from pelton.runtime import Runtime
 
 HeaderValues = Mapping[str, str | Sequence[str]]

@@ -158,6 +158,7 @@ __all__ = [
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",
+    "sealed_stream",
     "stream_config",
 ]
 
