@@ -247,7 +247,7 @@ class Stream:
         return await _total(self._backend, self.name, subject)
 
     async def delete_message(self, seq: int) -> None:
-        """Remove one message. Raises ApiError 10057 when there is none."""
+        """Remove one message. Raises ApiError 10057 or 10043 when there is none."""
         await self._backend.call(MsgDelete(stream=self.name, seq=seq))
 
     async def delete(self) -> None:

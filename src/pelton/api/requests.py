@@ -178,7 +178,7 @@ class StreamPurge(Request[PurgeReply], kw_only=True, frozen=True):
 
 
 class MsgGet(Request[MsgGetReply], kw_only=True, frozen=True):
-    """A message by `seq`, the last of a subject, or the next of a subject filter from `seq` on."""
+    """A message: by `seq`, the last of a subject, or the first from `seq` or `start_time` on (of a subject filter)."""
 
     _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
 
@@ -186,6 +186,8 @@ class MsgGet(Request[MsgGetReply], kw_only=True, frozen=True):
     seq: int = 0
     last_by_subj: str = ""
     next_by_subj: str = ""
+    start_time: str = ""
+    no_hdr: bool = False
 
 
 class MsgDelete(Request[Success], kw_only=True, frozen=True):

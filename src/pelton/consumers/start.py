@@ -19,25 +19,8 @@ def start_cursor(config: ConsumerConfig, log: StreamLog, filters: tuple[str, ...
     if policy == "by_start_sequence":
         return max(config.opt_start_seq, log.first) - 1
     if policy == "by_start_time":
-        return _first_at(log, parse_rfc3339(config.opt_start_time)) - 1
+        return log.first_at(parse_rfc3339(config.opt_start_time)) - 1
     return log.first - 1
-
-
-def _first_at(log: StreamLog, time: int) -> int:
-    """Return the first sequence stored at or after ``time``, by bisection: times grow with sequences."""
-    low, high = log.first, log.last + 1
-    while low < high:
-        middle = (low + high) // 2
-        seq = log.table.next_seq(middle)
-        if seq is None or seq >= high:
-            high = middle
-            continue
-        stored = log.table.time_of(seq)
-        if stored is not None and stored < time:
-            low = seq + 1
-        else:
-            high = middle
-    return low
 
 
 def begin(consumer: ConsumerLog) -> None:

@@ -55,8 +55,10 @@ class Scope(Protocol):
     def waiting_pulls(self, consumer: ConsumerLog) -> int: ...
 
 
-def _page(items: Sequence[R], offset: int, limit: int) -> dict[str, Any]:
-    return {"total": len(items), "offset": min(offset, len(items)), "limit": limit}
+def _page(items: Sequence[R], offset: int, limit: int) -> tuple[Sequence[R], dict[str, Any]]:
+    """Return one page of a list, and what a reply says about it."""
+    start = min(max(offset, 0), len(items))
+    return items[start : start + limit], {"total": len(items), "offset": start, "limit": limit}
 
 
 def _matching(scope: Scope, subject: str) -> list[str]:
@@ -64,29 +66,25 @@ def _matching(scope: Scope, subject: str) -> list[str]:
 
 
 def stream_names(scope: Scope, request: StreamNames) -> StreamNamesReply:
-    names = _matching(scope, request.subject)
-    shown = tuple(names[request.offset : request.offset + _NAMES_PAGE])
-    return StreamNamesReply(streams=shown, **_page(names, request.offset, _NAMES_PAGE))
+    shown, page = _page(_matching(scope, request.subject), request.offset, _NAMES_PAGE)
+    return StreamNamesReply(streams=tuple(shown), **page)
 
 
 def stream_list(scope: Scope, request: StreamList) -> StreamListReply:
-    names = _matching(scope, request.subject)
-    shown = names[request.offset : request.offset + _LIST_PAGE]
+    shown, page = _page(_matching(scope, request.subject), request.offset, _LIST_PAGE)
     infos = tuple(streams.info_of(scope, streams.fresh(scope, name)) for name in shown)
-    return StreamListReply(streams=infos, **_page(names, request.offset, _LIST_PAGE))
+    return StreamListReply(streams=infos, **page)
 
 
 def consumer_names(scope: Scope, request: ConsumerNames) -> ConsumerNamesReply:
-    names = consumers.names_of(scope, request.stream)
-    shown = tuple(names[request.offset : request.offset + _NAMES_PAGE])
-    return ConsumerNamesReply(consumers=shown, **_page(names, request.offset, _NAMES_PAGE))
+    shown, page = _page(consumers.names_of(scope, request.stream), request.offset, _NAMES_PAGE)
+    return ConsumerNamesReply(consumers=tuple(shown), **page)
 
 
 def consumer_list(scope: Scope, request: ConsumerList) -> ConsumerListReply:
-    names = consumers.names_of(scope, request.stream)
-    shown = names[request.offset : request.offset + _LIST_PAGE]
+    shown, page = _page(consumers.names_of(scope, request.stream), request.offset, _LIST_PAGE)
     infos = tuple(consumers.info_of(scope, request.stream, name) for name in shown)
-    return ConsumerListReply(consumers=infos, **_page(names, request.offset, _LIST_PAGE))
+    return ConsumerListReply(consumers=infos, **page)
 
 
 def account_info(scope: Scope, request: AccountInfoRequest) -> AccountInfo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import (
+    ConfigError,
     CorruptMessageError,
     MsgDelete,
     MsgGet,
@@ -21,6 +22,7 @@ from pelton.api import (
     StreamUpdate,
     Success,
     api_error,
+    parse_rfc3339,
     resolved_stream,
     rfc3339,
 )
@@ -87,9 +89,11 @@ def info(scope: Scope, request: StreamInfoRequest) -> StreamInfo:
     reply = info_of(scope, log)
     if request.subjects_filter:
         counts = log.subject_counts(request.subjects_filter)
-        page = list(counts.items())[request.offset : request.offset + _SUBJECTS_PAGE]
+        offset = max(request.offset, 0)
+        page = list(counts.items())[offset : offset + _SUBJECTS_PAGE]
         reply.state.subjects = dict(page)
-        reply.total, reply.offset, reply.limit = len(counts), request.offset, _SUBJECTS_PAGE
+        if counts:
+            reply.total, reply.offset, reply.limit = len(counts), offset, _SUBJECTS_PAGE
     if request.deleted_details:
         reply.state.deleted = log.deleted()
     return reply
@@ -141,21 +145,34 @@ def purge(scope: Scope, request: StreamPurge) -> PurgeReply:
 
 
 def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:
-    """Return a stored message: by sequence, the last of a subject, or the next of a filter."""
+    """Return a stored message: by sequence, the last of a subject, or the first from a place on."""
+    _check_unsigned(request.stream, seq=request.seq)
+    start = _start_time(request)
+    asked = [bool(request.seq), bool(request.last_by_subj), start is not None]
+    if sum(asked) > 1 or (request.last_by_subj and request.next_by_subj) or not (any(asked) or request.next_by_subj):
+        raise api_error("JSBadRequestErr", stream=request.stream)
     log = fresh(scope, request.stream)
-    if request.last_by_subj and (request.seq or request.next_by_subj):
-        raise api_error("JSBadRequestErr", stream=log.name)
     if request.last_by_subj:
         row = log.last_row_of(request.last_by_subj)
+    elif start is not None:
+        row = log.next_row_of(log.first_at(start), request.next_by_subj)
     elif request.next_by_subj:
         row = log.next_row_of(max(request.seq, 1), request.next_by_subj)
-    elif request.seq > 0:
-        row = log.get(request.seq)
     else:
-        raise api_error("JSBadRequestErr", stream=log.name)
+        row = log.get(request.seq)
     if row is None:
         raise api_error("JSNoMessageFoundErr", stream=log.name, seq=request.seq)
-    return MsgGetReply(message=_stored(scope, log, row))
+    message = _stored(scope, log, row)
+    if request.no_hdr:
+        message.hdrs = b""
+    return MsgGetReply(message=message)
+
+
+def _start_time(request: MsgGet) -> int | None:
+    try:
+        return parse_rfc3339(request.start_time) if request.start_time else None
+    except ConfigError as error:
+        raise api_error("JSInvalidJSONErr", stream=request.stream, err=error) from None
 
 
 def _stored(scope: Scope, log: StreamLog, row: Row) -> StoredMessage:
@@ -173,7 +190,7 @@ def delete_message(scope: Scope, request: MsgDelete) -> Success:
     if log.config.deny_delete:
         raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="message delete not permitted")
     if request.seq > log.last or not log.remove([request.seq]):
-        if request.no_erase and 0 < request.seq <= log.last:
+        if log.first <= request.seq <= log.last:
             raise api_error("JSSequenceNotFoundErrF", stream=log.name, seq=request.seq)
         raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="no message found", seq=request.seq)
     return Success()

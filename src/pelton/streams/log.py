@@ -350,7 +350,7 @@ class StreamLog(StoredMessages):
         """
         self._write_rows()
         last = upto - 1 if upto > 0 else self.last
-        if not filter_subject and not keep and last >= self.last:
+        if filter_subject in ("", ">") and not keep and last >= self.last:
             return self._purge_all(last)
         condition = subject_condition([filter_subject] if filter_subject else [])
         removed = self.table.remove_where(last, condition or ANY, keep)

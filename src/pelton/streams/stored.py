@@ -135,6 +135,23 @@ class StoredMessages:
         found = (self.last_row_of(str(subject)) for (subject,) in subjects)
         return sorted((row for row in found if row is not None), key=lambda row: row[0])
 
+    def first_at(self, time: int) -> int:
+        """Return the first sequence stored at or after ``time``, by bisection: times grow with sequences."""
+        self._write_rows()
+        low, high = self.first, self.last + 1
+        while low < high:
+            middle = (low + high) // 2
+            seq = self.table.next_seq(middle)
+            if seq is None or seq >= high:
+                high = middle
+                continue
+            stored = self.table.time_of(seq)
+            if stored is not None and stored < time:
+                low = seq + 1
+            else:
+                high = middle
+        return low
+
     def last_seq_of(self, subject_filter: str) -> int:
         """Return the sequence of the last message that matches, 0 if there is none."""
         row = self.last_row_of(subject_filter)

@@ -20,6 +20,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     limits,
     publishing,
     purge,
+    reading,
     redelivery,
     republish,
     rollups,
