@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pelton import api
+from pelton.api.defaults import sealed_stream
 from pelton.api.times import SECOND
 
 
@@ -30,7 +31,7 @@ def test_zero_limits_are_none_and_a_stream_takes_its_own_name() -> None:
 
 def test_sealing_denies_every_change() -> None:
     config = api.stream_config("a", sealed=True, max_age=1, allow_rollup_hdrs=True)
-    stream = api.sealed_stream(api.resolved_stream(config))
+    stream = sealed_stream(api.resolved_stream(config))
     assert (stream.discard, stream.deny_delete, stream.deny_purge) == ("new", True, True)
     assert (stream.max_age, stream.allow_rollup_hdrs) == (0, False)
 

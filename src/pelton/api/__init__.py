@@ -24,7 +24,7 @@ from pelton.api.config import (
     StreamSource,
     SubjectTransform,
 )
-from pelton.api.defaults import resolved_consumer, resolved_stream, sealed_stream
+from pelton.api.defaults import resolved_consumer, resolved_stream
 from pelton.api.errors import (
     AckError,
     AckRejectedError,
@@ -238,6 +238,5 @@ __all__ = [
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",
-    "sealed_stream",
     "stream_config",
 ]

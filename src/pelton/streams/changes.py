@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pelton.api import ApiError, ConsumerConfig, StreamConfig, api_error, sealed_stream
+from pelton.api import ApiError, ConsumerConfig, StreamConfig, api_error
+from pelton.api.defaults import sealed_stream
 from pelton.streams.rules import check_stream, invalid
 
 _UPDATE: Final = "stream configuration update can not"
