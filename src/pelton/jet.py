@@ -41,7 +41,6 @@ from pelton.api import (
     PubAck,
     PullRequest,
     StoreClosedError,
-    StoredMessage,
     StreamConfig,
     StreamCreate,
     StreamDelete,
@@ -58,6 +57,7 @@ from pelton.api import (
 from pelton.api.build import seconds_to_ns
 from pelton.api.numbers import counter_value, from_digits, to_digits
 from pelton.api.times import datetime_ns
+from pelton.reading import Readable
 from pelton.runtime import Runtime
 
 HeaderValues = Mapping[str, str | Sequence[str]]
@@ -202,12 +202,8 @@ def outgoing(subject: str, data: bytes, values: HeaderValues | None = None) -> O
     return subject, data, headers.encode(values) if values else None
 
 
-class Stream:
+class Stream(Readable):
     """A stream. ``config`` is what was last known of its configuration."""
-
-    def __init__(self, backend: Backend, config: StreamConfig) -> None:
-        self._backend = backend
-        self.config = config
 
     @property
     def name(self) -> str:
@@ -226,18 +222,6 @@ class Stream:
         """
         request = StreamPurge(name=self.name, filter=filter, seq=seq, keep=keep)
         return (await self._backend.call(request)).purged
-
-    async def get_message(self, seq: int) -> StoredMessage:
-        """Return the message with this sequence. Raises MessageNotFoundError, CorruptMessageError."""
-        return (await self._backend.call(MsgGet(stream=self.name, seq=seq))).message
-
-    async def get_last_message(self, subject: str) -> StoredMessage:
-        """Return the last message of a subject or filter. Raises MessageNotFoundError."""
-        return (await self._backend.call(MsgGet(stream=self.name, last_by_subj=subject))).message
-
-    async def get_next_message(self, subject: str, seq: int = 1) -> StoredMessage:
-        """Return the first message of a subject or filter from ``seq`` on. Raises MessageNotFoundError."""
-        return (await self._backend.call(MsgGet(stream=self.name, seq=seq, next_by_subj=subject))).message
 
     async def counter(self, subject: str) -> int:
         """Return the total of a counter, 0 where nothing was added yet (ADR-49); :meth:`Jet.add` adds.

@@ -53,7 +53,7 @@ CONSUMER_INFO = api.ConsumerInfo(
     num_pending=7,
     ts=NOW,
 )
-MESSAGE = api.StoredMessage(subject="orders.eu.1", seq=3, hdrs=b"NATS/1.0\r\n\r\n", data=b"\x00\xff", time=NOW)
+MESSAGE = api.WireMessage(subject="orders.eu.1", seq=3, hdrs=b"NATS/1.0\r\n\r\n", data=b"\x00\xff", time=NOW)
 
 PAGE = {"total": 1, "offset": 0, "limit": 256}
 EXCHANGES: list[tuple[api.Request[Any], msgspec.Struct, str]] = [

@@ -13,7 +13,7 @@ def test_a_publish_acknowledgement_is_as_short_as_nats_servers() -> None:
 
 
 def test_bytes_travel_as_base64() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(MESSAGE), type=api.StoredMessage) == MESSAGE
+    assert msgspec.json.decode(msgspec.json.encode(MESSAGE), type=api.WireMessage) == MESSAGE
     assert b'"data":"AP8="' in msgspec.json.encode(MESSAGE)
 
 

@@ -25,6 +25,7 @@ from pelton.api.config import (
     SubjectTransform,
 )
 from pelton.api.defaults import resolved_consumer, resolved_stream
+from pelton.api.direct import DirectGet, DirectReply, StoredMessage
 from pelton.api.errors import (
     AckError,
     AckRejectedError,
@@ -33,6 +34,7 @@ from pelton.api.errors import (
     ConfigError,
     ConsumerNotFoundError,
     CorruptMessageError,
+    DirectGetDisabledError,
     ExpectationError,
     JetStreamMissingError,
     JobArgumentsError,
@@ -66,6 +68,7 @@ from pelton.api.errors import (
     StoreSettingsError,
     StoreVersionError,
     StreamNotFoundError,
+    TooManyResultsError,
     UnknownJobError,
     WrongLastSequenceError,
     api_error,
@@ -79,9 +82,9 @@ from pelton.api.info import (
     ConsumerInfo,
     PubAck,
     SequenceInfo,
-    StoredMessage,
     StreamInfo,
     StreamState,
+    WireMessage,
 )
 from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import (
@@ -155,6 +158,9 @@ __all__ = [
     "ConsumerUnsettledReply",
     "CorruptMessageError",
     "Delivered",
+    "DirectGet",
+    "DirectGetDisabledError",
+    "DirectReply",
     "ExpectationError",
     "External",
     "Headers",
@@ -220,10 +226,12 @@ __all__ = [
     "SubjectTransform",
     "Subscription",
     "Success",
+    "TooManyResultsError",
     "UnknownJobError",
     "UnpinReply",
     "Unsettled",
     "Verb",
+    "WireMessage",
     "WrongLastSequenceError",
     "api_error",
     "api_subject",

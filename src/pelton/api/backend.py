@@ -8,6 +8,7 @@ event loop; `clone` gives a backend for another. Every implementation fails with
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from pelton.api.direct import DirectGet, DirectReply
 from pelton.api.errors import PeltonError
 from pelton.api.info import PubAck
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
@@ -49,6 +50,14 @@ class Backend(Protocol):
         """Store messages in order, durable together, each acknowledged like `publish`.
 
         Raises the error of the first message that is refused: those before it are stored, none after it.
+        """
+        ...
+
+    async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
+        """Read messages where they lie, aside from the administrative verbs (ADR-31).
+
+        Raises `MessageNotFoundError` where none is found at all, `BadRequestError` for a request that contradicts
+        itself, `TooManyResultsError`, `DirectGetDisabledError`, `StreamNotFoundError`, `CorruptMessageError`.
         """
         ...
 

@@ -111,6 +111,11 @@ def seconds_to_ns(name: str, value: float | timedelta) -> int:
     return _nanoseconds(name, value, "argument")
 
 
+def time_text(name: str, value: datetime | str | None) -> str:
+    """RFC 3339 text of an argument given as an aware datetime or as such text; empty for None. Raises `ConfigError`."""
+    return "" if value is None else _time(name, value, "argument")
+
+
 def _nanoseconds(key: str, value: Any, what: str) -> int:
     if isinstance(value, timedelta):
         total = ((value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds) * 1000

@@ -8,11 +8,13 @@
     │   ├── PullRefusedError             the consumer's limits refuse the pull
     │   ├── PinLostError                 another client of the priority group is pinned
     │   ├── BadRequestError
+    │   │   ├── TooManyResultsError
     │   │   └── ExpectationError         somebody else was faster
     │   │       └── WrongLastSequenceError
     │   ├── LimitError                   the stream is full, or the message too big
     │   │   ├── MaxMessagesError, MaxBytesError, MaxMessagesPerSubjectError
     │   │   └── MessageTooLargeError
+    │   ├── DirectGetDisabledError       the stream does not allow direct get
     │   └── NoStreamForSubjectError      nobody stores this subject
     ├── AckError
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
@@ -162,6 +164,21 @@ class MessageTooLargeError(LimitError):
     next_step = "keep large values in an object store and publish their name, or raise max_msg_size"
 
 
+class TooManyResultsError(BadRequestError):
+    """More subjects match than one request is answered for (1,024); nothing was read."""
+
+    next_step = "ask for fewer subjects at a time, or read them with get_messages or a consumer"
+
+
+class DirectGetDisabledError(ApiError):
+    """Nobody answers direct gets for this `stream` (on NATS: "no responders")."""
+
+    next_step = "allow them with update_stream(name, allow_direct=True)"
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(503, 0, "the stream does not allow direct get", stream=stream)
+
+
 class NoStreamForSubjectError(ApiError):
     """Nobody stores messages of this `subject` (on NATS: "no responders")."""
 
@@ -220,8 +237,10 @@ _PULL_EXCEEDS: Final = "Exceeded Max"
 _BY_CODE: Final[dict[int, type[ApiError]]] = {
     400: BadRequestError,
     404: NotFoundError,
+    408: BadRequestError,
     409: BadRequestError,
     412: BadRequestError,
+    413: TooManyResultsError,
     423: PinLostError,
     429: LimitError,
 }

@@ -108,8 +108,8 @@ class ConsumerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     priority_groups: list[PriorityGroupState] = msgspec.field(default_factory=list)
 
 
-class StoredMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A message as it lies in a stream; `hdrs` is the encoded header block, empty for none."""
+class WireMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A stored message as JSON carries it: `hdrs` is the encoded header block, empty for none."""
 
     subject: str
     seq: int

@@ -12,7 +12,7 @@ import msgspec
 
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.fields import shown
-from pelton.api.info import AccountInfo, ConsumerInfo, StoredMessage, StreamInfo
+from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
 from pelton.api.times import ZERO_TIME
 
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class PurgeReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 class MsgGetReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The message asked for."""
 
-    message: StoredMessage
+    message: WireMessage
 
 
 class Page(msgspec.Struct, kw_only=True, omit_defaults=True):

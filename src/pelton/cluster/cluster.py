@@ -23,6 +23,9 @@ from pelton.api import (
     ConsumerUnsettled,
     ConsumerUnsettledReply,
     Delivered,
+    DirectGet,
+    DirectGetDisabledError,
+    DirectReply,
     JetStreamMissingError,
     MsgGet,
     Outgoing,
@@ -41,6 +44,7 @@ from pelton.api import (
 from pelton.cluster.acking import NobodyListens, ack_all
 from pelton.cluster.address import ClusterSettings
 from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted, NotSent
+from pelton.cluster.direct import direct_get
 from pelton.cluster.publishing import publish_all, publish_one, with_ids
 from pelton.cluster.pulling import Channel, Pull
 from pelton.runtime import Runtime
@@ -112,6 +116,17 @@ class Cluster:
             left = None if end is None else int(max(end - self._runtime.clock.monotonic(), 0) * 1e9)
             await self._connection.until_connected(self._patience_ends())
             request = msgspec.structs.replace(request, expires_ns=left)
+
+    async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
+        """Read messages where they lie; asked again when the connection was lost."""
+        ask = lambda: direct_get(self._connection, self._settings.api_prefix, stream, request)  # noqa: E731  # repeated
+        reply = await self._through_gaps(ask, repeat=True)
+        if reply is not None:
+            return reply
+        info = await self.call(StreamInfoRequest(name=stream))
+        if info.config.allow_direct:
+            raise ServerTimeoutError(self._settings.name, f"nobody answers direct gets of stream {stream!r} now")
+        raise DirectGetDisabledError(stream)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries, each confirmed by the server; repeated when the connection was lost."""

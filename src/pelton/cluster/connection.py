@@ -54,11 +54,12 @@ class NotSent(Interrupted):
 
 
 class Answer(NamedTuple):
-    """What came back: ``status`` 0 for an ordinary message, and its text."""
+    """What came back: ``status`` 0 for an ordinary message, and its text; ``block`` is its header block."""
 
     status: int
     text: str
     data: bytes
+    block: bytes | None = None
 
 
 class _Block(dict[str, str]):
@@ -111,6 +112,7 @@ class Connection:
         self._closed = False
         self._complaints: list[Exception] = []
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self._taking: dict[str, Callable[[Answer], bool]] = {}
         self._numbers = count()
         self._inbox = ""
         self._changed = Signal()
@@ -245,6 +247,24 @@ class Connection:
         except TimeoutError:
             raise self.no_answer() from None
 
+    async def gather(self, subject: str, data: bytes, take: Callable[[Answer], bool]) -> None:
+        """Hand every answer to one request to ``take``, until it says that this was the last.
+
+        Raises Interrupted; ServerTimeoutError when the next answer does not come in time.
+        """
+        client = await self.client()
+        now = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(_ANSWER_S) as limit:
+
+                def taken(answer: Answer) -> bool:
+                    limit.reschedule(now() + _ANSWER_S)
+                    return take(answer)
+
+                await (await self._send(client, subject, data, None, taken))
+        except TimeoutError:
+            raise self.no_answer() from None
+
     async def ask_all(self, requests: Sequence[tuple[str, bytes, bytes | None]]) -> list[Answer | Exception]:
         """Send requests in order, all in flight at once; one entry each: its answer, or why there is none."""
         futures: list[asyncio.Future[Answer]] = []
@@ -278,7 +298,14 @@ class Connection:
         client = self._client if self._client is not None else await self.client()
         return await self._send(client, subject, data, block)
 
-    async def _send(self, client: Any, subject: str, data: bytes, block: bytes | None) -> asyncio.Future[Answer]:
+    async def _send(
+        self,
+        client: Any,
+        subject: str,
+        data: bytes,
+        block: bytes | None,
+        take: Callable[[Answer], bool] | None = None,
+    ) -> asyncio.Future[Answer]:
         if self._closed:
             raise StoreClosedError(self.settings.name)
         if not client.is_connected:
@@ -287,6 +314,9 @@ class Connection:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         token = str(next(self._numbers))
         self._waiting[token] = future
+        if take is not None:
+            self._taking[token] = take
+            future.add_done_callback(lambda _: self._taking.pop(token, None))
         try:
             pairs = None if block is None else _Pairs(block)
             await client.publish(subject, data, reply=self._inbox + token, headers=pairs)
@@ -296,9 +326,17 @@ class Connection:
         return future
 
     async def _answered(self, message: Any) -> None:
-        future = self._waiting.pop(message.subject[len(self._inbox) :], None)
-        if future is not None and not future.done():
-            future.set_result(Answer(*status_of(block_of(message)), bytes(message.data)))
+        token = message.subject[len(self._inbox) :]
+        future = self._waiting.get(token)
+        if future is None or future.done():
+            self._waiting.pop(token, None)
+            return
+        block = block_of(message)
+        answer = Answer(*status_of(block), bytes(message.data), block)
+        take = self._taking.get(token)
+        if take is None or take(answer):
+            del self._waiting[token]
+            future.set_result(answer)
 
 
 def _public(error: BaseException, subject: str, name: str) -> BaseException:

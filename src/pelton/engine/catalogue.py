@@ -48,7 +48,7 @@ class Catalogue:
         self._routes: dict[str, StreamLog] = {}
         self._families: dict[str, StreamLog] = {}
         self._seen = -1
-        self._version = -1
+        self.version = -1
         self._used: set[StreamLog] = set()
         self._used_consumers: set[ConsumerLog] = set()
         self.touched: set[StreamLog] = set()
@@ -65,7 +65,7 @@ class Catalogue:
         for consumer in self.consumers.values():
             consumer.stale = True
         version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
-        if version != self._version:
+        if version != self.version:
             self._load(version)
         self.bus.refresh()
         # Only now: what could not be read has not been seen.
@@ -123,7 +123,7 @@ class Catalogue:
         self.outbox.clear()
         self.bus.reset()
         self.changed = False
-        self._seen = self._version = -1
+        self._seen = self.version = -1
 
     def _load(self, version: int) -> None:
         self.db.check_schema()
@@ -140,7 +140,7 @@ class Catalogue:
         self._load_interests()
         self._routes.clear()
         self._families.clear()
-        self._version = version
+        self.version = version
 
     def _load_consumers(self, known: dict[int, ConsumerLog]) -> None:
         by_id = {log.id: log for log in self.streams.values()}

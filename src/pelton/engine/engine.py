@@ -15,10 +15,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
-from pelton.api import AckOp, ConfigError, Delivered, Outgoing, PeltonError, PubAck, PullRequest, Request, api_error
+from pelton.api import (
+    AckOp,
+    ConfigError,
+    Delivered,
+    DirectGet,
+    DirectReply,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    PullRequest,
+    Request,
+    api_error,
+)
 from pelton.consumers import ConsumerLog, Delivery, check_pull, too_many_waiting
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
+from pelton.engine.direct import DirectGets
 from pelton.engine.epoch import current_epoch
 from pelton.engine.faults import public_error
 from pelton.engine.subscription import EngineSubscription
@@ -77,6 +90,7 @@ class Engine:
         self._subscriptions: set[EngineSubscription] = set()
         bus = Bus(self._db, self._channel, runtime.random.choice)
         self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange)
+        self._direct = DirectGets(self.catalogue, self._clock.now)
         self._committer = Committer(
             self._db,
             self,
@@ -148,6 +162,16 @@ class Engine:
         self._publish(Publishing(messages, False, future))
         acks: list[PubAck] = await future
         return acks
+
+    async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
+        """Read messages where they lie (ADR-31)."""
+        self._check()
+        reply = self._direct.lean(stream, request)
+        if reply is None:
+            reply = self._read(lambda: self._direct.look(stream, request))
+        if reply is None:
+            reply = await self._stage(lambda: self._direct.clean_and_look(stream, request), durable=False)
+        return reply
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries; returns when durable."""

@@ -11,7 +11,6 @@ from pelton.api import (
     MsgGet,
     MsgGetReply,
     PurgeReply,
-    StoredMessage,
     StreamConfig,
     StreamCreate,
     StreamDelete,
@@ -21,6 +20,7 @@ from pelton.api import (
     StreamState,
     StreamUpdate,
     Success,
+    WireMessage,
     api_error,
     parse_rfc3339,
     resolved_stream,
@@ -175,11 +175,11 @@ def _start_time(request: MsgGet) -> int | None:
         raise api_error("JSInvalidJSONErr", stream=request.stream, err=error) from None
 
 
-def _stored(scope: Scope, log: StreamLog, row: Row) -> StoredMessage:
+def _stored(scope: Scope, log: StreamLog, row: Row) -> WireMessage:
     if not intact(row):
         raise CorruptMessageError(log.name, row[0], scope.catalogue.db.path)
     seq, ts, subject, hdr, data, _ = row
-    return StoredMessage(subject=subject, seq=seq, hdrs=hdr or b"", data=data, time=rfc3339(ts))
+    return WireMessage(subject=subject, seq=seq, hdrs=hdr or b"", data=data, time=rfc3339(ts))
 
 
 def delete_message(scope: Scope, request: MsgDelete) -> Success:

@@ -22,7 +22,6 @@ from pelton.api import (
     StoredMessage,
     Unsettled,
     headers,
-    parse_rfc3339,
 )
 from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, seconds
 from pelton.queue.model import (
@@ -314,7 +313,7 @@ class Queue:
             state=self._state_of(delivery),
             key=envelope.key,
             attempt=max(deliveries - (known.returned if known else 0), 0),
-            enqueued_at=parse_rfc3339(stored.time),
+            enqueued_at=stored.time_ns,
             last_error=known.error if known else "",
         )
 

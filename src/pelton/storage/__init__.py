@@ -3,6 +3,7 @@
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, FaultKind
+from pelton.storage.lean import LeanReads
 from pelton.storage.messages import Condition, MessageTable, Removed, Row, intact, runs, subject_condition
 from pelton.storage.schema import SCHEMA_VERSION, message_table
 from pelton.storage.wake import MemoryChannel, WakeChannel
@@ -15,6 +16,7 @@ __all__ = [
     "Database",
     "Fault",
     "FaultKind",
+    "LeanReads",
     "MemoryChannel",
     "MessageTable",
     "Participant",

@@ -7,7 +7,8 @@ indexed, because scattered index pages would halve the rate of batches and more 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pelton.storage.checksum import row_checksum
@@ -78,6 +79,23 @@ class MessageTable:
             # A damaged subject must not hide its neighbours; what stands in for it fails the checksum.
             rows = self._db.execute(sql.replace(_COLUMNS, _DAMAGED_COLUMNS), bindings).fetchall()
             return [(seq, ts, _text(subject), *rest) for seq, ts, subject, *rest in rows]  # type: ignore[misc]  # Row
+
+    def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[Row]:
+        """Go through what :meth:`scan` returns, row by row; ends before a row whose subject is no text."""
+        sql = self._scan if condition is None else self._scan_filtered.format(condition.sql)
+        bindings = () if condition is None else condition.bindings
+        with suppress(UnicodeDecodeError):
+            yield from self._db.execute(sql, (first, last, *bindings, limit))
+
+    def subjects_backward(self, first: int, last: int, condition: Condition | None) -> Iterator[tuple[int, str]]:
+        """Go from ``last`` back to ``first`` through sequences and subjects that meet ``condition``."""
+        where = condition or Condition("1", ())
+        sql = (
+            f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq>=? AND seq<=? AND {where.sql} "
+            "ORDER BY seq DESC"
+        )
+        for seq, subject in self._db.execute(sql, (first, last, *where.bindings)):
+            yield int(str(seq)), _text(subject)
 
     def last_where(self, upto: int, condition: Condition) -> Row | None:
         """Return the last row at or before ``upto`` that meets ``condition``."""
@@ -180,8 +198,16 @@ def subject_condition(filters: Sequence[str]) -> Condition | None:
     if not filters or ">" in filters:
         return None
     parts = [_one_filter(text) for text in filters]
-    sql = " OR ".join(part.sql for part in parts)
+    sql = _either([part.sql for part in parts])
     return Condition(f"({sql})", tuple(value for part in parts for value in part.bindings))
+
+
+def _either(parts: list[str]) -> str:
+    """Join alternatives as a balanced tree: SQLite bounds the depth of an expression, a long chain is too deep."""
+    if len(parts) <= 2:
+        return " OR ".join(parts)
+    middle = len(parts) // 2
+    return f"({_either(parts[:middle])}) OR ({_either(parts[middle:])})"
 
 
 def _one_filter(text: str) -> Condition:

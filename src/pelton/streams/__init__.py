@@ -1,8 +1,18 @@
 """What a stream may hold: append decision, limits, duplicates, expectations, removal."""
 
 from pelton.streams.changes import changed_stream, check_consumers
+from pelton.streams.direct import DirectReads, stored_message
 from pelton.streams.log import StreamLog
 from pelton.streams.rules import check_new_stream, check_stream
 from pelton.streams.stored import stored_size
 
-__all__ = ["StreamLog", "changed_stream", "check_consumers", "check_new_stream", "check_stream", "stored_size"]
+__all__ = [
+    "DirectReads",
+    "StreamLog",
+    "changed_stream",
+    "check_consumers",
+    "check_new_stream",
+    "check_stream",
+    "stored_message",
+    "stored_size",
+]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pelton.api import Outgoing, StreamConfig
-from pelton.storage import Condition, Database, MessageTable, Row, subject_condition
+from pelton.storage import Condition, Database, LeanReads, MessageTable, Row, subject_condition
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.subjects import Draw, has_wildcard
 
@@ -40,6 +40,7 @@ class StoredMessages:
         self.name = config.name
         self.created = created
         self.table = MessageTable(database, stream)
+        self.lean = LeanReads(database, stream)
         self.ids = DuplicateWindow(database, stream, config.duplicate_window)
         self.stale = True
         self.dirty = False
@@ -65,6 +66,8 @@ class StoredMessages:
         """Take a (changed) configuration."""
         self.config = config
         self.ids.window = config.duplicate_window
+        # Whether one row, its time, and the configuration are all that a read of one message goes by.
+        self.is_lean = config.allow_direct and not config.allow_msg_ttl
 
     def load(self) -> None:
         """Read the small rows again where another process may have changed them."""
@@ -135,6 +138,16 @@ class StoredMessages:
         found = (self.last_row_of(str(subject)) for (subject,) in subjects)
         return sorted((row for row in found if row is not None), key=lambda row: row[0])
 
+    def is_overdue(self, now: int) -> bool:
+        """Whether there are messages past their age, which nothing that reads the stream may see."""
+        age = self.config.max_age
+        if age <= 0 or self.msgs == 0:
+            return False
+        if self._first_ts is None:
+            self._write_rows()
+            self._first_ts = self.table.time_of(self.first)
+        return self._first_ts is not None and self._first_ts <= now - age
+
     def first_at(self, time: int) -> int:
         """Return the first sequence stored at or after ``time``, by bisection: times grow with sequences."""
         self._write_rows()
@@ -168,8 +181,25 @@ class StoredMessages:
     def next_row_of(self, seq: int, subject_filter: str) -> Row | None:
         """Return the first message at or after ``seq`` that matches."""
         self._write_rows()
-        found = self.table.scan(seq, self.last, 1, subject_condition([subject_filter] if subject_filter else []))
+        first, last = seq, self.last
+        if subject_filter and not has_wildcard(subject_filter):
+            lowest, last, count = self.subject_row(subject_filter)
+            if count <= 0:
+                return None
+            first = max(seq, lowest)
+        found = self.table.scan(first, last, 1, subject_condition([subject_filter] if subject_filter else []))
         return found[0] if found else None
+
+    def bounds_of(self, condition: Condition | None) -> tuple[int, int, int]:
+        """Return bounds and number of the messages whose subject meets a condition: nothing must be unwritten."""
+        if condition is None:
+            return self.first, self.last, self.msgs
+        sql = (
+            "SELECT ifnull(min(first), 0), ifnull(max(last), 0), ifnull(sum(msgs), 0) FROM subjects "
+            f"WHERE stream=? AND msgs>0 AND {condition.sql}"
+        )
+        first, last, total = self._db.execute(sql, (self.id, *condition.bindings)).fetchall()[0]
+        return int(str(first)), int(str(last)), int(str(total))
 
     def subject_counts(self, subject_filter: str) -> dict[str, int]:
         """Return the number of messages of each subject that matches."""
@@ -177,6 +207,10 @@ class StoredMessages:
         sql = f"SELECT subject, msgs FROM subjects WHERE stream=? AND msgs>0 AND {condition.sql} ORDER BY subject"
         rows = self._db.execute(sql, (self.id, *condition.bindings)).fetchall()
         return {str(subject): int(str(count)) for subject, count in rows}
+
+    def rows(self, sql: str, *bindings: int | str) -> list[tuple[object, ...]]:
+        """Return the rows of a question about what is known per subject."""
+        return self._db.execute(sql, bindings).fetchall()
 
     def count_of(self, condition: Condition | None) -> int:
         """Return how many messages meet a condition about their subject; sums subjects, not messages."""

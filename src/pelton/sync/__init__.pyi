@@ -63,6 +63,9 @@ __all__ = [
     "CorruptMessageError",
     "DeadLetter",
     "Delivered",
+    "DirectGet",
+    "DirectGetDisabledError",
+    "DirectReply",
     "ExpectationError",
     "External",
     "Headers",
@@ -139,10 +142,12 @@ __all__ = [
     "SubjectTransform",
     "Subscription",
     "Success",
+    "TooManyResultsError",
     "UnknownJobError",
     "UnpinReply",
     "Unsettled",
     "Verb",
+    "WireMessage",
     "WrongLastSequenceError",
     "api_error",
     "api_subject",
@@ -158,7 +163,6 @@ __all__ = [
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",
-    "sealed_stream",
     "stream_config",
 ]
 
@@ -324,7 +328,19 @@ class Stream:
     def delete_consumer(self, name: str) -> None: ...
     def delete_message(self, seq: int) -> None: ...
     def get_last_message(self, subject: str) -> StoredMessage: ...
+    def get_last_messages(
+        self, subjects: str | Iterable[str], *, up_to_seq: int = 0, up_to_time: datetime | str | None = None
+    ) -> list[StoredMessage]: ...
     def get_message(self, seq: int) -> StoredMessage: ...
+    def get_messages(
+        self,
+        batch: int = 256,
+        *,
+        seq: int = 1,
+        subject: str = ">",
+        start_time: datetime | str | None = None,
+        max_bytes: int = 0,
+    ) -> list[StoredMessage]: ...
     def get_next_message(self, subject: str, seq: int = 1) -> StoredMessage: ...
     def info(self, *, subjects_filter: str = "", deleted_details: bool = False) -> StreamInfo: ...
     @property

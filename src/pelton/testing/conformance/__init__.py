@@ -14,6 +14,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     counters,
     dedupe,
     delivery,
+    direct,
     expectations,
     fetch,
     interest,

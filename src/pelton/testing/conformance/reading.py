@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelton.api import MsgDelete, MsgGet, StoredMessage, StreamInfoRequest, StreamList, StreamNames
+from pelton.api import MsgDelete, MsgGet, StreamInfoRequest, StreamList, StreamNames, WireMessage
 from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.testing.conformance.table import case, refused
@@ -21,7 +21,7 @@ async def _ten(jet: Jet) -> Stream:
     return stream
 
 
-async def _get(jet: Jet, **request: Any) -> StoredMessage:
+async def _get(jet: Jet, **request: Any) -> WireMessage:
     return (await jet.backend.call(MsgGet(stream="S", **request))).message
 
 

@@ -1,0 +1,62 @@
+"""Direct get in the engine: a lean read where one row says all, else a proper look in a snapshot.
+
+Messages past their age are removed by whoever meets them, so a read that would meet one becomes a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pelton.api import DirectGet, DirectGetDisabledError, DirectReply
+from pelton.engine.catalogue import Catalogue
+from pelton.storage import Row
+from pelton.streams import DirectReads, StreamLog, stored_message
+from pelton.subjects import has_wildcard
+
+
+class DirectGets:
+    """The direct gets of one open store."""
+
+    def __init__(self, catalogue: Catalogue, now: Callable[[], int]) -> None:
+        self._catalogue = catalogue
+        self._now = now
+        self._reads = DirectReads(catalogue.db.path)
+
+    def lean(self, stream: str, request: DirectGet) -> DirectReply | None:
+        """Answer a get of one message by sequence, or of the last of a subject; None: look properly."""
+        log = self._catalogue.streams.get(stream)
+        if log is None or not log.is_lean or request.batch or request.multi_last or request.next_by_subj:
+            return None
+        row = self._lean_row(log, request)
+        if row is None or 0 < log.config.max_age <= self._now() - row[1]:
+            return None
+        return DirectReply([stored_message(row)])
+
+    def _lean_row(self, log: StreamLog, request: DirectGet) -> Row | None:
+        seq, subject = request.seq, request.last_by_subj
+        if request.start_time or request.up_to_seq or request.up_to_time:
+            return None
+        if seq:
+            return None if subject else log.lean.by_seq(seq, self._catalogue.version)
+        if not subject or has_wildcard(subject):
+            return None
+        return log.lean.last_of(subject, self._catalogue.version)
+
+    def look(self, stream: str, request: DirectGet) -> DirectReply | None:
+        """Answer inside a snapshot; None where messages past their age must be removed first."""
+        log = self._readable(stream)
+        return None if log.is_overdue(self._now()) else self._reads.read(log, request)
+
+    def clean_and_look(self, stream: str, request: DirectGet) -> DirectReply:
+        """Answer inside a write transaction."""
+        log = self._readable(stream)
+        log.expire(self._now())
+        log.flush()
+        # This transaction may still be rolled back: what is counted in it holds for nobody else.
+        return DirectReads(self._catalogue.db.path).read(log, request)
+
+    def _readable(self, stream: str) -> StreamLog:
+        log = self._catalogue.stream(stream)
+        if not log.config.allow_direct:
+            raise DirectGetDisabledError(stream)
+        return log

@@ -1,0 +1,131 @@
+"""Reading a stream's messages where they lie, without consuming them: what :class:`pelton.Stream` can look up.
+
+Streams that allow it (``allow_direct``) are read by direct get (ADR-31), which has less on its way; of others
+one message at a time is asked for as an administrative verb. What comes back is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from pelton.api import (
+    Backend,
+    ConfigError,
+    DirectGet,
+    DirectGetDisabledError,
+    MessageNotFoundError,
+    MsgGet,
+    StoredMessage,
+    StreamConfig,
+    WireMessage,
+    parse_rfc3339,
+)
+from pelton.api.build import time_text
+
+_BATCH: Final = 256
+
+
+class Readable:
+    """A stream to read from. ``config`` is what was last known of its configuration."""
+
+    def __init__(self, backend: Backend, config: StreamConfig) -> None:
+        self._backend = backend
+        self.config = config
+
+    async def get_message(self, seq: int) -> StoredMessage:
+        """Return the message with this sequence. Raises MessageNotFoundError, CorruptMessageError."""
+        config = self.config
+        if config.allow_direct:
+            try:
+                return (await self._backend.direct_get(config.name, DirectGet(seq=seq))).messages[0]
+            except DirectGetDisabledError:
+                pass  # It was changed meanwhile.
+        return await self._asked(MsgGet(stream=config.name, seq=seq))
+
+    async def get_last_message(self, subject: str) -> StoredMessage:
+        """Return the last message of a subject or filter. Raises MessageNotFoundError."""
+        config = self.config
+        if config.allow_direct:
+            try:
+                return (await self._backend.direct_get(config.name, DirectGet(last_by_subj=subject))).messages[0]
+            except DirectGetDisabledError:
+                pass
+        return await self._asked(MsgGet(stream=config.name, last_by_subj=subject))
+
+    async def get_next_message(self, subject: str, seq: int = 1) -> StoredMessage:
+        """Return the first message of a subject or filter from ``seq`` on. Raises MessageNotFoundError."""
+        config = self.config
+        if config.allow_direct:
+            try:
+                request = DirectGet(next_by_subj=subject, seq=seq)
+                return (await self._backend.direct_get(config.name, request)).messages[0]
+            except DirectGetDisabledError:
+                pass
+        return await self._asked(MsgGet(stream=config.name, seq=seq, next_by_subj=subject))
+
+    async def get_messages(
+        self,
+        batch: int = _BATCH,
+        *,
+        seq: int = 1,
+        subject: str = ">",
+        start_time: datetime | str | None = None,
+        max_bytes: int = 0,
+    ) -> list[StoredMessage]:
+        """Return up to ``batch`` messages of a subject or filter, from ``seq`` or ``start_time`` on; empty at the end.
+
+        A batch ends with the message that reaches ``max_bytes`` (0: 64 MiB), so read on from the last sequence
+        plus one until it is empty. ``start_time`` is an aware datetime or RFC 3339 text. Needs ``allow_direct``.
+        Raises ConfigError, DirectGetDisabledError; CorruptMessageError when the first one is damaged.
+        """
+        if batch < 1 or max_bytes < 0 or seq < 0:
+            raise ConfigError(f"a batch of {batch} messages, {max_bytes} bytes, from {seq}: at least 1, 0 and 0")
+        begin = 0 if start_time is not None else seq
+        request = DirectGet(
+            seq=begin,
+            start_time=time_text("start_time", start_time),
+            next_by_subj=subject,
+            batch=batch,
+            max_bytes=max_bytes,
+        )
+        try:
+            return (await self._backend.direct_get(self.config.name, request)).messages
+        except MessageNotFoundError:
+            return []
+
+    async def get_last_messages(
+        self, subjects: str | Iterable[str], *, up_to_seq: int = 0, up_to_time: datetime | str | None = None
+    ) -> list[StoredMessage]:
+        """Return the last message of each subject that matches, by sequence, all as of one moment.
+
+        That is now, or when ``up_to_seq`` was the last sequence, or just before ``up_to_time``, as far as the
+        stream still holds what was there then. Needs ``allow_direct``. Raises TooManyResultsError when more than
+        1,024 subjects match, ConfigError, DirectGetDisabledError.
+        """
+        filters = (subjects,) if isinstance(subjects, str) else tuple(subjects)
+        if not filters:
+            return []
+        before = time_text("up_to_time", up_to_time)
+        if up_to_seq < 0 or (up_to_seq and before):
+            raise ConfigError("up_to_seq and up_to_time: one of the two, and no negative sequence")
+        found: list[StoredMessage] = []
+        seq = 0
+        while True:
+            request = DirectGet(multi_last=filters, seq=seq, up_to_seq=up_to_seq, up_to_time=before)
+            try:
+                reply = await self._backend.direct_get(self.config.name, request)
+            except MessageNotFoundError:
+                return found
+            found += reply.messages
+            if not reply.num_pending or not reply.messages:
+                return found
+            seq, up_to_seq, before = reply.last_seq + 1, reply.up_to_seq, ""
+
+    async def _asked(self, request: MsgGet) -> StoredMessage:
+        return _stored((await self._backend.call(request)).message)
+
+
+def _stored(message: WireMessage) -> StoredMessage:
+    return StoredMessage(message.subject, message.seq, parse_rfc3339(message.time), message.hdrs, message.data)

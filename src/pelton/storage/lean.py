@@ -1,0 +1,51 @@
+"""One message read in one statement: no transaction around it, a snapshot by itself.
+
+The story. Opening a snapshot and asking whether another process has written costs more than reading a row.
+So the statement that finds the row also returns the version of the catalogue: if that is the caller's, then so
+are the configurations that it goes by, and the answer holds. Whatever is not plain (no such row, a table that
+is gone, a lock, a damaged row) is answered with None, and is then looked at properly, in a snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import apsw
+
+from pelton.storage.database import Database
+from pelton.storage.messages import Row, intact
+
+_COLUMNS: Final = "m.seq, m.ts, m.subject, m.hdr, m.data, m.crc, (SELECT value FROM meta WHERE key='catalogue')"
+_NOT_PLAIN: Final = (apsw.Error, UnicodeDecodeError, OverflowError)
+
+
+class LeanReads:
+    """Single messages of one stream."""
+
+    def __init__(self, database: Database, stream: int) -> None:
+        # One cursor for all reads; each is read to its end, so that none keeps its snapshot.
+        self._execute = database.connection.cursor().execute
+        self._by_seq = f"SELECT {_COLUMNS} FROM m_{stream} m WHERE m.seq=?1"
+        # ``subjects.last`` is a bound: where its message is gone, there is no row, and the answer is None.
+        self._last_of = (
+            f"SELECT {_COLUMNS} FROM m_{stream} m "
+            f"WHERE m.seq=(SELECT last FROM subjects WHERE stream={stream} AND subject=?1) AND m.subject=?1"
+        )
+
+    def by_seq(self, seq: int, version: int) -> Row | None:
+        """Return the message with a sequence, if the catalogue is at ``version`` still."""
+        return self._one(self._by_seq, seq, version)
+
+    def last_of(self, subject: str, version: int) -> Row | None:
+        """Return the last message of a literal subject, if the catalogue is at ``version`` still."""
+        return self._one(self._last_of, subject, version)
+
+    def _one(self, sql: str, value: int | str, version: int) -> Row | None:
+        try:
+            found = self._execute(sql, (value,)).fetchall()
+        except _NOT_PLAIN:
+            return None
+        if not found:
+            return None
+        row: Any = found[0][:6]
+        return row if found[0][6] == version and intact(row) else None

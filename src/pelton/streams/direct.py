@@ -1,0 +1,170 @@
+"""What a direct get answers (ADR-31), inside one snapshot: nats-server's semantics, from rows.
+
+A damaged message is never handed out and never hides the ones before it: a batch ends ahead of it, and what
+begins with it fails by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pelton.api import (
+    ConfigError,
+    CorruptMessageError,
+    DirectGet,
+    DirectReply,
+    PeltonError,
+    StoredMessage,
+    api_error,
+    parse_rfc3339,
+)
+from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
+from pelton.api.errors import from_reply
+from pelton.storage import Row, intact
+from pelton.streams.lasts import last_of_each
+from pelton.streams.span import Span
+from pelton.streams.stored import StoredMessages
+
+_LARGEST: Final = (1 << 63) - 1
+_SPANS: Final = 1000
+
+
+def stored_message(row: Row) -> StoredMessage:
+    """Return a row, found intact, as a message."""
+    seq, ts, subject, hdr, data, _ = row
+    return StoredMessage(subject, seq, ts, hdr or b"", data)
+
+
+class DirectReads:
+    """Answers of one store; remembers what it has counted (see ``span.py``)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._spans: dict[tuple[int, str], Span] = {}
+
+    def read(self, log: StoredMessages, request: DirectGet) -> DirectReply:
+        """Answer a request; raises ApiError, CorruptMessageError."""
+        _check(log.name, request)
+        if request.multi_last:
+            return self._last_of_each(log, request)
+        if request.batch and not request.last_by_subj:
+            return self._batch(log, request)
+        return DirectReply([self._intact(log, _row(log, request))])
+
+    def _last_of_each(self, log: StoredMessages, request: DirectGet) -> DirectReply:
+        up_to = _up_to(log, request)
+        found = last_of_each(log, request.multi_last, up_to, MAX_SUBJECTS)
+        if not found:
+            raise api_error("JSNoMessageFoundErr", stream=log.name)
+        asked = [seq for seq in found if seq >= request.seq]
+        wanted = asked[: request.batch] if request.batch > 0 else asked
+        messages = _taken((row for seq in wanted if (row := log.get(seq)) is not None), request.max_bytes)
+        if wanted and not messages:
+            self._intact(log, log.get(wanted[0]))
+        last = messages[-1].seq if messages else 0
+        return DirectReply(messages, len(asked) - len(messages), last, up_to)
+
+    def _batch(self, log: StoredMessages, request: DirectGet) -> DirectReply:
+        span = self._span(log, request.next_by_subj)
+        seq = _start(log, request)
+        pending = span.pending(log, seq)
+        if request.batch < 0:
+            return DirectReply([], pending)
+        rows = log.table.walk(max(seq, span.first), span.last, request.batch, span.condition)
+        messages = _taken(rows, request.max_bytes)
+        if not messages:
+            self._intact(log, log.next_row_of(seq, request.next_by_subj))
+        last = messages[-1].seq
+        span.passed(last, pending - len(messages))
+        return DirectReply(messages, pending - len(messages), last)
+
+    def _span(self, log: StoredMessages, subject_filter: str) -> Span:
+        key = (log.id, "" if subject_filter == ">" else subject_filter)
+        span = self._spans.get(key)
+        if span is None:
+            if len(self._spans) >= _SPANS:
+                self._spans.clear()
+            span = self._spans[key] = Span(key[1])
+        span.refresh(log)
+        return span
+
+    def _intact(self, log: StoredMessages, row: Row | None) -> StoredMessage:
+        if row is None:
+            raise api_error("JSNoMessageFoundErr", stream=log.name)
+        if not intact(row):
+            raise CorruptMessageError(log.name, row[0], self._path)
+        return stored_message(row)
+
+
+def _row(log: StoredMessages, request: DirectGet) -> Row | None:
+    """Return the one row that a request asks for."""
+    if request.last_by_subj:
+        return log.last_row_of(request.last_by_subj)
+    seq = _start(log, request)
+    if request.next_by_subj:
+        return log.next_row_of(seq, request.next_by_subj)
+    return log.next_row_of(seq, "") if request.start_time else log.get(seq)
+
+
+def _taken(rows: Iterable[Row], max_bytes: int) -> list[StoredMessage]:
+    """Take messages until one reaches ``max_bytes`` or the next is damaged."""
+    left = max_bytes or MAX_BYTES
+    messages: list[StoredMessage] = []
+    for row in rows:
+        if not intact(row):
+            break
+        seq, ts, subject, hdr, data, _ = row
+        hdrs = hdr or b""
+        messages.append(StoredMessage(subject, seq, ts, hdrs, data))
+        left -= len(data) + len(hdrs) + (len(subject) if subject.isascii() else len(subject.encode()))
+        if left <= 0:
+            break
+    return messages
+
+
+def _start(log: StoredMessages, request: DirectGet) -> int:
+    if request.start_time:
+        return log.first_at(_time(log.name, request.start_time))
+    return min(request.seq, _LARGEST)
+
+
+def _up_to(log: StoredMessages, request: DirectGet) -> int:
+    """Return the sequence that stands for the moment asked for."""
+    if request.up_to_time:
+        return log.first_at(_time(log.name, request.up_to_time)) - 1
+    return request.up_to_seq or log.last
+
+
+# --- what may be asked
+
+
+def _refused(stream: str, text: str) -> PeltonError:
+    return from_reply(408, 10003, text, stream=stream)
+
+
+def _time(stream: str, text: str) -> int:
+    try:
+        return parse_rfc3339(text)
+    except ConfigError:
+        raise _refused(stream, "Malformed Request") from None
+
+
+def _check(stream: str, request: DirectGet) -> None:
+    """Raise BadRequestError for what asks for nothing, or for two things at once."""
+    seq, last, following, time = request.seq, request.last_by_subj, request.next_by_subj, request.start_time
+    many = bool(request.multi_last)
+    if seq < 0 or request.up_to_seq < 0:
+        raise _refused(stream, "Malformed Request")
+    for text in (time, request.up_to_time):
+        if text:
+            _time(stream, text)
+    if not (seq or last or following or time or many):
+        raise _refused(stream, "Empty Request")
+    if (
+        (last and (seq or following or time or many or request.batch > 0))
+        or (time and seq)
+        or (following and many)
+        or (request.up_to_seq and request.up_to_time)
+    ):
+        raise _refused(stream, "Bad Request")

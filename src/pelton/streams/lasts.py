@@ -1,0 +1,67 @@
+"""The last message of each subject, now or as it was at an earlier sequence.
+
+What is known per subject answers for the subjects that have not been written since. For the others the stream
+is walked backwards from the sequence asked for, until each of them was met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pelton.api.errors import from_reply
+from pelton.storage import Condition, subject_condition
+from pelton.streams.stored import ANY, StoredMessages
+
+_SETTLED: Final = "SELECT subject, last FROM subjects WHERE stream=? AND msgs>0 AND last<=? AND {} LIMIT ?"
+_LATER: Final = (
+    "SELECT count(*), ifnull(min(first), 0) FROM subjects WHERE stream=? AND msgs>0 AND last>? AND first<=? AND {}"
+)
+
+
+def last_of_each(log: StoredMessages, filters: Sequence[str], up_to: int, limit: int) -> list[int]:
+    """Return ascending the last sequences, up to ``up_to``, of the subjects that match one of the filters.
+
+    Nothing must be unwritten. Raises TooManyResultsError beyond ``limit`` of them.
+    """
+    condition = subject_condition(filters) or ANY
+    found = _settled(log, condition, up_to, limit)
+    if up_to < log.last:
+        _add_later(log, condition, up_to, limit, found)
+    return sorted(found.values())
+
+
+def _settled(log: StoredMessages, condition: Condition, up_to: int, limit: int) -> dict[str, int]:
+    """Return the subjects whose last message is the one they have now."""
+    pairs = log.rows(_SETTLED.format(condition.sql), log.id, up_to, *condition.bindings, limit + 1)
+    _check(log, len(pairs), limit)
+    return {str(subject): _present(log, str(subject), int(str(last))) for subject, last in pairs}
+
+
+def _present(log: StoredMessages, subject: str, bound: int) -> int:
+    if log.table.time_of(bound) is not None:
+        return bound
+    # Its last message was removed, so that the bound is wider than what is there.
+    row = log.table.last_where(bound, Condition("subject=?", (subject,)))
+    return bound if row is None else row[0]
+
+
+def _add_later(log: StoredMessages, condition: Condition, up_to: int, limit: int, found: dict[str, int]) -> None:
+    """Look for those that were written again since; ``first`` is a bound, so some may not have been there yet."""
+    ((number, first),) = log.rows(_LATER.format(condition.sql), log.id, up_to, up_to, *condition.bindings)
+    missing = int(str(number))
+    if not missing:
+        return
+    for seq, subject in log.table.subjects_backward(int(str(first)), up_to, condition):
+        if subject in found:
+            continue
+        found[subject] = seq
+        _check(log, len(found), limit)
+        missing -= 1
+        if not missing:
+            return
+
+
+def _check(log: StoredMessages, number: int, limit: int) -> None:
+    if number > limit:
+        raise from_reply(413, 0, "Too Many Results", stream=log.name)
