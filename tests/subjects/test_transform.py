@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.subjects import Transform, TransformError, is_subject
+from pelton.subjects import Transform, TransformError, is_subject, matches
 from pelton.testing.mappings import FAITHFUL, MAPPINGS, REFUSALS
 
 
@@ -42,6 +42,19 @@ def test_a_subject_that_the_source_does_not_name_has_no_other() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("dest", "reach"),
+    [
+        ("b.c", "b.c"),
+        ("b.{{wildcard(1)}}.$1.{{left(1,2)}}.{{random(3)}}.c", "b.*.*.*.*.c"),
+        ("b.{{split(1,-)}}.c", "b.>"),
+        ("{{sliceFromLeft(1,2)}}", ">"),
+    ],
+)
+def test_reach_names_all_that_is_made(dest: str, reach: str) -> None:
+    assert transform("a.*", dest).reach == reach if "{" in dest else transform("a", dest).reach == reach
+
+
 def test_random_asks_for_each_subject_again() -> None:
     numbers = count()
     drawn = Transform("a", "b.{{random(-5)}}.{{random(7)}}", lambda below: 10 * below + next(numbers))
@@ -57,7 +70,7 @@ def test_the_memory_is_bounded_and_right() -> None:
 
 # --- against the reference: a destination as data, written down for the code and worked out by hand here
 
-TOKENS = st.text("ab-é", min_size=1, max_size=6)
+TOKENS = st.text("ab-é%", min_size=1, max_size=6)
 WILDCARDS = st.integers(1, 3)
 LENGTHS = st.integers(-1, 7)
 CALLS = st.one_of(
@@ -143,6 +156,7 @@ def test_destinations(wild: tuple[str, str, str], calls: list[tuple], tail: list
         return
     expected = ".".join([*(worked_out(call, list(wild), subject) for call in calls), *tail])
     assert made == (expected if is_subject(expected) else None)
+    assert made is None or matches(mapped.reach, made)
 
 
 @given(st.text("abé日-", min_size=1), st.integers(1, 9), st.sampled_from(["splitFromLeft", "sliceFromRight"]))

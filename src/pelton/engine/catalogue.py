@@ -8,8 +8,9 @@ it has touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -18,8 +19,8 @@ from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_err
 from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
 from pelton.engine.bus import Bus
 from pelton.storage import Database, message_table
-from pelton.streams import StreamLog
-from pelton.subjects import Draw, SubjectIndex, is_subject, is_subset
+from pelton.streams import StreamLog, is_bare
+from pelton.subjects import Draw, SubjectIndex, is_subject, is_subset, overlaps
 
 _ROUTES_LIMIT: Final = 100_000
 # Streams may republish into each other: in a circle, messages end after this many steps.
@@ -47,6 +48,7 @@ class Catalogue:
         self._index: SubjectIndex[StreamLog] = SubjectIndex()
         self._routes: dict[str, StreamLog] = {}
         self._families: dict[str, StreamLog] = {}
+        self._reached: dict[str, bool] = {}
         self._seen = -1
         self.version = -1
         self._used: set[StreamLog] = set()
@@ -78,8 +80,7 @@ class Catalogue:
             if not self.outbox:
                 break
             outbox, self.outbox = self.outbox, []
-            for message in outbox:
-                self._hand_on(message)
+            self._hand_on(outbox)
         if self.bus.flush():
             self.changed = True
         self._used.clear()
@@ -100,16 +101,28 @@ class Catalogue:
                 self.outbox += log.outbox
                 log.outbox.clear()
 
-    def _hand_on(self, message: Outgoing) -> None:
-        """Tell a message of the store's own, and store it in the stream that takes its subject, if there is one."""
+    def _hand_on(self, messages: Sequence[Outgoing]) -> None:
+        """Tell messages of the store's own, and store each in the stream that takes its subject, if there is one."""
         if self.bus.active:
-            self.bus.tell(message)
-        subject, data, headers = message
-        log = self.route(subject)
-        if log is not None:
+            for message in messages:
+                self.bus.tell(message)
+        logs = {subject: self.route(subject) for subject in {message[0] for message in messages}}
+        if not any(logs.values()):
+            return
+        now = self.now()
+        for log, group in groupby(messages, lambda message: logs[message[0]]):
+            if log is not None:
+                for bare, run in groupby(group, lambda message: is_bare(message[2])):
+                    self._store(self.use(log), run, now, plain=bare)
+
+    def _store(self, log: StreamLog, messages: Iterable[Outgoing], now: int, *, plain: bool) -> None:
+        if plain and log.is_plain:
+            log.append_plain(messages, now)
+            return
+        for subject, data, headers in messages:
             # Nobody waits for the answer: what a stream refuses is lost to it, as on a NATS server.
             with suppress(ApiError):
-                self.use(log).append(subject, headers, data, self.now())
+                log.append(subject, headers, data, now)
 
     def roll_back(self) -> None:
         """Forget all that was not committed."""
@@ -140,6 +153,7 @@ class Catalogue:
         self._load_interests()
         self._routes.clear()
         self._families.clear()
+        self._reached.clear()
         self.version = version
 
     def _load_consumers(self, known: dict[int, ConsumerLog]) -> None:
@@ -164,7 +178,7 @@ class Catalogue:
 
     def _add(self, log: StreamLog) -> None:
         self.streams[log.name] = log
-        log.is_heard, log.draw = self.is_heard, self._draw
+        log.is_heard, log.is_any_heard, log.draw = self.is_heard, self.is_any_heard, self._draw
         for subject in log.config.subjects:
             self._index.insert(subject, log)
 
@@ -201,6 +215,14 @@ class Catalogue:
     def is_heard(self, subject: str) -> bool:
         """Return whether anybody would get what is said under a subject: a stream, or whoever listens."""
         return self.route(subject) is not None or self.bus.hears(subject)
+
+    def is_any_heard(self, subjects: str) -> bool:
+        """Return False where nobody would get what is said under any subject of a filter; a quick look."""
+        reached = self._reached.get(subjects)
+        if reached is None:
+            taken = [mine for log in self.streams.values() for mine in log.config.subjects]
+            reached = self._reached[subjects] = any(overlaps(subjects, mine) for mine in taken)
+        return reached or self.bus.active
 
     def route(self, subject: str) -> StreamLog | None:
         """Return the stream that takes a subject, or None."""

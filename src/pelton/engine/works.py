@@ -17,6 +17,7 @@ from pelton.consumers import Settlement
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
 from pelton.storage import Work
+from pelton.streams import is_bare
 
 Future = asyncio.Future[Any]
 
@@ -162,7 +163,7 @@ def _never(message: Outgoing) -> bool:
 
 
 def _is_bare(message: Outgoing) -> bool:
-    return message[2] is None
+    return message[2] is None or is_bare(message[2])
 
 
 class Settling(NamedTuple):

@@ -2,6 +2,7 @@
 
 from pelton.streams.changes import changed_stream, check_consumers
 from pelton.streams.direct import DirectReads, stored_message
+from pelton.streams.expect import is_bare
 from pelton.streams.log import StreamLog
 from pelton.streams.rules import check_new_stream, check_stream
 from pelton.streams.stored import stored_size
@@ -13,6 +14,7 @@ __all__ = [
     "check_consumers",
     "check_new_stream",
     "check_stream",
+    "is_bare",
     "stored_message",
     "stored_size",
 ]

@@ -7,12 +7,14 @@ one there is.
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import api_error, headers
 from pelton.subjects import is_filter
 
-_MARK: Final = b"Nats-"
+# Every header of NATS's own may ask for something, but these: a republished message is marked with them.
+_ASKS: Final = re.compile(rb"\nNats-(?!(?:Stream|Subject|Sequence|Time-Stamp|Last-Sequence|Msg-Size):)")
 _LIMIT: Final = 65_535
 _NO_SEQUENCE: Final = -1
 _SEQUENCE_DIGITS: Final = 20
@@ -45,12 +47,17 @@ class Known(Protocol):
     def last_id(self) -> str: ...
 
 
+def is_bare(block: bytes | None) -> bool:
+    """Whether a header block asks for nothing, so that its message is stored as plainly as one without."""
+    return block is None or (len(block) <= _LIMIT and _ASKS.search(block) is None)
+
+
 def expectations(block: bytes | None) -> Expectations | None:
     """Read the conditions of an encoded header block; None when there are none.
 
     Raises ApiError 10097 for a block that is larger than any server takes.
     """
-    if block is None or (_MARK not in block and len(block) <= _LIMIT):
+    if block is None or is_bare(block):
         return None
     if len(block) > _LIMIT:
         raise api_error("JSStreamHeaderExceedsMaximumErr")

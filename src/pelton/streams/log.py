@@ -27,7 +27,7 @@ from pelton.streams.expect import check_expectations, expectations
 from pelton.streams.mappings import mappings_of
 from pelton.streams.rollup import rollup_of
 from pelton.streams.room import check_room
-from pelton.streams.stored import ANY, OVERHEAD, StoredMessages, stored_size
+from pelton.streams.stored import ANY, HEADER_OVERHEAD, OVERHEAD, StoredMessages, stored_size
 
 _CHUNK: Final = 4096
 _KNOWN_LIMIT: Final = 50_000
@@ -49,12 +49,14 @@ class StreamLog(StoredMessages):
         limited = config.max_msgs > 0 or config.max_bytes > 0
         self._discards_new = config.discard == "new"
         self._checked = self._discards_new and (limited or per_subject)
-        self._trimmed = limited or per_subject
+        self.is_trimmed = limited or per_subject
         self._per_subject = per_subject
         self._mappings = mappings_of(self, config)
         self._counting = Counting(self) if config.allow_msg_counter else None
         checked = self._checked or per_subject or config.max_msg_size >= 0 or config.allow_msg_counter
-        self._plain = not checked and not config.sealed
+        # What is said again tells which message was the last: limits have to be applied in between.
+        said = self.is_trimmed and self._mappings is not None and self._mappings.is_said
+        self._plain = not checked and not config.sealed and not said
 
     def reset(self) -> None:
         """Forget everything that was not committed."""
@@ -108,16 +110,18 @@ class StreamLog(StoredMessages):
             raise api_error("JSStreamMessageExceedsMaximumErr")
 
     def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
-        """Store messages without headers; the caller has seen that :attr:`is_plain` holds."""
+        """Store messages that are bare (`is_bare`); the caller has seen that :attr:`is_plain` holds."""
         if self._mappings is not None:
             messages = self._mappings.prepared(messages, now)
         seq, size = self.last, 0
         rows, deltas, known, name = self._rows, self._deltas, self._known, self.name
         acks: list[PubAck] = []
-        for subject, data, _ in messages:
+        for subject, data, hdr in messages:
             seq += 1
-            rows.append((seq, now, subject, None, data, row_checksum(seq, now, subject, None, data)))
+            rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
             size += len(data) + (len(subject) if subject.isascii() else len(subject.encode()))
+            if hdr is not None:
+                size += len(hdr) + HEADER_OVERHEAD
             delta = deltas.get(subject)
             if delta is None:
                 deltas[subject] = [seq, seq, 1]
@@ -137,10 +141,7 @@ class StreamLog(StoredMessages):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a message without headers is stored without any check or limit per message."""
-        if self._trimmed and self._mappings is not None and self._mappings.is_said:
-            # What is said tells which message was the last: limits have to be applied in between.
-            return False
+        """Whether a message that asks for nothing is stored without any check or limit per message."""
         return self._plain and self.is_wanted is None
 
     def _pass(self, now: int) -> int:
@@ -153,7 +154,7 @@ class StreamLog(StoredMessages):
 
     def _roll_up(self, subject: str, seq: int, kind: str) -> None:
         """Remove what the message ``seq`` replaces; the limits have been applied to it before, as to any."""
-        if self._trimmed:
+        if self.is_trimmed:
             self.flush()
         if kind == "all":
             self.purge("", seq, 0)
@@ -164,7 +165,7 @@ class StreamLog(StoredMessages):
     def _store(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> int:
         seq = self.last + 1
         if self._mappings is not None:
-            self._mappings.say(subject, hdr, data, seq, now)
+            self._mappings.say(((subject, data, hdr),), now)
         self._rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
         self.msgs += 1
         self.bytes += stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
@@ -191,7 +192,7 @@ class StreamLog(StoredMessages):
 
     def last_seq_of(self, subject_filter: str) -> int:
         """Return the sequence of the last message that matches, 0 if there is none."""
-        if self._trimmed:
+        if self.is_trimmed:
             # Limits may have removed what was the last of the subject.
             self.flush()
         return super().last_seq_of(subject_filter)
@@ -208,7 +209,7 @@ class StreamLog(StoredMessages):
         if not self.dirty:
             return
         self._write_rows()
-        if self._trimmed:
+        if self.is_trimmed:
             self._trim()
         self._write_subjects()
         self.ids.flush()
@@ -338,7 +339,7 @@ class StreamLog(StoredMessages):
             sql = "SELECT subject FROM subjects WHERE stream=? AND msgs>?"
             for (subject,) in self._db.execute(sql, (self.id, limit)).fetchall():
                 self._trim_subject(str(subject), limit)
-        if self._trimmed:
+        if self.is_trimmed:
             self._trim()
         self.dirty = True
 

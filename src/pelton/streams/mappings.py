@@ -12,7 +12,7 @@ hits, and limits that the next flush would apply are applied at once where they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import ApiError, Outgoing, StreamConfig, api_error, headers, rfc3339
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from pelton.streams.log import StreamLog
 
 _KNOWN_LIMIT: Final = 50_000
-_OPENING: Final = b"NATS/1.0\r\n"
-_END: Final = b"\r\n"
+# A message's own headers stand before ours: its block without the end, ours without its first line.
+_END: Final = -len("\r\n")
+_START: Final = len("NATS/1.0\r\n")
 
 
 def check_mappings(config: StreamConfig) -> None:
@@ -93,7 +94,6 @@ class Mappings:
         self._renaming = renaming
         self._saying = saying
         self._headers_only = config.republish is not None and config.republish.headers_only
-        self._stamp = (-1, "")
 
     @property
     def is_said(self) -> bool:
@@ -112,35 +112,45 @@ class Mappings:
             rename = self._renaming.apply
             mapped = [(rename(subject) or subject, data, hdr) for subject, data, hdr in messages]
         if self._saying is not None:
-            for seq, (subject, data, hdr) in enumerate(mapped, self._log.last + 1):
-                self.say(subject, hdr, data, seq, now)
+            self.say(mapped, now)
         return mapped
 
-    def say(self, subject: str, hdr: bytes | None, data: bytes, seq: int, now: int) -> None:
-        """Say a message again that is stored next, as ``seq``."""
-        log = self._log
-        dest = self._saying.apply(subject) if self._saying is not None else None
-        if dest is None or not log.is_heard(dest):
-            log.lasts.pop(subject, None)
+    def say(self, messages: Sequence[Outgoing], now: int) -> None:
+        """Say messages again that are stored next, one after another."""
+        log, saying = self._log, self._saying
+        if saying is None:
             return
-        last = self._last_of(subject)
-        if len(log.lasts) >= _KNOWN_LIMIT:
+        if not log.is_any_heard(saying.reach):
             log.lasts.clear()
-        log.lasts[subject] = seq
-        size = len(data) if self._headers_only else None
-        block = self._block(subject, seq, now, last, size)
-        block = _OPENING + block if hdr is None else hdr[: -len(_END)] + block
-        log.outbox.append((dest, b"" if self._headers_only else data, block))
+            return
+        if len(log.lasts) > _KNOWN_LIMIT:
+            log.lasts.clear()
+        lasts, outbox, only = log.lasts, log.outbox, self._headers_only
+        openings: dict[str, tuple[str, str] | None] = {}
+        stamp = f"\r\n{headers.TIME_STAMP}: {rfc3339(now)}\r\n{headers.LAST_SEQUENCE}: "
+        for seq, (subject, data, hdr) in enumerate(messages, log.last + 1):
+            try:
+                opening = openings[subject]
+            except KeyError:
+                opening = openings[subject] = self._opening(saying, subject)
+            if opening is None:
+                lasts.pop(subject, None)
+                continue
+            last = self._last_of(subject)
+            lasts[subject] = seq
+            size = f"\r\n{headers.MSG_SIZE}: {len(data)}" if only else ""
+            block = f"{opening[1]}{seq}{stamp}{last}{size}\r\n\r\n".encode()
+            if hdr is not None:
+                block = hdr[:_END] + block[_START:]
+            outbox.append((opening[0], b"" if only else data, block))
 
-    def _block(self, subject: str, seq: int, now: int, last: int, size: int | None) -> bytes:
-        """The headers that a republished message gets, without the opening line."""
-        if self._stamp[0] != now:
-            self._stamp = (now, rfc3339(now))
-        only = "" if size is None else f"{headers.MSG_SIZE}: {size}\r\n"
-        return (
-            f"{headers.STREAM}: {self._log.name}\r\n{headers.SUBJECT}: {subject}\r\n{headers.SEQUENCE}: {seq}\r\n"
-            f"{headers.TIME_STAMP}: {self._stamp[1]}\r\n{headers.LAST_SEQUENCE}: {last}\r\n{only}\r\n"
-        ).encode()
+    def _opening(self, saying: Transform, subject: str) -> tuple[str, str] | None:
+        """The subject under which one is said, and how its headers begin; None where nobody gets it."""
+        dest = saying.apply(subject)
+        if dest is None or not self._log.is_heard(dest):
+            return None
+        stream = f"NATS/1.0\r\n{headers.STREAM}: {self._log.name}"
+        return dest, f"{stream}\r\n{headers.SUBJECT}: {subject}\r\n{headers.SEQUENCE}: "
 
     def _last_of(self, subject: str) -> int:
         """The sequence of the subject's last message that is there, 0 for none."""
@@ -148,7 +158,7 @@ class Mappings:
         seq = log.lasts.get(subject)
         if seq is None:
             seq = log.last_seq_of(subject)
-        if seq and log.awaits_trim(seq):
+        if log.is_trimmed and seq and log.awaits_trim(seq):
             log.flush()
             seq = log.last_seq_of(subject)
         return seq

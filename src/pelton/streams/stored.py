@@ -16,7 +16,7 @@ from pelton.streams.dedupe import DuplicateWindow
 from pelton.subjects import Draw, has_wildcard
 
 OVERHEAD: Final = 30
-_HEADER_OVERHEAD: Final = 4
+HEADER_OVERHEAD: Final = 4
 ANY: Final = Condition("1", ())
 _LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
 
@@ -28,7 +28,7 @@ def stored_size(subject: int, data: int, hdr: int) -> int:
     """
     if hdr < 0:
         return OVERHEAD + subject + data
-    return OVERHEAD + _HEADER_OVERHEAD + subject + data + hdr
+    return OVERHEAD + HEADER_OVERHEAD + subject + data + hdr
 
 
 class StoredMessages:
@@ -56,8 +56,9 @@ class StoredMessages:
         self.is_wanted: Callable[[str], bool] | None = None
         # The last sequences of republished subjects, exact while they are here (``mappings.py``).
         self.lasts: dict[str, int] = {}
-        # Whether anybody would get what is said under a subject; whoever owns the log knows.
+        # Whether anybody would get what is said under a subject, or any subject of a filter; the owner knows.
         self.is_heard: Callable[[str], bool] = lambda subject: True
+        self.is_any_heard: Callable[[str], bool] = lambda subjects: True
         # Chance, for transforms that ask for it.
         self.draw: Draw = lambda below: 0
         self.configure(config)

@@ -2,9 +2,9 @@
 
     Transform("orders.*.*", "by-item.{{wildcard(2)}}.{{partition(8,1)}}").apply("orders.eu.spade")
 
-The source is compiled to a test, the destination to one small function a token, and results are remembered,
-because real traffic repeats its subjects. The memory is bounded and emptied whole when it is full; what holds
-`random` is never remembered.
+The source is compiled to a pattern, each function of the destination to a small function of its match, and
+results are remembered, because real traffic repeats its subjects. The memory is bounded and emptied whole
+when it is full; what holds `random` is never remembered.
 
 What the functions make is looked at where it could be no subject: `split` may leave nothing, a cut may leave a
 lone `*`. A NATS server stores messages under such names; here the transform has no result then. Lengths count
@@ -13,27 +13,30 @@ bytes of UTF-8, as there, but a cut inside a character moves behind it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final
 
 from pelton.subjects.mapping import OUT_OF_RANGE, Function, TransformError, check_form, function_of, refusal
-from pelton.subjects.match import compile_filter
 from pelton.subjects.validate import is_filter, is_subject
 
 Draw = Callable[[int], int]
 """Draws an integer from 0 up to, and without, its argument."""
 
-_Part = Callable[[Sequence[str]], str]
+_Part = Callable[[re.Match[str]], str]
+_Maker = Callable[[str], str | None]
 _Cuts = Callable[[int, int], Iterable[int]]
 
 _MEMORY: Final = 65_536
 _BAD_SUBJECT: Final = "invalid subject"
 _ALL: Final = ">"
 _UINT32: Final = 0xFFFFFFFF
-# From subjects these make nothing but subjects, and these need no wildcard in the source.
+# From subjects these make nothing but subjects, of one token each; and these need no wildcard in the source.
 _FAITHFUL: Final = frozenset({"wildcard", "partition", "random"})
 _ANYWHERE: Final = frozenset({"partition", "random"})
+_ONE_TOKEN: Final = _FAITHFUL | {"left", "right"}
 
 
 class Transform:
@@ -45,7 +48,8 @@ class Transform:
         self.dest = dest
         functions = _functions(self.src, dest)
         kinds = {function.kind for function in functions if function is not None}
-        self._names = compile_filter(self.src)
+        self.reach = _reach(dest, functions)
+        """A filter that names every subject the transform makes."""
         self._make = _maker(self.src, dest, functions, draw)
         self._faithful = kinds <= _FAITHFUL
         self._remembers = "random" not in kinds
@@ -56,7 +60,7 @@ class Transform:
         memory = self._memory
         if subject in memory:
             return memory[subject]
-        made = self._make(subject) if self._names(subject) else None
+        made = self._make(subject)
         if made is not None and not self._faithful and not is_subject(made):
             made = None
         if self._remembers:
@@ -94,61 +98,87 @@ def _check_wildcards(src: str, token: str, function: Function) -> None:
             raise refusal(OUT_OF_RANGE, f"{token}: [{wildcard}]")
 
 
+def _reach(dest: str, functions: Sequence[Function | None]) -> str:
+    tokens: list[str] = []
+    for text, function in zip(dest.split("."), functions, strict=True):
+        if function is not None and function.kind not in _ONE_TOKEN:
+            return ".".join([*tokens, _ALL])
+        tokens.append(text if function is None else "*")
+    return ".".join(tokens)
+
+
 # --- making a subject
 
 
-def _maker(src: str, dest: str, functions: Sequence[Function | None], draw: Draw) -> Callable[[str], str]:
-    """The function that makes the new subject of one that the source names."""
-    sources, texts = src.split("."), dest.split(".")
-    if not any(functions):
-        if texts[-1] != _ALL:
-            return lambda subject: dest
-        if "*" not in sources:
-            head, skipped = dest[:-1], len(src) - 1
-            return lambda subject: head + subject[skipped:]
-    positions = [at for at, token in enumerate(sources) if token == "*"]
-    parts = [
-        _text(text, len(sources) - 1) if function is None else _part(function, positions, draw)
-        for text, function in zip(texts, functions, strict=True)
-    ]
+def _maker(src: str, dest: str, functions: Sequence[Function | None], draw: Draw) -> _Maker:
+    """The function that makes the new subject, None of one that the source does not name."""
+    sources = src.split(".")
+    if not any(functions) and "*" not in sources:
+        return _replaced(src, dest, open_ended=sources[-1] == _ALL)
+    named = _pattern(sources).fullmatch
+    wild = sources.count("*")
+    parts: list[_Part] = []
+    texts: list[str] = []
+    for text, function in zip(dest.split("."), functions, strict=True):
+        if function is None and text != _ALL:
+            texts.append(text.replace("%", "%%"))
+            continue
+        texts.append("%s")
+        # What the source's tail names is its last group.
+        parts.append(itemgetter(wild + 1) if function is None else _part(function, wild, draw))
+    template = ".".join(texts)
 
-    def make(subject: str) -> str:
-        tokens = subject.split(".")
-        return ".".join([part(tokens) for part in parts])
+    def make(subject: str) -> str | None:
+        found = named(subject)
+        return None if found is None else template % tuple([part(found) for part in parts])
 
     return make
 
 
-def _text(text: str, skipped: int) -> _Part:
-    if text == _ALL:
-        return lambda tokens: ".".join(tokens[skipped:])
-    return lambda tokens: text
+def _replaced(src: str, dest: str, *, open_ended: bool) -> _Maker:
+    """Where nothing but the beginning changes."""
+    if not open_ended:
+        return lambda subject: dest if subject == src else None
+    prefix, head = src[:-1], dest[:-1]
+    skipped = len(prefix)
+    return lambda subject: head + subject[skipped:] if subject.startswith(prefix) else None
 
 
-def _part(function: Function, positions: Sequence[int], draw: Draw) -> _Part:
-    """What one function makes of the tokens of a subject; a wildcard below 1 is the subject's first token."""
-    at = [positions[wildcard - 1] if 0 < wildcard <= len(positions) else 0 for wildcard in function.wildcards]
+def _pattern(sources: Sequence[str]) -> re.Pattern[str]:
+    """Of the source, with a group for each wildcard."""
+    groups = {"*": "([^.]+)", _ALL: "(.+)"}
+    return re.compile(r"\.".join([groups.get(token) or re.escape(token) for token in sources]), re.DOTALL)
+
+
+def _part(function: Function, wild: int, draw: Draw) -> _Part:
+    """What one function makes of a subject that the source names."""
     if function.kind == "random":
         below = abs(function.number)
-        return lambda tokens: str(draw(below)) if below else "0"
+        return lambda found: str(draw(below)) if below else "0"
+    tokens = [_token(wildcard) for wildcard in function.wildcards]
     if function.kind == "partition":
-        return _partition(at if positions else (), function.number)
-    (first,) = at
+        return _partition(tokens if wild else (), function.number)
+    (token,) = tokens
     if function.kind == "wildcard":
-        return lambda tokens: tokens[first]
+        return token
     if function.kind == "split":
-        return _split(first, function.separator)
-    return _cut(function, first)
+        return _split(token, function.separator)
+    return _cut(function, token)
 
 
-def _partition(at: Sequence[int], buckets: int) -> _Part:
+def _token(wildcard: int) -> _Part:
+    """What a wildcard stands for; one below 1 is the first token, as on the server."""
+    return itemgetter(wildcard) if wildcard > 0 else lambda found: found[0].partition(".")[0]
+
+
+def _partition(tokens: Sequence[_Part], buckets: int) -> _Part:
     """A bucket for some tokens, or for the whole subject; a negative number of them wraps as on the server."""
     buckets &= _UINT32
     if buckets == 0:
-        return lambda tokens: "0"
-    if not at:
-        return lambda tokens: str(_fnv1a(".".join(tokens)) % buckets)
-    return lambda tokens: str(_fnv1a("".join([tokens[index] for index in at])) % buckets)
+        return lambda found: "0"
+    if not tokens:
+        return lambda found: str(_fnv1a(found[0]) % buckets)
+    return lambda found: str(_fnv1a("".join([token(found) for token in tokens])) % buckets)
 
 
 def _fnv1a(text: str) -> int:
@@ -159,10 +189,10 @@ def _fnv1a(text: str) -> int:
     return value
 
 
-def _split(at: int, separator: str) -> _Part:
+def _split(token: _Part, separator: str) -> _Part:
     if not separator:
-        return lambda tokens: ".".join(tokens[at])
-    return lambda tokens: ".".join([piece for piece in tokens[at].split(separator) if piece])
+        return lambda found: ".".join(token(found))
+    return lambda found: ".".join([piece for piece in token(found).split(separator) if piece])
 
 
 # Where each function cuts a token of so many bytes; a cut at either end is none.
@@ -176,15 +206,16 @@ _CUTS: Final[dict[str, _Cuts]] = {
 }
 
 
-def _cut(function: Function, at: int) -> _Part:
+def _cut(function: Function, token: _Part) -> _Part:
     kind, length = function.kind, function.number
     cuts = _CUTS[kind]
 
-    def cut(tokens: Sequence[str]) -> str:
-        token = tokens[at].encode()
-        if not 0 < length < len(token):
-            return tokens[at]
-        pieces = _pieces(token, cuts(len(token), length))
+    def cut(found: re.Match[str]) -> str:
+        whole = token(found)
+        text = whole.encode()
+        if not 0 < length < len(text):
+            return whole
+        pieces = _pieces(text, cuts(len(text), length))
         if kind == "left":
             return pieces[0]
         return pieces[-1] if kind == "right" else ".".join(pieces)
