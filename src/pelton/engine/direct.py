@@ -6,12 +6,16 @@ Messages past their age are removed by whoever meets them, so a read that would 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from pelton.api import DirectGet, DirectGetDisabledError, DirectReply
 from pelton.engine.catalogue import Catalogue
 from pelton.storage import Row
 from pelton.streams import DirectReads, StreamLog, stored_message
 from pelton.subjects import has_wildcard
+
+# How many reads may follow each other before others on the event loop get their turn.
+_IN_A_ROW: Final = 64
 
 
 class DirectGets:
@@ -21,6 +25,15 @@ class DirectGets:
         self._catalogue = catalogue
         self._now = now
         self._reads = DirectReads(catalogue.db.path)
+        self._in_a_row = 0
+
+    def is_greedy(self) -> bool:
+        """Whether it is time to let others run: a read waits for nothing, so a loop of them would never."""
+        self._in_a_row += 1
+        if self._in_a_row < _IN_A_ROW:
+            return False
+        self._in_a_row = 0
+        return True
 
     def lean(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer a get of one message by sequence, or of the last of a subject; None: look properly."""
@@ -45,7 +58,11 @@ class DirectGets:
     def look(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer inside a snapshot; None where messages past their age must be removed first."""
         log = self._readable(stream)
-        return None if log.is_overdue(self._now()) else self._reads.read(log, request)
+        if log.is_overdue(self._now()):
+            return None
+        # A whole batch is as much as many single reads.
+        self._in_a_row += request.batch or len(request.multi_last)
+        return self._reads.read(log, request)
 
     def clean_and_look(self, stream: str, request: DirectGet) -> DirectReply:
         """Answer inside a write transaction."""

@@ -166,6 +166,9 @@ class Engine:
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages where they lie (ADR-31)."""
         self._check()
+        if self._direct.is_greedy():
+            await asyncio.sleep(0)
+            self._check()
         reply = self._direct.lean(stream, request)
         if reply is None:
             reply = self._read(lambda: self._direct.look(stream, request))

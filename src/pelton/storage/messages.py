@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from pelton.storage.checksum import row_checksum
 from pelton.storage.database import Database
@@ -19,8 +18,10 @@ Removed = tuple[int, str, int, int]
 """Sequence, subject, payload bytes, header bytes (-1: none) of a removed row."""
 
 _COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
-_DAMAGED_COLUMNS: Final = "seq, ts, CAST(subject AS BLOB), hdr, data, crc"
+DAMAGED_COLUMNS: Final = "seq, ts, CAST(subject AS BLOB), hdr, data, crc"
 _REMOVED: Final = "RETURNING seq, CAST(subject AS BLOB), length(data), ifnull(length(hdr), -1)"
+# SQLite keeps a value's type beside it: a flipped bit can make a text of a blob, or of a text none.
+DAMAGED: Final = (TypeError, ValueError, AttributeError, struct.error)
 
 
 def intact(row: Row) -> bool:
@@ -28,8 +29,7 @@ def intact(row: Row) -> bool:
     seq, ts, subject, hdr, data, crc = row
     try:
         return row_checksum(seq, ts, subject, hdr, data) == crc
-    except (TypeError, ValueError, AttributeError, struct.error):
-        # SQLite keeps a value's type beside it: a flipped bit can make a text of a blob.
+    except DAMAGED:
         return False
 
 
@@ -77,15 +77,15 @@ class MessageTable:
             return self._db.execute(sql, bindings).fetchall()  # type: ignore[return-value]  # Row
         except UnicodeDecodeError:
             # A damaged subject must not hide its neighbours; what stands in for it fails the checksum.
-            rows = self._db.execute(sql.replace(_COLUMNS, _DAMAGED_COLUMNS), bindings).fetchall()
+            rows = self._db.execute(sql.replace(_COLUMNS, DAMAGED_COLUMNS), bindings).fetchall()
             return [(seq, ts, _text(subject), *rest) for seq, ts, subject, *rest in rows]  # type: ignore[misc]  # Row
 
     def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[Row]:
-        """Go through what :meth:`scan` returns, row by row; ends before a row whose subject is no text."""
+        """Go through what :meth:`scan` returns, unchecked: a damaged row may raise one of :data:`DAMAGED`."""
         sql = self._scan if condition is None else self._scan_filtered.format(condition.sql)
         bindings = () if condition is None else condition.bindings
-        with suppress(UnicodeDecodeError):
-            yield from self._db.execute(sql, (first, last, *bindings, limit))
+        rows: Any = self._db.execute(sql, (first, last, *bindings, limit))
+        return rows  # type: ignore[no-any-return]  # Row
 
     def subjects_backward(self, first: int, last: int, condition: Condition | None) -> Iterator[tuple[int, str]]:
         """Go from ``last`` back to ``first`` through sequences and subjects that meet ``condition``."""
