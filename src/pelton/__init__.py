@@ -8,7 +8,7 @@ async with pelton.open("garage.pelton") as jet:
 from pelton import sync
 from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
 from pelton.api import __all__ as _vocabulary
-from pelton.connect import Jet, open
+from pelton.connect import ClusterOptions, Jet, open
 from pelton.jet import Consumer, Message, Metadata, Stream
 from pelton.queue import Call, DeadLetter, Job, JobContext, JobCounts, JobHandle, JobInfo, Outcome, Queue
 from pelton.runtime import Backoff
@@ -19,6 +19,7 @@ __all__ = [
     *_vocabulary,
     "Backoff",
     "Call",
+    "ClusterOptions",
     "Consumer",
     "DeadLetter",
     "Jet",

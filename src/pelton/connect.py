@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Generator
+import ssl
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from itertools import count
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from pelton.api import Backend, ConfigError
 from pelton.api.build import seconds_to_ns
@@ -19,7 +21,7 @@ from pelton.storage import SyncMode
 
 _MEMORY: Final = "memory:"
 _SYNC_MODES: Final = ("commit", "interval", "off")
-_CLUSTER_SCHEMES: Final = ("nats", "tls")
+_CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
 _memory_stores = count(1)
 
 
@@ -47,6 +49,39 @@ class Jet(Streams):
                 "open this one without exclusive=True"
             )
         return await Queue.open(self, name, exclusive=exclusive, lease=lease, history_max_age=history_max_age)
+
+
+class ClusterOptions(TypedDict, total=False):
+    """What :func:`open` takes for a cluster.
+
+    Who we are, one of these or ``user:password@`` in the address: ``user`` and ``password``, ``token``,
+    ``credentials`` (the file of a user, as ``nsc`` writes it), ``nkey`` (a seed, or a file that holds one).
+
+    ``tls``, an ``ssl.SSLContext``, or the files ``tls_ca``, ``tls_cert``, ``tls_key``; ``tls_first`` for servers
+    with ``handshake_first``. With any of them, as with ``tls://``, nothing is said in the clear.
+
+    ``domain`` or ``api_prefix``: where the JetStream API is. ``inbox_prefix``: what answers are sent below
+    (``_INBOX``).
+
+    ``patience`` bounds how long an operation outlasts lost connections and elections (30 s). ``message_ids``
+    gives every publish without a ``msg_id`` one of ours, so that repeating it is harmless (True).
+    """
+
+    user: str
+    password: str
+    token: str
+    credentials: str | os.PathLike[str]
+    nkey: str | os.PathLike[str]
+    tls: ssl.SSLContext
+    tls_ca: str | os.PathLike[str]
+    tls_cert: str | os.PathLike[str]
+    tls_key: str | os.PathLike[str]
+    tls_first: bool
+    domain: str
+    api_prefix: str
+    inbox_prefix: str
+    patience: float | timedelta
+    message_ids: bool
 
 
 class Opening:
@@ -77,39 +112,82 @@ class Opening:
 def open(
     address: str | os.PathLike[str],
     *,
-    sync: SyncMode = "commit",
-    sync_interval: float | timedelta = 0.1,
-    busy_timeout: float | timedelta = 30.0,
+    sync: SyncMode | None = None,
+    sync_interval: float | timedelta | None = None,
+    busy_timeout: float | timedelta | None = None,
     runtime: Runtime | None = None,
+    **cluster: Unpack[ClusterOptions],
 ) -> Opening:
     """Open a store: the path of a file (made if it is missing), ``memory:`` for one that ends with the process,
-    or a NATS cluster with JetStream: ``nats://host:4222,other:4222`` or ``tls://``, with ``user:password@`` or
-    ``token@`` before the host where the servers ask for it (needs the extra: ``pip install 'pelton[cluster]'``).
+    or a NATS cluster with JetStream (needs the extra: ``pip install 'pelton[cluster]'``):
+    ``nats://host:4222,other:4222``, ``tls://host``, or ``context:path`` for a file of ``nats context``.
 
-    ``sync`` says what an acknowledgement promises: ``commit`` (default) that the message is on disk;
-    ``interval`` that it is at most ``sync_interval`` later; ``off`` that it survives this process, not a
-    power loss. ``busy_timeout`` bounds the wait for another process's transaction. Any number of processes
-    may open the same file. A cluster decides these by itself.
+    A file: ``sync`` says what an acknowledgement promises: ``commit`` (default) that the message is on disk;
+    ``interval`` that it is at most ``sync_interval`` (0.1 s) later; ``off`` that it survives this process, not a
+    power loss. ``busy_timeout`` (30 s) bounds the wait for another process's transaction. Any number of
+    processes may open the same file.
 
-    Raises ConfigError, ServerUnreachableError, ServerRefusedError, ServerTimeoutError, JetStreamMissingError,
-    NotAStoreError, StoreVersionError, StoreReadOnlyError, StoreSettingsError,
-    StoreBusyError.
+    A cluster: ``cluster`` are the fields of :class:`ClusterOptions`. It decides by itself what it keeps, and when.
+
+    Raises ConfigError, also for an option of the other kind; ServerUnreachableError, ServerRefusedError,
+    ServerTimeoutError, JetStreamMissingError; NotAStoreError, StoreVersionError, StoreReadOnlyError,
+    StoreSettingsError, StoreBusyError.
     """
     text = os.fspath(address)
+    runtime = runtime or system_runtime()
+    embedded = {"sync": sync, "sync_interval": sync_interval, "busy_timeout": busy_timeout}
+    _refuse_unknown(cluster)
+    scheme = _cluster_scheme(text)
+    if scheme is not None:
+        _refuse([option for option, value in embedded.items() if value is not None], text, "a cluster", "a file")
+        return Opening(_cluster(scheme, text, dict(cluster), runtime), runtime)
+    _refuse(list(cluster), text, "a file", "a cluster")
+    settings = _engine_settings(
+        text,
+        sync or "commit",
+        0.1 if sync_interval is None else sync_interval,
+        30.0 if busy_timeout is None else busy_timeout,
+    )
+    return Opening(_engine(settings, runtime), runtime)
+
+
+def _cluster_scheme(address: str) -> str | None:
+    scheme, found, _ = address.partition(":")
+    if scheme in _CLUSTER_SCHEMES and found:
+        return scheme
+    if "://" in address:
+        known = "a path, 'memory:', 'nats://host:4222', 'tls://host' or 'context:path'"
+        raise ConfigError(f"{scheme}:// is not supported: give {known}")
+    return None
+
+
+def _refuse(options: list[str], address: str, kind: str, other: str) -> None:
+    if options:
+        shown = address if kind == "a file" else address.partition(":")[0] + ":..."
+        raise ConfigError(f"{shown!r} is {kind}, and {', '.join(options)} mean something to {other} alone: leave out")
+
+
+def _refuse_unknown(options: Mapping[str, object]) -> None:
+    known = list(ClusterOptions.__annotations__)
+    for option in options:
+        if option not in known:
+            near = get_close_matches(option, [*known, "sync", "sync_interval", "busy_timeout"], n=1)
+            raise ConfigError(f"open has no option {option!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _engine_settings(
+    text: str, sync: SyncMode, sync_interval: float | timedelta, busy_timeout: float | timedelta
+) -> EngineSettings:
     if sync not in _SYNC_MODES:
         raise ConfigError(f"sync is {sync!r}: choose one of {', '.join(map(repr, _SYNC_MODES))}")
-    runtime = runtime or system_runtime()
-    if "://" in text:
-        return Opening(_cluster(text, runtime), runtime)
     memory = text == _MEMORY
-    settings = EngineSettings(
+    return EngineSettings(
         path=f"pelton-{os.getpid()}-{next(_memory_stores)}" if memory else text,
         memory=memory,
         sync=sync,
         interval=seconds_to_ns("sync_interval", sync_interval) / 1e9,
         busy_timeout=seconds_to_ns("busy_timeout", busy_timeout) / 1e9,
     )
-    return Opening(_engine(settings, runtime), runtime)
 
 
 def _engine(settings: EngineSettings, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
@@ -119,19 +197,18 @@ def _engine(settings: EngineSettings, runtime: Runtime) -> Callable[[], Awaitabl
     return connect
 
 
-def _cluster(address: str, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
-    scheme = address.partition("://")[0]
-    if scheme not in _CLUSTER_SCHEMES:
-        raise ConfigError(f"{scheme}:// is not supported: give a path, 'memory:', 'nats://host:4222' or 'tls://host'")
+def _cluster(scheme: str, address: str, options: dict[str, Any], runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
     try:
-        from pelton.cluster import Cluster, settings_of
+        from pelton.cluster import Cluster, read_context, settings_of
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "nats":
             raise
         raise ConfigError(
-            f"a {scheme}:// address needs nats-py, which is not installed: pip install 'pelton[cluster]'"
+            f"a {scheme}: address needs nats-py, which is not installed: pip install 'pelton[cluster]'"
         ) from None
-    cluster = Cluster(settings_of(address), runtime)
+    if scheme == "context":
+        address, options = read_context(address.partition(":")[2], options)
+    cluster = Cluster(settings_of(address, **options), runtime)
 
     async def connect() -> Backend:
         await cluster.connect()

@@ -3,7 +3,7 @@
 import pytest
 
 import pelton
-from pelton.cluster import settings_of
+from pelton.cluster.address import parse_address
 
 
 @pytest.mark.parametrize(
@@ -19,17 +19,17 @@ from pelton.cluster import settings_of
     ],
 )
 def test_every_server_is_named(address: str, servers: list[str]) -> None:
-    assert list(settings_of(address).servers) == servers
+    assert list(parse_address(address).servers) == servers
 
 
 def test_the_name_tells_no_secret() -> None:
-    assert settings_of("nats://user:secret@a,b:5").name == "nats://a:4222,b:5"
+    assert parse_address("nats://user:secret@a,b:5").name == "nats://a:4222,b:5"
 
 
 @pytest.mark.parametrize("address", ["nats://", "nats://a:x", "nats://a/path", "nats://a,,b", "nats://u:secret@:4"])
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(pelton.ConfigError) as caught:
-        settings_of(address)
+        parse_address(address)
     assert "secret" not in str(caught.value)
 
 

@@ -21,7 +21,9 @@
     ├── StoreError                       the file, the disk, another process, or a cluster's servers
     │   ├── StoreBusyError, StoreFullError, StoreFailedError, StoreClosedError, StoreForkedError
     │   ├── StoreVersionError, NotAStoreError, StoreReadOnlyError, StoreSettingsError
-    │   ├── ServerUnreachableError, ServerRefusedError, ServerTimeoutError, JetStreamMissingError
+    │   ├── ServerUnreachableError, ServerTimeoutError, JetStreamMissingError
+    │   ├── ServerRefusedError
+    │   │   └── ServerPermissionError
     │   └── CorruptMessageError          the disk lost bits of one message
     └── JobError                         a job, or the code that runs it
         ├── PermanentJobError, RetryJob  raised by a job to say how it ended
@@ -382,6 +384,12 @@ class ServerRefusedError(StoreError):
     """A server answers and does not let us in."""
 
     text = "{path!r} refuses the connection{reason}: check user, password, token, credentials and certificates"
+
+
+class ServerPermissionError(ServerRefusedError):
+    """We are let in, and may not use a subject that is needed."""
+
+    text = "{path!r} forbids this{reason}: allow our user to publish and subscribe there (docs/guides/cluster.md)"
 
 
 class ServerTimeoutError(StoreError):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api import AckOp, PeltonError
-from pelton.cluster.connection import NO_RESPONDERS, Answer, Connection, Interrupted
+from pelton.cluster.connection import Answer, Connection, Interrupted
 
 _WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
 
@@ -48,4 +48,4 @@ def _judged(answer: Answer | Exception) -> PeltonError | Interrupted | None:
         return answer
     if isinstance(answer, Exception):
         raise answer
-    return NobodyListens() if answer.status == NO_RESPONDERS else None
+    return NobodyListens() if answer.is_unheard else None

@@ -1,34 +1,31 @@
-"""From ``nats://a:4222,b:4222`` to the settings of a connection. Pure."""
+"""From ``nats://a:4222,b:4222`` to the servers of a cluster. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pelton.api import ConfigError
-from pelton.api.codec import PREFIX
 
 SCHEMES: Final = ("nats", "tls")
 _PORT: Final = 4222
 
 
-@dataclass(frozen=True)
-class ClusterSettings:
-    """How a cluster is reached. ``patience`` bounds, in seconds, how long an operation outlasts a lost connection.
-
-    ``servers`` are URLs as nats-py takes them, with user and password or a token where they are needed;
-    ``name`` is the address without those, for errors and logs.
-    """
+class Address(NamedTuple):
+    """The ``servers`` as URLs, and their common ``name`` without credentials, for errors and logs."""
 
     servers: tuple[str, ...]
     name: str
-    api_prefix: str = PREFIX
-    patience: float = 30.0
+    has_login: bool
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the connection has to be encrypted."""
+        return self.name.startswith("tls:")
 
 
-def settings_of(address: str) -> ClusterSettings:
-    """Return the settings that an address stands for; raises ConfigError.
+def parse_address(address: str) -> Address:
+    """Return the servers that an address stands for; raises ConfigError.
 
     Several servers are separated by commas, the scheme and the credentials of the first hold for all that
     have none of their own.
@@ -39,7 +36,7 @@ def settings_of(address: str) -> ClusterSettings:
     servers = [_server(scheme, first, login, address)]
     servers += [_server(scheme, part.rpartition("://")[2], login, address) for part in others]
     hosts = ",".join(server.rpartition("@")[2].removeprefix(f"{scheme}://") for server in servers)
-    return ClusterSettings(servers=tuple(servers), name=f"{scheme}://{hosts}")
+    return Address(tuple(servers), f"{scheme}://{hosts}", any("@" in server for server in servers))
 
 
 def _server(scheme: str, place: str, login: str, address: str) -> str:
@@ -51,7 +48,7 @@ def _server(scheme: str, place: str, login: str, address: str) -> str:
         port = parts.port or _PORT
     except ValueError:
         raise _no_address(address) from None
-    if not parts.hostname or parts.path or parts.query or parts.fragment:
+    if scheme not in SCHEMES or not parts.hostname or parts.path or parts.query or parts.fragment:
         raise _no_address(address)
     return url if parts.port else f"{url}:{port}"
 

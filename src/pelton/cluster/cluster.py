@@ -7,7 +7,7 @@ none (:class:`ConsumerUnsettled`), so a queue's counts show retrying jobs as run
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -17,9 +17,11 @@ from pelton.api import (
     AckOp,
     ConfigError,
     ConsumerCreate,
+    ConsumerInfo,
     ConsumerInfoRequest,
     ConsumerList,
     ConsumerNames,
+    ConsumerNotFoundError,
     ConsumerUnsettled,
     ConsumerUnsettledReply,
     Delivered,
@@ -42,12 +44,15 @@ from pelton.api import (
     encode_body,
 )
 from pelton.cluster.acking import NobodyListens, ack_all
-from pelton.cluster.address import ClusterSettings
-from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted, NotSent
+from pelton.cluster.connection import Connection, Interrupted, NotSent
 from pelton.cluster.direct import direct_get
-from pelton.cluster.publishing import publish_all, publish_one, with_ids
+from pelton.cluster.listening import ClusterSubscription
+from pelton.cluster.patience import Patience, is_passing
+from pelton.cluster.publishing import Publisher
 from pelton.cluster.pulling import Channel, Pull
+from pelton.cluster.settings import ClusterSettings
 from pelton.runtime import Runtime
+from pelton.subjects import is_filter, is_subject
 
 R = TypeVar("R")
 _READS: Final = frozenset(
@@ -71,6 +76,7 @@ class Cluster:
         self._settings = settings
         self._runtime = runtime
         self._connection = Connection(settings, runtime)
+        self._publisher = Publisher(self._connection, f"{runtime.ids.new()}.")
         self._channels: dict[tuple[str, str], list[Channel]] = {}
 
     async def connect(self) -> None:
@@ -83,79 +89,131 @@ class Cluster:
     # --- the port
 
     async def call(self, request: Request[R]) -> R:
-        """Do one administrative verb; when the connection was lost under way, only a read is repeated."""
+        """Do one administrative verb.
+
+        Patient with elections. When the answer is lost under way, only a read is repeated: raises
+        ServerTimeoutError for any other, which may have been done.
+        """
         _refuse_embedded_only(request)
         if isinstance(request, ConsumerUnsettled):
             await self.call(ConsumerInfoRequest(stream=request.stream, name=request.name))
             return cast(R, ConsumerUnsettledReply())
         subject, body = api_subject(request, self._settings.api_prefix), encode_body(request)
-        ask = lambda: self._connection.ask(subject, body)  # noqa: E731  # what may be repeated
-        answer = await self._through_gaps(ask, repeat=type(request) in _READS)
-        if answer.status == NO_RESPONDERS:
-            raise JetStreamMissingError(self._settings.name, "nobody answers the JetStream API now")
-        return decode_reply(request, answer.data)
+        is_read = type(request) in _READS
+        patience: Patience | None = None
+        while True:
+            try:
+                answer = await self._connection.ask(subject, body, again=is_read)
+                if not answer.is_unheard:
+                    return decode_reply(request, answer.data)
+                reason: Exception = JetStreamMissingError(self._settings.name, "nobody answers the JetStream API now")
+            except Interrupted as lost:
+                if not (is_read or isinstance(lost, NotSent)):
+                    why = "the connection was lost while the answer was awaited"
+                    raise ServerTimeoutError(self._settings.name, why) from None
+                reason = lost
+            except PeltonError as error:
+                if not is_passing(error):
+                    raise
+                reason = error
+            patience = patience or Patience(self._connection)
+            await patience.after(reason)
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
-        """Store a message; one with a message id outlasts a lost connection and is stored once."""
-        return await publish_one(self._connection, (subject, data, headers))
+        """Store a message once, also across a lost connection or an election."""
+        return await self._publisher.publish((subject, data, headers))
 
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store messages in order; after one that is refused, some of the next 4,096 may have been stored."""
-        return await publish_all(self._connection, messages)
+        return await self._publisher.publish_all(messages)
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
-        """Take up to ``request.batch`` messages."""
+        """Take up to ``request.batch`` messages; a pull outlasts lost connections and elections."""
         if request.batch < 1:
             return []
-        end = None if request.expires_ns is None else self._runtime.clock.monotonic() + request.expires_ns / 1e9
+        clock = self._runtime.clock
+        end = None if request.expires_ns is None else clock.monotonic() + request.expires_ns / 1e9
+        patience: Patience | None = None
         while True:
-            channel = self._take(stream, consumer)
-            found = await self._pulled(channel, stream, consumer, request)
-            if found is not None:
-                return found
-            left = None if end is None else int(max(end - self._runtime.clock.monotonic(), 0) * 1e9)
-            await self._connection.until_connected(self._patience_ends())
-            request = msgspec.structs.replace(request, expires_ns=left)
+            reason: Exception = Interrupted()
+            try:
+                found = await self._pulled(self._take(stream, consumer), stream, consumer, request)
+                if found is not None:
+                    return found
+            except ConsumerNotFoundError as error:
+                # It exists (or that would have been the error): nobody leads it at the moment.
+                reason = error
+            patience = patience or Patience(self._connection)
+            await patience.after(reason)
+            if end is not None:
+                left = max(end - clock.monotonic(), 0.0)
+                request = msgspec.structs.replace(request, expires_ns=int(left * 1e9))
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
-        """Read messages where they lie; asked again when the connection was lost."""
-        ask = lambda: direct_get(self._connection, self._settings.api_prefix, stream, request)  # noqa: E731  # repeated
-        reply = await self._through_gaps(ask, repeat=True)
-        if reply is not None:
-            return reply
-        info = await self.call(StreamInfoRequest(name=stream))
-        if info.config.allow_direct:
-            raise ServerTimeoutError(self._settings.name, f"nobody answers direct gets of stream {stream!r} now")
-        raise DirectGetDisabledError(stream)
+        """Read messages where they lie; asked again until somebody answers."""
+        patience = Patience(self._connection)
+        while True:
+            try:
+                reply = await direct_get(self._connection, self._settings.api_prefix, stream, request)
+                if reply is not None:
+                    return reply
+                if not (await self.call(StreamInfoRequest(name=stream))).config.allow_direct:
+                    raise DirectGetDisabledError(stream)
+                reason: Exception = ServerTimeoutError(
+                    self._settings.name, f"nobody answers direct gets of stream {stream!r}"
+                )
+            except Interrupted as lost:
+                reason = lost
+            await patience.after(reason)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Acknowledge deliveries, each confirmed by the server; repeated when the connection was lost."""
+        """Acknowledge deliveries, each confirmed by the server; repeated until it is."""
         answers: list[PeltonError | None] = [None] * len(acks)
         left = list(range(len(acks)))
-        end: float | None = None
+        patience: Patience | None = None
         while left:
             found = await ack_all(self._connection, stream, consumer, [acks[index] for index in left])
-            again = []
+            again: list[int] = []
+            reason: Exception | None = None
             for index, answer in zip(left, found, strict=True):
-                if isinstance(answer, NobodyListens):
-                    return await self._unheard(stream, consumer, answers)
                 if isinstance(answer, Interrupted):
                     again.append(index)
+                    reason = answer if reason is None or isinstance(answer, NobodyListens) else reason
                 else:
                     answers[index] = answer
             left = again
-            if left:
-                end = self._patience_ends() if end is None else end
-                await self._connection.until_connected(end)
+            if isinstance(reason, NobodyListens):
+                if await self._takes_none(stream, consumer):
+                    return answers
+                # It exists, and somebody will lead it.
+                reason = ServerTimeoutError(self._settings.name, f"nobody took the acks of consumer {consumer!r}")
+            if reason is not None:
+                patience = patience or Patience(self._connection)
+                await patience.after(reason)
         return answers
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages, each with an id, then acknowledge the delivery they result from."""
-        acks = await publish_all(self._connection, with_ids(publishes, self._runtime.ids.new()))
+        acks = await self._publisher.publish_all(self._publisher.identified(publishes))
         refused = (await self.ack(stream, consumer, (ack,)))[0]
         if refused is not None:
             raise refused
         return acks
+
+    async def subscribe(self, subject: str, queue: str = "") -> ClusterSubscription:
+        """Listen to what is published from now on, stored or not; with ``queue`` one member of it is told.
+
+        Raises ConfigError, ServerPermissionError.
+        """
+        if not is_filter(subject) or (queue and not is_subject(queue)):
+            raise ConfigError(f"subscribe to {subject!r}, queue {queue!r}: not a subject filter, or not a name")
+        subscription = ClusterSubscription(self._connection, subject, queue)
+        try:
+            await subscription.open()
+        except BaseException:
+            await subscription.close()
+            raise
+        return subscription
 
     def clone(self) -> Cluster:
         """Return another connection to the same cluster; it is made on first use."""
@@ -199,30 +257,13 @@ class Cluster:
 
     # --- shared
 
-    async def _explain(self, stream: str, consumer: str) -> Any:
+    async def _explain(self, stream: str, consumer: str) -> ConsumerInfo:
         """Raise the server's own error where a stream or consumer is gone."""
         return await self.call(ConsumerInfoRequest(stream=stream, name=consumer))
 
-    async def _unheard(self, stream: str, consumer: str, answers: list[PeltonError | None]) -> list[PeltonError | None]:
-        info = await self._explain(stream, consumer)
-        if info.config.ack_policy == "none":
-            return [None] * len(answers)
-        raise ServerTimeoutError(self._settings.name, f"nobody took the acks of consumer {consumer!r}")
-
-    async def _through_gaps(self, ask: Callable[[], Awaitable[R]], *, repeat: bool) -> R:
-        end: float | None = None
-        while True:
-            try:
-                return await ask()
-            except Interrupted as lost:
-                if not repeat and not isinstance(lost, NotSent):
-                    reason = "the connection was lost while the answer was awaited"
-                    raise ServerTimeoutError(self._settings.name, reason) from None
-                end = self._patience_ends() if end is None else end
-                await self._connection.until_connected(end)
-
-    def _patience_ends(self) -> float:
-        return self._runtime.clock.monotonic() + self._settings.patience
+    async def _takes_none(self, stream: str, consumer: str) -> bool:
+        """Whether a consumer that nobody listens for needs no acks at all."""
+        return (await self._explain(stream, consumer)).config.ack_policy == "none"
 
 
 def _refuse_embedded_only(request: Request[Any]) -> None:

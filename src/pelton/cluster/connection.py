@@ -1,47 +1,49 @@
 """One connection to a cluster: requests and their answers, and what becomes of both when it breaks.
 
-The story. nats-py keeps the connection and makes it again when it is lost; here requests get their answers
-through one subscription, any number in flight. When the connection breaks, whoever waits is told
-(:class:`Interrupted`), because an answer that was on its way is lost: whether to ask again depends on the
-question, so the caller decides. ``generation`` of ``connected`` moves with every reconnection.
+The story. nats-py keeps the connection and makes it again when it is lost (``client.py``); here requests get
+their answers through one subscription, any number in flight. No wait is without a bound:
 
-A connection is made on first use, so that :meth:`pelton.cluster.Cluster.clone` can be called anywhere and
-belongs to the loop that uses it first.
+- The connection breaks: whoever waits is told at once (:class:`Interrupted`), because an answer that was on its
+  way is lost.
+- The server we talk to is well and another one, which had our request, died: there is silence, and after
+  ``_SILENCE_S`` whoever asked something that may be asked again is told (:class:`Silent`). A request that may
+  not is answered within the patience of the settings, or fails.
+- A server closes the connection for good, because the credentials have expired: the next request makes a new
+  one, and fails with the server's refusal if that is refused too.
+
+Whether to ask again depends on the question, so the caller decides; ``patience.py`` is how.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import nats.aio.client
 import nats.errors
 
 from pelton.api import (
     ConfigError,
     JetStreamMissingError,
     PeltonError,
-    ServerRefusedError,
+    ServerPermissionError,
     ServerTimeoutError,
-    ServerUnreachableError,
     StoreClosedError,
     api_error,
-    headers,
 )
-from pelton.cluster.address import ClusterSettings
+from pelton.cluster.client import Client
+from pelton.cluster.connecting import connected, denied, refusal
+from pelton.cluster.settings import ClusterSettings
 from pelton.runtime import Runtime, Signal
 
 _log: Final = logging.getLogger("pelton")
-_ANSWER_S: Final = 10.0
-_CONNECT_S: Final = 2
-_PAUSE_S: Final = 0.1
-_FOR_EVER: Final = -1
-_OLDEST: Final = (2, 10)
-_REFUSED: Final = ("authorization", "authentication", "account", "nkey", "credentials", "certificate", "tls")
+_SILENCE_S: Final = 5.0
+_SWEEP_S: Final = 1.0
+_BAD_SUBJECT: Final = re.compile(r"\s")
 NO_RESPONDERS: Final = 503
 
 
@@ -53,43 +55,37 @@ class NotSent(Interrupted):
     """There was no connection to send it on: asking again is harmless, whatever it is."""
 
 
+class Silent(Interrupted):
+    """The connection stands, and no answer came for so long that none will."""
+
+
 class Answer(NamedTuple):
-    """What came back: ``status`` 0 for an ordinary message, and its text; ``block`` is its header block."""
+    """What came back: the header block, None for most, and the data."""
 
-    status: int
-    text: str
+    block: bytes | None
     data: bytes
-    block: bytes | None = None
+
+    @property
+    def status(self) -> int:
+        """The status of a server's own message; 0 for any other."""
+        return 0 if self.block is None else status_of(self.block)[0]
+
+    @property
+    def text(self) -> str:
+        """What a server's own message says."""
+        return status_of(self.block)[1]
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether nobody listens on the subject of the request."""
+        return self.status == NO_RESPONDERS
 
 
-class _Block(dict[str, str]):
-    """Headers as they came, undecoded: nats-py's own decoding keeps one value of a name."""
-
-    def __init__(self, block: bytes) -> None:
-        super().__init__()
-        self.block = block
-
-
-class _Client(nats.aio.client.Client):
-    async def _process_headers(self, block: bytes) -> _Block | None:
-        return _Block(bytes(block)) if block else None
-
-
-class _Pairs(dict[str, str]):
-    """Headers to send, any number of one name."""
-
-    def __init__(self, block: bytes) -> None:
-        super().__init__()
-        self._decoded = headers.decode(block)
-
-    def items(self) -> Iterator[tuple[str, str]]:  # type: ignore[override]  # all that nats-py asks of them
-        return ((name, value) for name in self._decoded for value in self._decoded.get_all(name))
-
-
-def block_of(message: Any) -> bytes | None:
-    """Return the encoded header block of a nats-py message."""
-    found = message.headers
-    return None if found is None else found.block
+class _Waiting(NamedTuple):
+    future: asyncio.Future[Answer]
+    subject: str
+    until: float
+    take: Callable[[Answer], bool] | None = None
 
 
 def status_of(block: bytes | None) -> tuple[int, str]:
@@ -101,34 +97,37 @@ def status_of(block: bytes | None) -> tuple[int, str]:
 
 
 class Connection:
-    """A connection that makes itself, and makes itself again."""
+    """A connection that makes itself on first use, and makes itself again; belongs to one event loop."""
 
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
         self.settings = settings
         self.clock = runtime.clock
         self._new_id = runtime.ids.new
         self._opening = asyncio.Lock()
-        self._client: Any = None
+        self._client: Client | None = None
         self._closed = False
         self._complaints: list[Exception] = []
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
-        self._taking: dict[str, Callable[[Answer], bool]] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._numbers = count()
         self._inbox = ""
+        self._sweeping = False
         self._changed = Signal()
         self.on_lost: list[Callable[[], None]] = []
+        self.on_denied: list[Callable[[str, PeltonError], None]] = []
 
     # --- life
 
-    async def client(self) -> Any:
-        """Return the nats-py client, connected at least once; raises StoreError."""
-        if self._closed:
-            raise StoreClosedError(self.settings.name)
-        if self._client is None:
+    async def client(self) -> Client:
+        """Return a client that was connected at least once; raises StoreError."""
+        client = self._client
+        if client is None or client.is_closed or self._closed:
             async with self._opening:
-                if self._client is None:
+                if self._closed:
+                    raise StoreClosedError(self.settings.name)
+                if self._client is None or self._client.is_closed:
                     self._client = await self._connect()
-        return self._client
+                client = self._client
+        return client
 
     async def close(self) -> None:
         """Close for good; whoever waits gets StoreClosedError. Idempotent."""
@@ -136,85 +135,70 @@ class Connection:
             return
         self._closed = True
         self._fail_waiting(StoreClosedError(self.settings.name))
+        self._tell_lost()
         client, self._client = self._client, None
         if client is not None:
-            # What is left to say to a server that is gone stays unsaid.
-            with suppress(OSError, nats.errors.Error):
-                await client.close()
+            await client.abandon()
         self._changed.notify()
 
-    async def _connect(self) -> Any:
-        client = _Client()
+    async def _connect(self) -> Client:
+        self._complaints.clear()
+        client = Client(insists_on_tls=self.settings.insists_on_tls)
+        await connected(client, self.settings, self._complained, self._lost, self._back, self._complaints)
+        self._inbox = f"{self.settings.inbox_prefix}.{self._new_id()}."
         try:
-            await client.connect(
-                servers=list(self.settings.servers),
-                name="pelton",
-                connect_timeout=_CONNECT_S,
-                # For the first connection; a lost one is worth any number of attempts.
-                max_reconnect_attempts=1,
-                reconnect_time_wait=_PAUSE_S,  # type: ignore[arg-type]  # seconds to sleep, a fraction will do
-                error_cb=self._complained,
-                disconnected_cb=self._lost,
-                reconnected_cb=self._back,
-                closed_cb=self._back,
-            )
-        except (OSError, nats.errors.Error, TimeoutError) as error:
-            raise self._why(error) from None
-        client.options["max_reconnect_attempts"] = _FOR_EVER
-        self._inbox = f"{client.new_inbox()}."
-        await client.subscribe(f"{self._inbox}*", cb=self._answered, pending_msgs_limit=0, pending_bytes_limit=0)
-        await self._check_jetstream(client)
+            await client.listen(f"{self._inbox}*", self._answered)
+            await self._check_jetstream(client)
+            if self._closed:
+                raise StoreClosedError(self.settings.name)
+        except BaseException:
+            await client.abandon()
+            raise
         return client
 
-    async def _check_jetstream(self, client: Any) -> None:
-        version = client.connected_server_version
+    async def _check_jetstream(self, client: Client) -> None:
         try:
-            if (version.major, version.minor) < _OLDEST:
-                reason = f"its version is {version.major}.{version.minor}, and 2.10 is the oldest that will do"
-                raise JetStreamMissingError(self.settings.name, reason)
-            future = await self._send(client, f"{self.settings.api_prefix}.INFO", b"", None)
-            async with asyncio.timeout(_ANSWER_S):
-                answer = await future
-            if answer.status == NO_RESPONDERS or b'"err_code":10039' in answer.data:
-                raise JetStreamMissingError(self.settings.name)
-        except TimeoutError:
-            raise ServerTimeoutError(self.settings.name, self._reason("it does not answer")) from None
-        except BaseException:
-            await client.close()
-            raise
-
-    def _why(self, error: Exception) -> PeltonError:
-        # A server that refuses may also cut the connection: the refusal says more.
-        for complaint in self._complaints:
-            if any(word in str(complaint).lower() for word in _REFUSED):
-                return ServerRefusedError(self.settings.name, str(complaint))
-        return ServerUnreachableError(self.settings.name, self._reason(str(error)))
-
-    def _reason(self, default: str) -> str:
-        return str(self._complaints[-1]) if self._complaints else default
+            answer = await self._send(client, f"{self.settings.api_prefix}.INFO", b"", None, self._patience())
+        except Interrupted:
+            said = [*self._complaints, *([client.last_error] if client.last_error else [])]
+            raise refusal(self.settings.name, said, "it does not answer") from None
+        if answer.is_unheard or b'"err_code":10039' in answer.data or b'"err_code":10076' in answer.data:
+            where = "" if self.settings.api_prefix == "$JS.API" else f"nobody answers {self.settings.api_prefix}"
+            raise JetStreamMissingError(self.settings.name, where)
 
     async def _complained(self, error: Exception) -> None:
-        self._complaints = [*self._complaints[-3:], error]
+        self._complaints[:] = [*self._complaints[-3:], error]
+        if (subject := denied(error)) is not None:
+            self._deny(subject, ServerPermissionError(self.settings.name, str(error).removeprefix("nats: ")))
         if self._client is not None:
             _log.warning("cluster %s: %s", self.settings.name, error)
 
+    def _deny(self, subject: str, error: ServerPermissionError) -> None:
+        """Fail what waits for an answer to a request that was refused; without our inbox that is everything."""
+        for tell in list(self.on_denied):
+            tell(subject, error)
+        own = self._inbox.lower() + "*"
+        for token, waiting in list(self._waiting.items()):
+            if subject in (own, waiting.subject.lower()):
+                self._waiting.pop(token)
+                _fail(waiting.future, error)
+
     async def _lost(self) -> None:
         self._fail_waiting(Interrupted())
-        for tell in list(self.on_lost):
-            tell()
+        self._tell_lost()
         self._changed.notify()
 
+    def _tell_lost(self) -> None:
+        for tell in list(self.on_lost):
+            tell()
+
     async def _back(self) -> None:
-        self._complaints.clear()
         self._changed.notify()
 
     def _fail_waiting(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(error)
-                # Who gave up waiting does not ask any more.
-                future.exception()
+        for one in waiting.values():
+            _fail(one.future, error)
 
     async def until_connected(self, end: float) -> None:
         """Wait for the connection, until ``end`` on the monotonic clock; raises ServerUnreachableError."""
@@ -223,131 +207,140 @@ class Connection:
             client = await self.client()
             if client.is_connected:
                 return
-            if client.is_closed:
-                raise self._why(ConnectionError("the connection is closed"))
             left = end - self.clock.monotonic()
             if left <= 0:
-                raise self._why(ConnectionError("the connection was lost"))
+                raise self.unreachable()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._changed.wait(seen)
+
+    def unreachable(self) -> PeltonError:
+        """Return the error for a connection that is lost and does not come back."""
+        return refusal(self.settings.name, self._complaints, "the connection was lost")
 
     # --- requests
 
     def new_inbox(self) -> str:
         """Return a subject that nobody else uses."""
-        return f"_INBOX.{self._new_id()}"
+        return f"{self.settings.inbox_prefix}.{self._new_id()}"
 
-    async def ask(self, subject: str, data: bytes, block: bytes | None = None) -> Answer:
-        """Return the answer to one request; raises Interrupted, ServerTimeoutError."""
-        future = await self.begin(subject, data, block)
+    async def ask(self, subject: str, data: bytes, block: bytes | None = None, *, again: bool = False) -> Answer:
+        """Return the answer to one request; raises Interrupted, or Silent where it may be asked ``again``.
+
+        Raises ServerTimeoutError where it may not, and as :meth:`begin`.
+        """
+        until = self.clock.monotonic() + _SILENCE_S if again else self._patience()
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                return await future
-        except TimeoutError:
+            return await self.begin(subject, data, block, until)
+        except Silent:
+            if again:
+                raise
             raise self.no_answer() from None
 
     async def gather(self, subject: str, data: bytes, take: Callable[[Answer], bool]) -> None:
-        """Hand every answer to one request to ``take``, until it says that this was the last.
-
-        Raises Interrupted; ServerTimeoutError when the next answer does not come in time.
-        """
-        client = await self.client()
-        now = asyncio.get_running_loop().time
-        try:
-            async with asyncio.timeout(_ANSWER_S) as limit:
-
-                def taken(answer: Answer) -> bool:
-                    limit.reschedule(now() + _ANSWER_S)
-                    return take(answer)
-
-                await (await self._send(client, subject, data, None, taken))
-        except TimeoutError:
-            raise self.no_answer() from None
+        """Hand every answer to one request to ``take``, until it says that this was the last; raises Interrupted."""
+        client = await self._ready()
+        await self._send(client, subject, data, None, self.clock.monotonic() + _SILENCE_S, take)
 
     async def ask_all(self, requests: Sequence[tuple[str, bytes, bytes | None]]) -> list[Answer | Exception]:
         """Send requests in order, all in flight at once; one entry each: its answer, or why there is none."""
+        until = self.clock.monotonic() + _SILENCE_S
         futures: list[asyncio.Future[Answer]] = []
         refused: list[Exception] = []
         for subject, data, block in requests:
             try:
-                futures.append(await self.begin(subject, data, block))
+                client = await self._ready()
+                futures.append(self._send(client, subject, data, block, until))
             except (PeltonError, Interrupted) as error:
                 # What follows must not overtake it.
                 refused = [error] * (len(requests) - len(futures))
                 break
-        if futures:
-            await asyncio.wait(futures, timeout=_ANSWER_S)
-        return [*(self._outcome(future) for future in futures), *refused]
+        answers = await asyncio.gather(*futures, return_exceptions=True)
+        return [*(_told(answer) for answer in answers), *refused]
 
-    def _outcome(self, future: asyncio.Future[Answer]) -> Answer | Exception:
-        if not future.done():
-            future.cancel()
-            return self.no_answer()
-        error = future.exception()
-        if error is None:
-            return future.result()
-        return error if isinstance(error, Exception) else Interrupted()
+    async def begin(self, subject: str, data: bytes, block: bytes | None, until: float) -> Answer:
+        """Send a request and return its answer; raises Interrupted, StoreError, ConfigError."""
+        client = await self._ready()
+        return await self._send(client, subject, data, block, until)
+
+    async def tell(self, subject: str, data: bytes, reply: str) -> None:
+        """Send a message that is answered elsewhere; raises Interrupted where there is no connection."""
+        client = await self._ready()
+        if not client.is_connected:
+            raise NotSent
+        client.send(subject, reply, data, None)
 
     def no_answer(self) -> PeltonError:
         """Return the error for a request that was not answered in time."""
-        return ServerTimeoutError(self.settings.name, self._reason(f"no answer for {_ANSWER_S:g} s"))
+        return ServerTimeoutError(self.settings.name, f"no answer for {self.settings.patience:g} s")
 
-    async def begin(self, subject: str, data: bytes, block: bytes | None) -> asyncio.Future[Answer]:
-        """Send a request, and return the future of its answer."""
-        client = self._client if self._client is not None else await self.client()
-        return await self._send(client, subject, data, block)
+    async def _ready(self) -> Client:
+        client = self._client
+        if client is None or client.is_closed:
+            client = await self.client()
+        if not client.has_room:
+            await client.room()
+        return client
 
-    async def _send(
+    def _patience(self) -> float:
+        return self.clock.monotonic() + self.settings.patience
+
+    def _send(
         self,
-        client: Any,
+        client: Client,
         subject: str,
         data: bytes,
         block: bytes | None,
+        until: float,
         take: Callable[[Answer], bool] | None = None,
     ) -> asyncio.Future[Answer]:
-        if self._closed:
-            raise StoreClosedError(self.settings.name)
         if not client.is_connected:
-            # nats-py would keep it and send it some day, when nobody waits for the answer any more.
             raise NotSent
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if not subject or _BAD_SUBJECT.search(subject):
+            raise ConfigError(f"{subject!r} is no subject: it is empty, or holds white space")
         token = str(next(self._numbers))
-        self._waiting[token] = future
-        if take is not None:
-            self._taking[token] = take
-            future.add_done_callback(lambda _: self._taking.pop(token, None))
         try:
-            pairs = None if block is None else _Pairs(block)
-            await client.publish(subject, data, reply=self._inbox + token, headers=pairs)
-        except BaseException as error:
-            self._waiting.pop(token, None)
-            raise _public(error, subject, self.settings.name) from None
+            client.send(subject, self._inbox + token, data, block)
+        except nats.errors.MaxPayloadError:
+            raise api_error("JSStreamMessageExceedsMaximumErr") from None
+        except UnicodeEncodeError:
+            raise ConfigError(f"{subject!r} is no subject: it is no text") from None
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = _Waiting(future, subject, until, take)
+        if not self._sweeping:
+            self._sweeping = True
+            self.clock.call_later(_SWEEP_S, self._sweep)
         return future
 
-    async def _answered(self, message: Any) -> None:
-        token = message.subject[len(self._inbox) :]
-        future = self._waiting.get(token)
-        if future is None or future.done():
-            self._waiting.pop(token, None)
+    def _answered(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+        token = subject[len(self._inbox) :]
+        waiting = self._waiting.pop(token, None)
+        if waiting is None or waiting.future.done():
             return
-        block = block_of(message)
-        answer = Answer(*status_of(block), bytes(message.data), block)
-        take = self._taking.get(token)
-        if take is None or take(answer):
-            del self._waiting[token]
-            future.set_result(answer)
+        answer = Answer(block, data)
+        if waiting.take is None or waiting.take(answer):
+            waiting.future.set_result(answer)
+        else:
+            self._waiting[token] = waiting._replace(until=self.clock.monotonic() + _SILENCE_S)
+
+    def _sweep(self) -> None:
+        """Look after answers that do not come: one timer for all of them."""
+        now = self.clock.monotonic()
+        for token, waiting in list(self._waiting.items()):
+            if waiting.until <= now or waiting.future.done():
+                self._waiting.pop(token)
+                _fail(waiting.future, Silent())
+        self._sweeping = bool(self._waiting)
+        if self._sweeping:
+            self.clock.call_later(_SWEEP_S, self._sweep)
 
 
-def _public(error: BaseException, subject: str, name: str) -> BaseException:
-    if isinstance(error, nats.errors.MaxPayloadError):
-        return api_error("JSStreamMessageExceedsMaximumErr")
-    if isinstance(error, nats.errors.BadSubjectError):
-        return ConfigError(f"{subject!r} is no subject: it is empty, or holds white space")
-    if isinstance(error, nats.errors.BadHeaderError):
-        return ConfigError(f"a header cannot be sent to a NATS server: {error}")
-    if isinstance(error, nats.errors.OutboundBufferLimitError):
-        return NotSent()
-    if isinstance(error, nats.errors.Error):
-        return ServerUnreachableError(name, str(error))
-    return error
+def _fail(future: asyncio.Future[Answer], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # Who gave up waiting does not ask any more.
+        future.exception()
+
+
+def _told(answer: Answer | BaseException) -> Answer | Exception:
+    return answer if isinstance(answer, Answer | Exception) else Interrupted()

@@ -1,23 +1,33 @@
-"""Publishing to a cluster: many in flight, each acknowledged, and what a lost connection means for each.
+"""Publishing to a cluster: many in flight, each acknowledged, landing once whatever becomes of the connection.
 
-A publish whose acknowledgement was lost may have been stored. With a message id it is sent again, and lands
-once; without one, sending it again could store it twice, so the caller is told that its fate is unknown.
+The story. A publish whose acknowledgement is lost may have been stored. It is sent again, with the message id it
+carried the first time, so that the stream tells the second from a new one and both count as one. A message
+without an id of its own gets one of ours (unless the settings say otherwise; why: docs/decisions/0012). What
+remains in doubt is told: a message without any id when they are switched off.
+
+Refused by nobody in particular ("no responders") means that no stream takes the subject, or that the stream's
+leader is being elected: the list of streams tells which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Final
 
 import msgspec
 
-from pelton.api import NoStreamForSubjectError, Outgoing, PubAck, ServerTimeoutError, headers
+from pelton.api import NoStreamForSubjectError, Outgoing, PeltonError, PubAck, ServerTimeoutError, StreamNames, headers
+from pelton.api.codec import api_subject, decode_reply, encode_body
 from pelton.api.errors import from_reply
 from pelton.api.info import ErrorBody
-from pelton.cluster.connection import NO_RESPONDERS, Answer, Connection, Interrupted, NotSent
+from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
+from pelton.cluster.patience import Patience, is_passing
 
 _IN_FLIGHT: Final = 4096
 _MSG_ID: Final = b"\r\n" + headers.MSG_ID.encode() + b":"
+_OPENING: Final = b"NATS/1.0\r\n" + headers.MSG_ID.encode() + b": "
+_END: Final = b"\r\n\r\n"
 
 
 class _Reply(msgspec.Struct):
@@ -32,71 +42,114 @@ class _Reply(msgspec.Struct):
 _reply: Final = msgspec.json.Decoder(_Reply).decode
 
 
-async def publish_one(connection: Connection, message: Outgoing) -> PubAck:
-    """Store a message and return its acknowledgement; raises as `Backend.publish`."""
-    subject, data, block = message
-    end: float | None = None
-    while True:
+class Publisher:
+    """Publishes over one connection. ``base`` begins the message ids of this one alone."""
+
+    def __init__(self, connection: Connection, base: str) -> None:
+        self._connection = connection
+        self._base = base.encode()
+        self._numbers = count()
+        self._gives_ids = connection.settings.message_ids
+
+    async def publish(self, message: Outgoing) -> PubAck:
+        """Store a message and return its acknowledgement; raises as `Backend.publish`."""
+        subject, data, block = message
+        if self._gives_ids:
+            block = self._identified(block)
+        safe = _has_id(block)
+        patience: Patience | None = None
+        while True:
+            try:
+                return _acked(subject, await self._connection.ask(subject, data, block, again=safe))
+            except Interrupted as lost:
+                if not (safe or isinstance(lost, NotSent)):
+                    raise _unknown(self._connection, 1) from None
+                reason: Exception = lost
+            except PeltonError as error:
+                if not await self._passes(error):
+                    raise
+                reason = error
+            patience = patience or Patience(self._connection)
+            await patience.after(reason)
+
+    async def publish_all(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Store messages in order; raises the error of the first that is refused.
+
+        Up to 4,096 are in flight at a time, so some of those after a refused message may have been stored.
+        """
+        if self._gives_ids:
+            messages = [(subject, data, self._identified(block)) for subject, data, block in messages]
+        acks: list[PubAck] = []
+        patience: Patience | None = None
+        while len(acks) < len(messages):
+            window = messages[len(acks) : len(acks) + _IN_FLIGHT]
+            answers = await self._connection.ask_all(window)
+            before = len(acks)
+            reason = await self._take_in(window, answers, acks)
+            if reason is None or len(acks) > before:
+                patience = None
+            if reason is not None:
+                patience = patience or Patience(self._connection)
+                await patience.after(reason)
+        return acks
+
+    async def _take_in(
+        self, window: Sequence[Outgoing], answers: Sequence[Answer | Exception], acks: list[PubAck]
+    ) -> Exception | None:
+        """Add acks up to the first message that has to be sent again, and return why; raises what is final."""
+        for (subject, _, block), answer in zip(window, answers, strict=True):
+            try:
+                if isinstance(answer, Exception):
+                    raise answer
+                acks.append(_acked(subject, answer))
+            except Interrupted as lost:
+                unknown = sum(map(_may_be_stored, answers, window))
+                if unknown:
+                    raise _unknown(self._connection, unknown) from None
+                return lost
+            except PeltonError as error:
+                # Those after it may be stored: only ids keep them from being stored again.
+                if not (_has_id(block) and await self._passes(error)):
+                    raise
+                return error
+        return None
+
+    def identified(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
+        """Return messages that may be sent twice: those without an id get one."""
+        return [(subject, data, self._identified(block)) for subject, data, block in messages]
+
+    def _identified(self, block: bytes | None) -> bytes:
+        if block is None:
+            return b"%b%b%d%b" % (_OPENING, self._base, next(self._numbers), _END)
+        if _MSG_ID in block:
+            return block
+        return b"%b\r\n%b: %b%d%b" % (block[:-4], headers.MSG_ID.encode(), self._base, next(self._numbers), _END)
+
+    async def _passes(self, error: PeltonError) -> bool:
+        if isinstance(error, NoStreamForSubjectError):
+            return await self._is_taken(error.subject)
+        return is_passing(error)
+
+    async def _is_taken(self, subject: str) -> bool:
+        """Whether some stream takes a subject though nobody answers there: its leader is being elected."""
+        request = StreamNames(subject=subject)
+        where = api_subject(request, self._connection.settings.api_prefix)
         try:
-            return _acked(subject, await connection.ask(subject, data, block))
-        except Interrupted as lost:
-            if not isinstance(lost, NotSent) and not _repeatable(block):
-                raise _unknown(connection, 1) from None
-            end = _end(connection) if end is None else end
-            await connection.until_connected(end)
-
-
-async def publish_all(connection: Connection, messages: Sequence[Outgoing]) -> list[PubAck]:
-    """Store messages in order; raises the error of the first that is refused.
-
-    Up to 4,096 are in flight at a time, so some of those after a refused message may have been stored.
-    """
-    acks: list[PubAck] = []
-    end: float | None = None
-    while len(acks) < len(messages):
-        window = messages[len(acks) : len(acks) + _IN_FLIGHT]
-        answers = await connection.ask_all(window)
-        for (subject, _, _), answer in zip(window, answers, strict=True):
-            if isinstance(answer, Interrupted):
-                break
-            if isinstance(answer, Exception):
-                raise answer
-            acks.append(_acked(subject, answer))
-            end = None
-        else:
-            continue
-        unknown = sum(_may_be_stored(answer, message) for answer, message in zip(answers, window, strict=True))
-        if unknown:
-            raise _unknown(connection, unknown)
-        end = _end(connection) if end is None else end
-        await connection.until_connected(end)
-    return acks
-
-
-def with_ids(messages: Sequence[Outgoing], base: str) -> list[Outgoing]:
-    """Return messages that may be sent twice: those without an id get one."""
-    return [
-        (subject, data, block if _repeatable(block) else _with_id(block, f"{base}-{index}"))
-        for index, (subject, data, block) in enumerate(messages)
-    ]
-
-
-def _with_id(block: bytes | None, msg_id: str) -> bytes:
-    known = headers.decode(block) if block is not None else headers.Headers()
-    return headers.encode({**{name: known.get_all(name) for name in known}, headers.MSG_ID: msg_id})
+            answer = await self._connection.ask(where, encode_body(request), again=True)
+            return answer.is_unheard or bool(decode_reply(request, answer.data).streams)
+        except Interrupted:
+            return True
+        except PeltonError as error:
+            return is_passing(error)
 
 
 def _may_be_stored(answer: Answer | Exception, message: Outgoing) -> bool:
     """Whether nobody knows what became of a message, and sending it again might store it twice."""
-    return isinstance(answer, Interrupted) and not isinstance(answer, NotSent) and not _repeatable(message[2])
+    return isinstance(answer, Interrupted) and not isinstance(answer, NotSent) and not _has_id(message[2])
 
 
-def _repeatable(block: bytes | None) -> bool:
+def _has_id(block: bytes | None) -> bool:
     return block is not None and _MSG_ID in block
-
-
-def _end(connection: Connection) -> float:
-    return connection.clock.monotonic() + connection.settings.patience
 
 
 def _unknown(connection: Connection, number: int) -> ServerTimeoutError:
@@ -106,7 +159,7 @@ def _unknown(connection: Connection, number: int) -> ServerTimeoutError:
 
 
 def _acked(subject: str, answer: Answer) -> PubAck:
-    if answer.status == NO_RESPONDERS:
+    if answer.is_unheard:
         raise NoStreamForSubjectError(subject)
     found = _reply(answer.data)
     if found.error is not None:

@@ -1,17 +1,17 @@
 """Pulling from a consumer of a cluster (ADR-13), with nothing lost on the way.
 
 The story. A pull asks for a batch with ``no_wait`` and an expiry at once, which nats-server takes as: send
-what there is, or wait for the first, then stop, with a status message as the last word. Two things end a pull
-without that word: a consumer that may not deliver more for now (``max_ack_pending``), and a lost connection.
-Then the subscription is drained (unsubscribed, and what was on its way is taken in), so that the server does
-not deliver to somebody who no longer listens; the next pull subscribes anew. A pull that is cancelled gives
-back what it got.
+what there is, or wait for the first, then stop, with a status message as the last word. Three things end a pull
+without that word: a consumer that may not deliver more for now (``max_ack_pending``), a lost connection, and
+a consumer whose leader died, which shows in heartbeats that stay away. Then the subscription is drained
+(unsubscribed, and what was on its way is taken in), so that the server does not deliver to somebody who no
+longer listens; the next pull subscribes anew. A pull that is cancelled gives back what it got.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,8 @@ import nats.errors
 
 from pelton.api import Delivered, PullRequest, api_error
 from pelton.api.errors import from_reply
-from pelton.cluster.connection import NO_RESPONDERS, Connection, block_of, status_of
+from pelton.cluster.client import Client
+from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted, status_of
 from pelton.runtime import Signal
 
 _LONGEST_S: Final = 30.0
@@ -27,7 +28,13 @@ _SLACK_S: Final = 2.0
 _FIRST_S: Final = 0.05
 _QUIET_S: Final = 0.01
 _LAST_WORD_S: Final = 1.0
+_ROUND_TRIP_S: Final = 5
+_DRAIN_S: Final = 3.0
+# The server sends one where it has nothing else to say; shorter pulls than two of them go without.
+_HEARTBEAT_S: Final = 1.5
+_BEATS: Final = 2.5
 _LOST_WORD: Final = (-1, "")
+_SILENT_WORD: Final = (-2, "")
 _HEARTBEAT: Final = 100
 _TIMED_OUT: Final = (404, 408)
 _CONFLICT: Final = 409
@@ -45,62 +52,80 @@ class Channel:
         self._connection = connection
         self._inbox = connection.new_inbox()
         self._signal = Signal()
+        self._client: Client | None = None
         self._subscription: Any = None
         self._number = 0
+        self._enough = 0
         self.messages: list[Delivered] = []
         self.last_word: tuple[int, str] | None = None
 
     async def ask(self, subject: str, body: dict[str, object]) -> None:
         """Send a pull; what comes back is in ``messages`` and ``last_word``."""
+        self.last_word = None
         client = await self._connection.client()
-        self.last_word = None if client.is_connected else _LOST_WORD
-        if self.is_lost:
-            return
-        if self._subscription is None:
-            self._subscription = await client.subscribe(
-                f"{self._inbox}.*", cb=self._arrived, pending_msgs_limit=0, pending_bytes_limit=0
-            )
-            self._connection.on_lost.append(self._lost)
+        if client is not self._client:
+            if self._client is None:
+                self._connection.on_lost.append(self._lost)
+            self._client = client
+            self._subscription = await client.listen(f"{self._inbox}.*", self._arrived)
         self._number += 1
-        await client.publish(subject, _encode(body), reply=f"{self._inbox}.{self._number}")
+        try:
+            await self._connection.tell(subject, _encode(body), f"{self._inbox}.{self._number}")
+        except Interrupted:
+            self.last_word = _LOST_WORD
 
-    async def gather(self, batch: int, first_s: float) -> bool:
-        """Wait for the first message and what comes with it; whether the pull has come to its end."""
-        wait = first_s
+    async def gather(self, batch: int, first_s: float, beat_s: float = 0.0) -> bool:
+        """Wait for the first message and what comes with it; whether the pull has come to its end.
+
+        With ``beat_s`` the server says something that often at least, or is gone.
+        """
+        clock = self._connection.clock
+        end = clock.monotonic() + first_s
+        self._enough = batch
         while len(self.messages) < batch and self.last_word is None:
+            left = max(end - clock.monotonic(), 0.0)
+            seen = len(self.messages)
             try:
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(min(left, beat_s) if beat_s else left):
                     await self._signal.wait(self._signal.generation)
             except TimeoutError:
-                return False
+                if len(self.messages) == seen:
+                    if beat_s and beat_s < left:
+                        self.last_word = _SILENT_WORD
+                    return False
             if self.messages:
                 # With nothing left to deliver the last word is certain to come.
-                wait = _QUIET_S if self.messages[-1].num_pending else _LAST_WORD_S
+                end = clock.monotonic() + (_QUIET_S if self.messages[-1].num_pending else _LAST_WORD_S)
+                beat_s = 0.0
         return not self.is_lost
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection was lost since the last pull was asked for."""
-        return self.last_word == _LOST_WORD
+        """Whether nothing more can come: the connection was lost, or the consumer's leader."""
+        return self.last_word in (_LOST_WORD, _SILENT_WORD)
 
     async def retire(self) -> None:
-        """Listen no more, but take in what was on its way."""
-        if self._subscription is None:
+        """Listen no more, but take in what was on its way; bounded, whatever the connection does."""
+        if self._client is None:
             return
         self._connection.on_lost.remove(self._lost)
-        subscription, self._subscription = self._subscription, None
+        subscription, self._client, self._subscription = self._subscription, None, None
         try:
-            await subscription.drain()
-        except (nats.errors.Error, OSError):
-            # Without a connection there is nobody to deliver either.
-            return
+            async with asyncio.timeout(_DRAIN_S):
+                await subscription.drain()
+        except (nats.errors.Error, OSError, TimeoutError):
+            # Without a connection there is nobody to deliver either; when it is back, nobody must.
+            with suppress(nats.errors.Error, OSError):
+                await subscription.unsubscribe()
 
-    async def _arrived(self, message: Any) -> None:
-        block = block_of(message)
+    def _arrived(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         status, text = status_of(block)
         if not status:
-            self.messages.append(delivered(message, block))
-        elif status != _HEARTBEAT and message.subject.endswith(f".{self._number}"):
+            self.messages.append(delivered(subject, reply, block, data))
+            if len(self.messages) != 1 and len(self.messages) < self._enough:
+                # Whoever waits looks when there is enough, or when it is quiet.
+                return
+        elif status != _HEARTBEAT and subject.endswith(f".{self._number}"):
             self.last_word = (status, text)
         self._signal.notify()
 
@@ -126,13 +151,20 @@ class Pull:
         while True:
             body, first_s = self._body()
             await channel.ask(self._subject, body)
-            ended = await channel.gather(self._request.batch, first_s)
+            beat_s = _HEARTBEAT_S * _BEATS if "idle_heartbeat" in body else 0.0
+            ended = await channel.gather(self._request.batch, first_s, beat_s)
             if not ended and not channel.messages and self._request.no_wait:
                 # Silence from a server far away, or from a consumer that may not deliver now: a round trip tells.
-                await (await self._connection.client()).flush()
-                ended = await channel.gather(self._request.batch, _FIRST_S)
+                ended = await self._round_trip() and await channel.gather(self._request.batch, _FIRST_S)
             if channel.messages or not ended or self._is_over(channel.last_word):
                 return ended
+
+    async def _round_trip(self) -> bool:
+        try:
+            await (await self._connection.client()).flush(_ROUND_TRIP_S)
+        except (nats.errors.Error, OSError):
+            return False
+        return True
 
     def _body(self) -> tuple[dict[str, object], float]:
         """Return what to ask, and how long the first answer may take."""
@@ -152,6 +184,8 @@ class Pull:
             return body | {"no_wait": True}, _FIRST_S
         left = _LONGEST_S if self._end is None else min(max(self._end - self._clock.monotonic(), 0.001), _LONGEST_S)
         body["expires"] = int(left * 1e9)
+        if left > 2 * _HEARTBEAT_S:
+            body["idle_heartbeat"] = int(_HEARTBEAT_S * 1e9)
         # Where others wait already, one message is all that can be asked for and ended for certain.
         return body | ({"batch": 1} if self._busy else {"no_wait": True}), left + _SLACK_S
 
@@ -175,16 +209,19 @@ class Pull:
         raise from_reply(status, 0, text, stream=self._where[0], consumer=self._where[1])
 
 
-def delivered(message: Any, block: bytes | None) -> Delivered:
+def delivered(subject: str, reply: str, block: bytes | None, data: bytes) -> Delivered:
     """Return a delivery; where and how often it was delivered stands in its reply subject."""
-    stream, consumer, deliveries, seq, consumer_seq, time_ns, pending = _where(message.reply.split("."))
+    tokens = reply.split(".")
+    # $JS.ACK.<stream>..., or $JS.ACK.<domain>.<account>.<stream>... with a random token at the end.
+    first = 2 if len(tokens) == 9 else 4
+    stream, consumer, deliveries, seq, consumer_seq, time_ns, pending = tokens[first : first + 7]
     number = int(consumer_seq)
     return Delivered(
-        message.subject,
+        subject,
         int(seq),
         int(time_ns),
         block,
-        bytes(message.data),
+        data,
         number,
         int(deliveries),
         int(pending),
@@ -192,8 +229,3 @@ def delivered(message: Any, block: bytes | None) -> Delivered:
         consumer,
         number,
     )
-
-
-def _where(tokens: Sequence[str]) -> Sequence[str]:
-    # $JS.ACK.<stream>..., or $JS.ACK.<domain>.<account>.<stream>... with a random token at the end.
-    return tokens[2:9] if len(tokens) == 9 else tokens[4:11]

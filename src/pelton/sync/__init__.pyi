@@ -5,11 +5,12 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Self, overload
+from typing import Any, Generic, Self, Unpack, overload
 
 import msgspec
 
 from pelton.api import *
+from pelton.connect import ClusterOptions
 from pelton.jet import HeaderValues, Seconds
 from pelton.jet import Metadata as Metadata
 from pelton.queue.context import JobContext as JobContext
@@ -111,6 +112,7 @@ __all__ = [
     "Request",
     "RetryJob",
     "SequenceInfo",
+    "ServerPermissionError",
     "ServerRefusedError",
     "ServerTimeoutError",
     "ServerUnreachableError",
@@ -350,8 +352,9 @@ class Stream:
 def open(
     address: str | os.PathLike[str],
     *,
-    sync: SyncMode = "commit",
-    sync_interval: float | timedelta = 0.1,
-    busy_timeout: float | timedelta = 30.0,
+    sync: SyncMode | None = None,
+    sync_interval: float | timedelta | None = None,
+    busy_timeout: float | timedelta | None = None,
     runtime: Runtime | None = None,
+    **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

@@ -38,12 +38,13 @@ def binary() -> Path:
 class NatsServer:
     """A server that can be killed and started again on the same port and files below ``home``.
 
-    ``extra`` is added to its configuration.
+    ``extra`` is added to its configuration; ``domain`` is that of its JetStream.
     """
 
-    def __init__(self, home: Path, *, jetstream: bool = True, extra: str = "") -> None:
+    def __init__(self, home: Path, *, jetstream: bool = True, domain: str = "", extra: str = "") -> None:
         self._home = home
         self._jetstream = jetstream
+        self._domain = f", domain: {domain}" if domain else ""
         self._extra = extra
         self._process: subprocess.Popen[bytes] | None = None
         self._log: list[bytes] = []
@@ -58,7 +59,7 @@ class NatsServer:
     def start(self) -> None:
         """Start, and return when it takes connections. Raises NatsServerError."""
         store = json.dumps(str(self._home / "store"))
-        jetstream = f"jetstream {{ store_dir: {store}, max_file_store: 8G, max_memory_store: 1G }}"
+        jetstream = f"jetstream {{ store_dir: {store}, max_file_store: 8G, max_memory_store: 1G{self._domain} }}"
         config = self._home / "server.conf"
         text = _CONFIG.format(port=self.port, jetstream=jetstream if self._jetstream else "", extra=self._extra)
         config.write_text(text)
@@ -101,9 +102,9 @@ class NatsServer:
 
 
 @contextmanager
-def nats_server(home: Path, *, jetstream: bool = True, extra: str = "") -> Iterator[NatsServer]:
+def nats_server(home: Path, *, jetstream: bool = True, domain: str = "", extra: str = "") -> Iterator[NatsServer]:
     """Run a server that keeps its files below ``home``, for as long as the context lasts."""
-    server = NatsServer(home, jetstream=jetstream, extra=extra)
+    server = NatsServer(home, jetstream=jetstream, domain=domain, extra=extra)
     server.start()
     try:
         yield server

@@ -1,0 +1,191 @@
+"""nats-py's client, with what it lacks: whole headers, a fast way to send, and no way to fall silent.
+
+nats-py 2.16 can lose its connection without noticing, or wait for it without end:
+
+- a flush that is cancelled leaves its future behind; the answer to it then raises in the read loop, which ends,
+  and nothing is read any more until a ping fails minutes later. Here an answer nobody waits for is passed over,
+  and a read loop that ends while the connection is believed to stand is a lost connection.
+- a lost connection is closed by sending what is left to send, which a server that stands still never takes, and
+  one that is gone answers with an error that ends the closing half way. Here it is cut.
+- a TLS handshake that failed is waited for to close, which it never does. Here for a second.
+- a server that offers no TLS is spoken to in the clear, even where the address says ``tls://``. Here the
+  credentials are not sent.
+
+All of it rests on methods of nats-py that are not public: ``tests/cluster/test_client.py`` says which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import nats.aio.client
+import nats.errors
+from nats.aio.transport import TcpTransport
+
+_CLOSE_S: Final = 2.0
+_LOOK_S: Final = 1.0
+# More at once, and a single write takes the event loop for too long.
+_MOST_PENDING: Final = 1 << 20
+
+
+class Block(dict[str, str]):
+    """Headers as they came, undecoded: nats-py's own decoding keeps one value of a name."""
+
+    def __init__(self, block: bytes) -> None:
+        super().__init__()
+        self.block = block
+
+
+def block_of(message: Any) -> bytes | None:
+    """Return the encoded header block of a nats-py message."""
+    found = message.headers
+    return None if found is None else found.block
+
+
+class NoTlsError(nats.errors.Error):
+    """The server offers no TLS, and the address asks for it."""
+
+    def __str__(self) -> str:
+        return "the server offers no TLS, and the address asks for it: write nats:// if that is meant"
+
+
+class _Transport(TcpTransport):
+    """TCP with or without TLS, whose end is never waited for in vain: a failed handshake has none."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        """End it now, with what is left to send."""
+        if self._io_writer is not None:
+            self._io_writer.transport.abort()
+
+    async def wait_closed(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await super().wait_closed()  # type: ignore[no-untyped-call]  # nats-py leaves it so
+
+
+Take = Callable[[str, str, bytes | None, bytes], None]
+"""What is done with a message as it comes: subject, reply subject, header block, data."""
+
+
+class Client(nats.aio.client.Client):
+    """A connection to one server of a cluster at a time."""
+
+    def __init__(self, *, insists_on_tls: bool) -> None:
+        super().__init__()
+        self._insists_on_tls = insists_on_tls
+        self._takes: dict[int, Take] = {}
+
+    def send(self, subject: str, reply: str, data: bytes, block: bytes | None) -> None:
+        """Send a message without waiting for room (:meth:`has_room`); the subject holds no white space."""
+        if block is None:
+            size = len(data)
+            command = b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), size, data)
+        else:
+            size = len(block) + len(data)
+            names = (subject.encode(), reply.encode(), len(block), size)
+            command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (*names, block, data)
+        if size > self._max_payload:
+            raise nats.errors.MaxPayloadError
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        if self._flush_queue is not None and self._flush_queue.empty():
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what waits to be sent is little enough to add to."""
+        return bool(self._pending_data_size <= _MOST_PENDING)
+
+    async def room(self) -> None:
+        """Wait until there is room again, or the connection is lost."""
+        while self._flush_queue is not None and self.is_connected and not self.has_room:
+            flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            await self._flush_queue.put(flushed)
+            # The flusher may be replaced meanwhile, and leave this one behind.
+            await asyncio.wait([flushed], timeout=_LOOK_S)
+
+    async def listen(self, subject: str, take: Take, queue: str = "") -> Any:
+        """Subscribe; each message is taken as it is read, without a queue and a task of its own."""
+        self._takes[self._sid + 1] = take
+        return await self.subscribe(subject, queue)
+
+    async def abandon(self) -> None:
+        """Close for good, in bounded time, whatever the server does."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self.close()
+        except (OSError, nats.errors.Error, TimeoutError):
+            # What is left to say to a server that is gone stays unsaid.
+            self._cut()
+
+    def _cut(self) -> None:
+        if isinstance(self._transport, _Transport):
+            self._transport.abort()
+
+    async def _connect_to_server(self, s: Any) -> None:
+        if self._transport is None:
+            self._transport = _Transport()  # type: ignore[no-untyped-call]  # nats-py leaves it so
+        await super()._connect_to_server(s)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        if not self.is_connected:
+            self._cut()
+        self._forget_unsent()
+        await super()._close(status, do_cbs)
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        self._takes.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
+
+    async def _attempt_reconnect(self) -> None:
+        self._cut()
+        self._forget_unsent()
+        await super()._attempt_reconnect()
+
+    def _forget_unsent(self) -> None:
+        # Whoever waits for an answer is told; what was not sent yet must not be sent behind his back.
+        self._pending, self._pending_data_size = [], 0
+
+    async def _read_loop(self) -> None:
+        await super()._read_loop()
+        await self._ended(self._reading_task)
+
+    async def _flusher(self) -> None:
+        await super()._flusher()
+        await self._ended(self._flusher_task)
+
+    async def _ended(self, task: object) -> None:
+        if self.is_connected and task is asyncio.current_task():
+            await self._process_op_err(nats.errors.ProtocolError())
+
+    async def _process_pong(self) -> None:
+        if self._pongs and self._pongs[0].done():
+            # The answer to a ping nobody waits for any more.
+            self._pongs.pop(0)
+            self._pings_outstanding = 0
+            return
+        await super()._process_pong()
+
+    async def _process_headers(self, block: bytes) -> Block | None:
+        return Block(bytes(block)) if block else None
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        take = self._takes.get(sid)
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]  # None is usual
+        else:
+            take(subject.decode(), reply.decode(), headers, data)
+
+    def _connect_command(self) -> bytes:
+        if self._insists_on_tls and not self._server_info.get("tls_required"):
+            raise NoTlsError
+        try:
+            return bytes(super()._connect_command())
+        except Exception as error:  # whatever a broken credentials file leads to
+            raise nats.errors.Error(f"the credentials cannot be used: {error}") from None

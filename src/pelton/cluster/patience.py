@@ -1,0 +1,50 @@
+"""How long, and how often, something is asked again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pelton.api import ApiError, PeltonError
+from pelton.cluster.connection import Connection, Interrupted
+
+_FIRST_S: Final = 0.05
+_LONGEST_S: Final = 1.0
+_PASSING: Final = frozenset(
+    {
+        10004,  # incomplete results: a server is away
+        10007,  # JetStream cluster not assigned to this server
+        10008,  # JetStream system temporarily unavailable: no leader yet
+        10009,  # JetStream cluster can not handle request: no leader any more
+        10118,  # stream is offline
+        10119,  # consumer is offline
+        10158,  # duplicate message id is in process: the first of two is still on its way
+    }
+)
+"""Errors of a cluster that elects a leader: nothing was done, and soon it will answer."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether an error goes away by itself, and what was asked was not done."""
+    return isinstance(error, ApiError) and error.err_code in _PASSING
+
+
+class Patience:
+    """The patience of one operation, which begins to count when it is first needed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._end: float | None = None
+        self._pause = _FIRST_S
+
+    async def after(self, error: Exception) -> None:
+        """Return when to ask again after ``error``; raises it, or what it means, when patience is at an end."""
+        clock = self._connection.clock
+        if self._end is None:
+            self._end = clock.monotonic() + self._connection.settings.patience
+        await self._connection.until_connected(self._end)
+        left = self._end - clock.monotonic()
+        if left <= 0:
+            raise error if isinstance(error, PeltonError) else self._connection.no_answer()
+        if not isinstance(error, Interrupted):
+            await clock.sleep(min(self._pause, left))
+            self._pause = min(self._pause * 2, _LONGEST_S)

@@ -1,0 +1,207 @@
+"""How a cluster is reached and who we are there: from an address and options to settings, checked at the door.
+
+There is one way to be let in (URL, user and password, token, credentials file, or nkey), and a second one is
+refused rather than ignored. Files are looked at once, here, so that a wrong path is told before anything is
+tried; a credentials file is read again for every connection, so that it may be renewed.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from pelton.api import ConfigError
+from pelton.api.build import seconds_to_ns
+from pelton.api.codec import PREFIX
+from pelton.cluster.address import parse_address
+from pelton.subjects import is_subject
+
+StrPath = str | os.PathLike[str]
+_INBOX: Final = "_INBOX"
+_SEED_LENGTH: Final = 58
+
+
+@dataclass(frozen=True)
+class Login:
+    """Who we are: one of these at most, and what TLS needs. Never shown."""
+
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    credentials: str | None = None
+    nkey_seed: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    tls_first: bool = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what nats-py is told."""
+        return {
+            "user": self.user,
+            "password": self.password,
+            "token": self.token,
+            "user_credentials": self.credentials,
+            "nkeys_seed_str": self.nkey_seed,
+            "tls": self.tls,
+            "tls_handshake_first": self.tls_first,
+        }
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """How a cluster is reached.
+
+    ``servers`` are URLs as nats-py takes them; ``name`` is the address without secrets, for errors and logs.
+    ``patience`` bounds, in seconds, how long an operation outlasts a lost connection or an election.
+    ``message_ids``: whether publishes without an id get one (docs/decisions/0012).
+    """
+
+    servers: tuple[str, ...]
+    name: str
+    login: Login = Login()
+    insists_on_tls: bool = False
+    api_prefix: str = PREFIX
+    inbox_prefix: str = _INBOX
+    patience: float = 30.0
+    message_ids: bool = True
+
+
+def settings_of(
+    address: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    credentials: StrPath | None = None,
+    nkey: StrPath | None = None,
+    tls: ssl.SSLContext | None = None,
+    tls_ca: StrPath | None = None,
+    tls_cert: StrPath | None = None,
+    tls_key: StrPath | None = None,
+    tls_first: bool = False,
+    domain: str | None = None,
+    api_prefix: str | None = None,
+    inbox_prefix: str | None = None,
+    patience: float | timedelta = 30.0,
+    message_ids: bool = True,
+) -> ClusterSettings:
+    """Return the settings for an address and the options of ``pelton.open``; raises ConfigError."""
+    found = parse_address(address)
+    ways = {
+        "the address": found.has_login or None,
+        "user and password": None if user is None and password is None else True,
+        "token": token,
+        "credentials": credentials,
+        "nkey": nkey,
+    }
+    given = [way for way, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} each say who we are on {found.name}: keep one of them")
+    if (user is None) != (password is None):
+        raise ConfigError(f"user and password for {found.name} belong together: give both, or a token")
+    login = Login(
+        user=user,
+        password=password,
+        token=token,
+        credentials=None if credentials is None else _credentials(credentials),
+        nkey_seed=None if nkey is None else _seed(nkey),
+        tls=_tls(tls, tls_ca, tls_cert, tls_key),
+        tls_first=tls_first,
+    )
+    return ClusterSettings(
+        servers=found.servers,
+        name=found.name,
+        login=login,
+        insists_on_tls=found.is_tls or login.tls is not None or tls_first,
+        api_prefix=_api_prefix(domain, api_prefix),
+        inbox_prefix=_INBOX if inbox_prefix is None else _prefix("inbox_prefix", inbox_prefix),
+        patience=seconds_to_ns("patience", patience) / 1e9,
+        message_ids=message_ids,
+    )
+
+
+def _api_prefix(domain: str | None, api_prefix: str | None) -> str:
+    if domain is None:
+        return PREFIX if api_prefix is None else _prefix("api_prefix", api_prefix)
+    if api_prefix is not None:
+        raise ConfigError("domain and api_prefix both say where the JetStream API is: keep one of them")
+    if "." in domain or not is_subject(domain):
+        raise ConfigError(f"domain {domain!r} must be one token: no dots, wildcards or white space")
+    return f"$JS.{domain}.API"
+
+
+def _prefix(option: str, value: str) -> str:
+    prefix = value.removesuffix(".")
+    if not is_subject(prefix):
+        raise ConfigError(f"{option} {value!r} is no subject: tokens separated by dots, without wildcards")
+    return prefix
+
+
+def _credentials(path: StrPath) -> str:
+    _need_nkeys("credentials")
+    text = _text("credentials", path)
+    if "BEGIN NATS USER JWT" not in text or "BEGIN USER NKEY SEED" not in text:
+        raise ConfigError(
+            f"credentials {os.fspath(path)!r}: the file holds no user JWT and nkey seed; "
+            "it is what `nsc generate creds` writes"
+        )
+    return os.fspath(path)
+
+
+def _seed(nkey: StrPath) -> str:
+    _need_nkeys("nkey")
+    import nkeys
+
+    text = os.fspath(nkey)
+    is_seed = len(text) == _SEED_LENGTH and text.startswith("S")
+    seed = text if is_seed else _text("nkey", nkey).strip()
+    where = "" if is_seed else f" {text!r}"
+    try:
+        pair = nkeys.from_seed(bytearray(seed.encode()))
+        user = pair.public_key.startswith(b"U")
+    except Exception:  # nkeys raises errors of several libraries
+        raise ConfigError(f"nkey{where}: this is no seed; it begins with SU and has 58 characters") from None
+    if not user:
+        raise ConfigError(f"nkey{where}: this is no seed of a user (SU...), but of something else")
+    return seed
+
+
+def _need_nkeys(option: str) -> None:
+    try:
+        import nkeys  # noqa: F401  # the question is whether it is there
+    except ModuleNotFoundError:
+        raise ConfigError(f"{option} needs nkeys, which is not installed: pip install 'pelton[cluster]'") from None
+
+
+def _text(option: str, path: StrPath) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(f"{option}: the file {os.fspath(path)!r} cannot be read: {reason}") from None
+
+
+def _tls(
+    context: ssl.SSLContext | None, ca: StrPath | None, cert: StrPath | None, key: StrPath | None
+) -> ssl.SSLContext | None:
+    if context is not None:
+        if ca is not None or cert is not None or key is not None:
+            raise ConfigError("tls is a whole SSLContext: load tls_ca, tls_cert and tls_key into it, or leave it out")
+        return context
+    if ca is None and cert is None and key is None:
+        return None
+    if key is not None and cert is None:
+        raise ConfigError("tls_key without tls_cert: a key belongs to a certificate")
+    for option, path in (("tls_ca", ca), ("tls_cert", cert), ("tls_key", key)):
+        if path is not None:
+            _text(option, path)
+    try:
+        made = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+        if cert is not None:
+            made.load_cert_chain(cert, key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"tls_ca, tls_cert or tls_key cannot be used: {error}") from None
+    return made

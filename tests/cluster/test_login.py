@@ -1,0 +1,159 @@
+"""Every way to be let in, and what is told to whoever is not."""
+
+import json
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.testing.nats_server import nats_server
+from tests.cluster.people import Certificates, Company, Person
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("tls") / "ca")
+
+
+async def _works(address: str, **options: object) -> None:
+    async with pelton.open(address, **options) as jet:  # type: ignore[arg-type]
+        await jet.create_stream("S", subjects=["s"])
+        assert (await jet.publish("s", b"x")).stream == "S"
+        await jet.delete_stream("S")
+
+
+# --- user, token, nkey, credentials
+
+
+async def test_user_and_token(tmp_path: Path) -> None:
+    with nats_server(tmp_path, extra="authorization { user: a, password: b }") as server:
+        await _works(server.url, user="a", password="b")
+        with pytest.raises(pelton.api.ServerRefusedError, match="Authorization"):
+            await pelton.open(server.url, user="a", password="c")
+    (tmp_path / "t").mkdir()
+    with nats_server(tmp_path / "t", extra="authorization { token: hush }") as server:
+        await _works(server.url, token="hush")
+        await _works(server.url.replace("//", "//hush@"))
+
+
+async def test_nkey(tmp_path: Path) -> None:
+    user, stranger = Person(b"U"), Person(b"U")
+    (tmp_path / "user.nk").write_text(user.seed + "\n")
+    with nats_server(tmp_path, extra=f"authorization {{ users: [{{ nkey: {user.name} }}] }}") as server:
+        await _works(server.url, nkey=user.seed)
+        await _works(server.url, nkey=tmp_path / "user.nk")
+        with pytest.raises(pelton.api.ServerRefusedError):
+            await pelton.open(server.url, nkey=stranger.seed)
+
+
+async def test_credentials_and_their_end(tmp_path: Path) -> None:
+    company = Company()
+    files = {"good": company.credentials(), "old": company.credentials(expires=int(time.time()) - 60)}
+    files["other"] = Company().credentials()
+    for name, text in files.items():
+        (tmp_path / f"{name}.creds").write_text(text)
+    with nats_server(tmp_path, extra=company.configuration()) as server:
+        await _works(server.url, credentials=tmp_path / "good.creds")
+        for name in ("old", "other"):
+            with pytest.raises(pelton.api.ServerRefusedError, match="credentials"):
+                await pelton.open(server.url, credentials=tmp_path / f"{name}.creds")
+
+
+async def test_credentials_that_expire_and_are_renewed(tmp_path: Path) -> None:
+    company, file = Company(), tmp_path / "user.creds"
+    file.write_text(company.credentials(expires=int(time.time()) + 2))
+    with nats_server(tmp_path, extra=company.configuration()) as server:
+        async with pelton.open(server.url, credentials=file) as jet:
+            await jet.create_stream("S")
+            while True:
+                try:
+                    await jet.publish("S")
+                except pelton.api.ServerRefusedError:
+                    break
+            file.write_text(company.credentials())
+            await jet.publish("S", b"again")
+            stream = await jet.stream("S")
+            assert (await stream.get_last_message("S")).data == b"again"
+
+
+# --- TLS
+
+
+async def test_tls_with_an_authority_of_ones_own(tmp_path: Path, certificates: Certificates) -> None:
+    with nats_server(tmp_path, extra=certificates.configuration()) as server:
+        tls = server.url.replace("nats:", "tls:")
+        await _works(tls, tls_ca=certificates.ca)
+        await _works(server.url, tls_ca=certificates.ca)
+        await _works(tls, tls=ssl.create_default_context(cafile=str(certificates.ca)))
+        with pytest.raises(pelton.api.ServerRefusedError, match="certificate"):
+            await pelton.open(tls)
+
+
+async def test_a_client_certificate(tmp_path: Path, certificates: Certificates) -> None:
+    cert, key = certificates.client
+    with nats_server(tmp_path, extra=certificates.configuration(verify=True)) as server:
+        await _works(server.url, tls_ca=certificates.ca, tls_cert=cert, tls_key=key)
+        with pytest.raises((pelton.api.ServerRefusedError, pelton.api.ServerUnreachableError)):
+            await pelton.open(server.url, tls_ca=certificates.ca)
+
+
+async def test_nothing_is_said_in_the_clear_where_tls_is_asked_for(tmp_path: Path, certificates: Certificates) -> None:
+    with nats_server(tmp_path) as server:
+        with pytest.raises(pelton.api.ServerRefusedError, match="no TLS"):
+            await pelton.open(server.url.replace("nats:", "tls:"), token="secret")
+        with pytest.raises(pelton.api.ServerRefusedError, match="no TLS"):
+            await pelton.open(server.url, tls_ca=certificates.ca)
+
+
+# --- permissions, domains, prefixes, contexts
+
+
+async def test_no_permission_for_the_api(tmp_path: Path) -> None:
+    user = '{ user: a, password: b, permissions: { publish: { deny: "$JS.API.STREAM.CREATE.>" } } }'
+    with nats_server(tmp_path, extra=f"authorization {{ users: [{user}] }}") as server:
+        async with pelton.open(server.url, user="a", password="b") as jet:
+            with pytest.raises(pelton.api.ServerPermissionError, match=r"js\.api\.stream\.create"):
+                await jet.create_stream("S")
+            assert await jet.stream_names() == []
+
+
+@pytest.mark.parametrize("kind", ["publish", "subscribe"])
+async def test_no_permission_at_all(tmp_path: Path, kind: str) -> None:
+    user = f'{{ user: a, password: b, permissions: {{ {kind}: "nothing" }} }}'
+    with (
+        nats_server(tmp_path, extra=f"authorization {{ users: [{user}] }}") as server,
+        pytest.raises(pelton.api.ServerPermissionError, match=r"docs/guides/cluster\.md"),
+    ):
+        await pelton.open(server.url, user="a", password="b")
+
+
+async def test_an_inbox_prefix_of_ones_own(tmp_path: Path) -> None:
+    user = '{ user: a, password: b, permissions: { subscribe: "_INBOX_a.>" } }'
+    with nats_server(tmp_path, extra=f"authorization {{ users: [{user}] }}") as server:
+        async with pelton.open(server.url, user="a", password="b", inbox_prefix="_INBOX_a") as jet:
+            consumer = await (await jet.create_stream("S")).create_consumer(durable_name="c")
+            await jet.publish("S", b"x")
+            (message,) = await consumer.fetch(1)
+            await message.ack()
+            with pytest.raises(pelton.api.ServerPermissionError, match="subscription"):
+                await jet.backend.subscribe("other")  # type: ignore[attr-defined]
+
+
+async def test_a_domain(tmp_path: Path) -> None:
+    with nats_server(tmp_path, domain="hub") as server:
+        await _works(server.url, domain="hub")
+        await _works(server.url, api_prefix="$JS.hub.API.")
+        with pytest.raises(pelton.api.JetStreamMissingError, match=r"\$JS\.leaf\.API"):
+            await pelton.open(server.url, domain="leaf")
+
+
+async def test_a_context_of_the_nats_tool(tmp_path: Path) -> None:
+    with nats_server(tmp_path, extra="authorization { user: a, password: b }", domain="hub") as server:
+        context = {"description": "", "url": server.url, "user": "a", "password": "b", "jetstream_domain": "hub"}
+        file = tmp_path / "prod.json"
+        file.write_text(json.dumps(context | {"creds": "", "nsc": "", "inbox_prefix": "_INBOX_x", "color_scheme": ""}))
+        await _works(f"context:{file}")
+        with pytest.raises(pelton.api.ServerRefusedError):
+            await pelton.open(f"context:{file}", token="outweighs the user")
