@@ -51,6 +51,7 @@ PIN_ID: Final = "Nats-Pin-Id"
 REQUIRED_API_LEVEL: Final = "Nats-Required-Api-Level"
 
 _VERSION = "NATS/1.0"
+_BLANK = " \t"
 _OPENING = re.compile(r"NATS/1\.0(?:[ \t]+(\d{3})(?:[ \t]+(.*?))?)?[ \t]*", re.ASCII)
 _NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # visible ASCII without the colon
 
@@ -154,7 +155,8 @@ def _line(name: str, value: object) -> str:
         raise ConfigError(f"header {name}: the value {value!r} is no text: pass a str, or a list of them")
     if "\r" in value or "\n" in value:
         raise ConfigError(f"header {name}: the value holds a line break: remove it, or use the payload")
-    return f"{name}: {value}"
+    # White space around a value means nothing (it is not read back), and a server may stumble over it.
+    return f"{name}: {value.strip(_BLANK)}"
 
 
 def _malformed(block: bytes) -> ConfigError:
