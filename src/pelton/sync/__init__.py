@@ -18,6 +18,7 @@ from typing import Any
 from pelton import connect, jet, queue
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
 from pelton.api import __all__ as _vocabulary
+from pelton.connect import ClusterOptions
 from pelton.jet import Metadata
 from pelton.queue import Call, DeadLetter, JobContext, JobCounts, JobInfo, Outcome
 from pelton.runtime import Backoff
@@ -28,6 +29,7 @@ __all__ = [
     *_vocabulary,
     "Backoff",
     "Call",
+    "ClusterOptions",
     "Consumer",
     "DeadLetter",
     "Jet",

@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, Unpack, overload
 import msgspec
 
 from pelton.api import *
-from pelton.connect import ClusterOptions
+from pelton.connect import ClusterOptions as ClusterOptions
 from pelton.jet import HeaderValues, Seconds
 from pelton.jet import Metadata as Metadata
 from pelton.queue.context import JobContext as JobContext
@@ -42,6 +42,7 @@ __all__ = [
     "Backoff",
     "BadRequestError",
     "Call",
+    "ClusterOptions",
     "ConfigError",
     "Consumer",
     "ConsumerConfig",
