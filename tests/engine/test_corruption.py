@@ -32,11 +32,11 @@ _FLIPS = {
 }
 
 
-async def damaged_store(path: Path, flip: str, **config: Any) -> None:
+async def damaged_store(path: Path, flip: str, *, times: int = 1, **config: Any) -> None:
     async with pelton.open(path) as jet:
         await jet.create_stream("s", subjects=["s.>"], **config)
         for n in range(1, 6):
-            await jet.publish("s.a", b"payload-%d" % n, headers={"Is": "one"})
+            await jet.publish("s.a", b"payload-%d" % n * times, headers={"Is": "one"})
     with raw(path) as connection:
         connection.execute(f"UPDATE m_1 SET {flip} WHERE seq=3")
 
@@ -67,6 +67,22 @@ async def test_a_flip_in_any_column_is_told_and_set_aside(
         await stream.delete_message(3)
         assert await stream.purge() == 4
         assert (await jet.publish("s.a")).seq == 6
+
+
+@pytest.mark.parametrize("flip", _FLIPS.values(), ids=_FLIPS.keys())
+async def test_a_flip_in_a_compressed_row_is_told_and_set_aside(tmp_path: Path, flip: str) -> None:
+    path = tmp_path / "a.pelton"
+    await damaged_store(path, flip, times=100, compression="s2")
+    assert "stream 's': message 3 does not match its checksum" in recount(str(path))
+    async with pelton.open(path) as jet:
+        stream = await jet.stream("s")
+        with pytest.raises(CorruptMessageError):
+            await stream.get_message(3)
+        assert (await stream.get_message(2)).data == b"payload-2" * 100
+        messages = await (await stream.create_consumer()).fetch(10)
+        assert [message.metadata.stream_seq for message in messages] == [1, 2, 4, 5]
+        await stream.delete_message(3)
+        assert await stream.purge() == 4
 
 
 @pytest.mark.parametrize("flip", _FLIPS.values(), ids=_FLIPS.keys())

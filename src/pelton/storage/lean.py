@@ -13,7 +13,8 @@ from typing import Any, Final
 import apsw
 
 from pelton.storage.database import Database
-from pelton.storage.messages import Row, intact
+from pelton.storage.messages import intact
+from pelton.storage.packing import Row, unpack
 
 _COLUMNS: Final = "m.seq, m.ts, m.subject, m.hdr, m.data, m.crc, (SELECT value FROM meta WHERE key='catalogue')"
 _NOT_PLAIN: Final = (apsw.Error, UnicodeDecodeError, OverflowError)
@@ -47,5 +48,5 @@ class LeanReads:
             return None
         if not found:
             return None
-        row: Any = found[0][:6]
+        row: Any = unpack(found[0][:6])  # type: ignore[arg-type]  # the columns of a row
         return row if found[0][6] == version and intact(row) else None

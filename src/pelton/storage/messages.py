@@ -12,14 +12,17 @@ from typing import Any, Final
 
 from pelton.storage.checksum import row_checksum
 from pelton.storage.database import Database
+from pelton.storage.packing import ORIGINAL_LENGTH, Row, pack, unpack, unpack_all
 
-Row = tuple[int, int, str, bytes | None, bytes, int]
 Removed = tuple[int, str, int, int]
 """Sequence, subject, payload bytes, header bytes (-1: none) of a removed row."""
 
 _COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
-DAMAGED_COLUMNS: Final = "seq, ts, CAST(subject AS BLOB), hdr, data, crc"
-_REMOVED: Final = "RETURNING seq, CAST(subject AS BLOB), length(data), ifnull(length(hdr), -1)"
+# A text that is none cannot even be read: what should be bytes and is no more stands as 0, which no checksum meets.
+DAMAGED_COLUMNS: Final = (
+    "seq, ts, CAST(subject AS BLOB), iif(typeof(hdr)='text', 0, hdr), iif(typeof(data)='text', 0, data), crc"
+)
+_REMOVED: Final = f"RETURNING seq, CAST(subject AS BLOB), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1)"
 # SQLite keeps a value's type beside it: a flipped bit can make a text of a blob, or of a text none.
 DAMAGED: Final = (TypeError, ValueError, AttributeError, struct.error)
 
@@ -51,11 +54,14 @@ class MessageTable:
         self._remove_front = f"DELETE FROM {name} WHERE seq IN (SELECT seq FROM {name} ORDER BY seq LIMIT ?) {_REMOVED}"
         self._next = f"SELECT min(seq) FROM {name} WHERE seq>=?"
         self._sizes = (
-            "SELECT seq, ts, octet_length(subject), length(data), ifnull(length(hdr), -1) "
+            f"SELECT seq, ts, octet_length(subject), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) "
             f"FROM {name} ORDER BY seq LIMIT ?"
         )
 
-    def insert(self, rows: Sequence[Row]) -> None:
+    def insert(self, rows: Sequence[Row], *, packed: bool = False) -> None:
+        """Append rows; ``packed``: with their payloads compressed where that pays."""
+        if packed:
+            rows = [pack(row) for row in rows]
         if len(rows) == 1:
             self._db.execute(self._insert, rows[0])
         else:
@@ -74,18 +80,18 @@ class MessageTable:
 
     def _read(self, sql: str, bindings: tuple[int | str, ...]) -> list[Row]:
         try:
-            return self._db.execute(sql, bindings).fetchall()  # type: ignore[return-value]  # Row
+            return unpack_all(self._db.execute(sql, bindings).fetchall())  # type: ignore[arg-type]  # Row
         except UnicodeDecodeError:
             # A damaged subject must not hide its neighbours; what stands in for it fails the checksum.
             rows = self._db.execute(sql.replace(_COLUMNS, DAMAGED_COLUMNS), bindings).fetchall()
-            return [(seq, ts, _text(subject), *rest) for seq, ts, subject, *rest in rows]  # type: ignore[misc]  # Row
+            return unpack_all([(seq, ts, _text(subject), *rest) for seq, ts, subject, *rest in rows])  # type: ignore[misc]  # Row
 
     def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[Row]:
         """Go through what :meth:`scan` returns, unchecked: a damaged row may raise one of :data:`DAMAGED`."""
         sql = self._scan if condition is None else self._scan_filtered.format(condition.sql)
         bindings = () if condition is None else condition.bindings
         rows: Any = self._db.execute(sql, (first, last, *bindings, limit))
-        return rows  # type: ignore[no-any-return]  # Row
+        return map(unpack, rows)
 
     def subjects_backward(self, first: int, last: int, condition: Condition | None) -> Iterator[tuple[int, str]]:
         """Go from ``last`` back to ``first`` through sequences and subjects that meet ``condition``."""

@@ -37,7 +37,6 @@ _UNSUPPORTED: Final = (
     "allow_atomic",
     "allow_batched",
     "allow_msg_schedules",
-    "compression",
 )
 
 

@@ -92,7 +92,7 @@ class StoredMessages:
 
     def _write_rows(self) -> None:
         if self._rows:
-            self.table.insert(self._rows)
+            self.table.insert(self._rows, packed=self.config.compression != "none")
             if self.msgs == len(self._rows):
                 self.first = self._rows[0][0]
             self._rows.clear()

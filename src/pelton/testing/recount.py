@@ -15,6 +15,8 @@ from pelton.consumers import ConsumerLog, Interest
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.storage import Database, intact
+from pelton.storage.messages import DAMAGED_COLUMNS
+from pelton.storage.packing import ORIGINAL_LENGTH, unpack
 from pelton.streams import StreamLog, stored_size
 
 _STATES: Final = (("stream_state", "streams"), ("consumer_state", "consumers"))
@@ -92,7 +94,7 @@ def _compare(kept: dict[str, Any], counted: dict[str, Any]) -> Iterator[str]:
 
 def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
     stream.load()
-    sql = f"SELECT length(CAST(subject AS BLOB)), length(data), ifnull(length(hdr), -1) FROM {stream.table.name}"
+    sql = f"SELECT length(CAST(subject AS BLOB)), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {stream.table.name}"
     sizes = [stored_size(*(int(str(part)) for part in row)) for row in database.execute(sql)]
     bounds = database.execute(f"SELECT min(seq), max(seq) FROM {stream.table.name}").fetchone() or (None, None)
     first = stream.last + 1 if bounds[0] is None else bounds[0]
@@ -126,10 +128,10 @@ def _subjects(database: Database, stream: StreamLog) -> Iterator[str]:
 
 
 def _rows(database: Database, stream: StreamLog) -> Iterator[str]:
-    sql = f"SELECT seq, ts, CAST(subject AS BLOB), hdr, data, crc FROM {stream.table.name} ORDER BY seq"
+    sql = f"SELECT {DAMAGED_COLUMNS} FROM {stream.table.name} ORDER BY seq"
     for seq, ts, subject, hdr, data, crc in database.execute(sql):
         text = subject.decode(errors="replace") if isinstance(subject, bytes) else subject
-        if not intact((seq, ts, text, hdr, data, crc)):
+        if not intact(unpack((seq, ts, text, hdr, data, crc))):
             yield f"message {seq} does not match its checksum"
 
 

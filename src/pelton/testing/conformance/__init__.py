@@ -9,6 +9,7 @@
 from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     acks,
     changes,
+    compression,
     consumer_config,
     consumers,
     counters,
