@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
+import msgspec
+
 from pelton.api import (
     AccountInfo,
     AccountInfoRequest,
@@ -29,6 +31,7 @@ from pelton.api import (
     ConsumerNames,
     ConsumerPause,
     ConsumerReset,
+    ConsumerUnpin,
     Delivered,
     Headers,
     MessageNotFoundError,
@@ -38,6 +41,7 @@ from pelton.api import (
     Outgoing,
     PauseReply,
     PeltonError,
+    PinLostError,
     PubAck,
     PullRequest,
     StoreClosedError,
@@ -275,6 +279,7 @@ class Consumer:
         self.stream_name = info.stream_name
         self.name = info.name
         self.config = info.config
+        self._pins: dict[str, str] = {}
 
     async def info(self) -> ConsumerInfo:
         """Return configuration, positions and what is outstanding."""
@@ -308,15 +313,39 @@ class Consumer:
             expires_ns=self.config.max_expires or None if timeout is None else seconds_to_ns("timeout", timeout),
             no_wait=no_wait,
             group=group,
+            pin_id=self._pins.get(group, ""),
             priority=priority,
             min_pending=min_pending,
             min_ack_pending=min_ack_pending,
             failover_ns=seconds_to_ns("failover", failover),
         )
         while True:
-            found = await self._backend.pull(self.stream_name, self.name, request)
+            try:
+                found = await self._backend.pull(self.stream_name, self.name, request)
+            except PinLostError:
+                del self._pins[group]
+                request = msgspec.structs.replace(request, pin_id="")
+                continue
+            if found and group:
+                self._remember_pin(group, found[0])
             if found or no_wait or timeout is not None or request.expires_ns is None:
                 return [Message(self._backend, delivered) for delivered in found]
+
+    def _remember_pin(self, group: str, delivered: Delivered) -> None:
+        pin = headers.first(delivered.headers or b"", headers.PIN_ID)
+        if pin:
+            self._pins[group] = pin
+
+    def pin(self, group: str) -> str:
+        """Return the id under which this handle is pinned in a priority group, as far as it knows; or empty."""
+        return self._pins.get(group, "")
+
+    async def unpin(self, group: str) -> None:
+        """Take the pin of a priority group from whoever holds it, so that another client gets it (ADR-42).
+
+        What was delivered already is finished first. Raises ApiError 10160 for a group that the consumer has not.
+        """
+        await self._backend.call(ConsumerUnpin(stream=self.stream_name, name=self.name, group=group))
 
     async def messages(self, *, prefetch: int = _PREFETCH) -> AsyncIterator[Message]:
         """Iterate over messages for ever, taking up to ``prefetch`` at a time.

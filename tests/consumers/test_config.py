@@ -71,7 +71,6 @@ async def test_what_only_a_struct_can_say(
     "config",
     [
         {"deliver_subject": "push.here"},
-        {"priority_groups": ["a"], "priority_policy": "overflow"},
         {"max_ack_pending_per_subject": -1},
         {"max_ack_pending_per_subject": 1, "ack_policy": "all"},
         {"filter": "s.a"},

@@ -85,7 +85,7 @@ class PriorityGroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     group: str
     pinned_client_id: str = ""
-    pinned_ts: str = ""
+    pinned_ts: str = shown(ZERO_TIME)
 
 
 class ConsumerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):

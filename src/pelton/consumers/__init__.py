@@ -1,6 +1,7 @@
 """What a consumer delivers, and what acks do: pull delivery, redelivery, exclusive subjects."""
 
 from pelton.consumers.deliver import Delivery
+from pelton.consumers.groups import Verdict
 from pelton.consumers.info import consumer_info
 from pelton.consumers.interest import Interest, first_wanted
 from pelton.consumers.log import NEVER, ConsumerLog, drop_rows
@@ -9,13 +10,17 @@ from pelton.consumers.rules import check_consumer
 from pelton.consumers.rules_update import check_consumer_update
 from pelton.consumers.settle import Settlement
 from pelton.consumers.start import begin, start_cursor
+from pelton.consumers.turns import Puller, Turn, next_refresh, unpin
 
 __all__ = [
     "NEVER",
     "ConsumerLog",
     "Delivery",
     "Interest",
+    "Puller",
     "Settlement",
+    "Turn",
+    "Verdict",
     "begin",
     "check_consumer",
     "check_consumer_update",
@@ -23,6 +28,8 @@ __all__ = [
     "consumer_info",
     "drop_rows",
     "first_wanted",
+    "next_refresh",
     "start_cursor",
     "too_many_waiting",
+    "unpin",
 ]

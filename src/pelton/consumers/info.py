@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.api import ConsumerInfo, SequenceInfo, rfc3339
+from pelton.api import ConsumerInfo, PriorityGroupState, SequenceInfo, rfc3339
 from pelton.consumers.log import ConsumerLog
 
 
@@ -27,8 +27,17 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int) -> Consum
         num_pending=consumer.num_pending(),
         paused=now < consumer.paused_until,
         pause_remaining=max(consumer.paused_until - now, 0),
+        priority_groups=[_group(consumer, group, now) for group in consumer.config.priority_groups],
         ts=rfc3339(now),
     )
+
+
+def _group(consumer: ConsumerLog, group: str, now: int) -> PriorityGroupState:
+    sql = "SELECT pin, since FROM pins WHERE consumer=? AND grp=? AND seen>?"
+    row = consumer.db.execute(sql, (consumer.id, group, now - consumer.config.priority_timeout)).fetchone()
+    if row is None or not row[0]:
+        return PriorityGroupState(group=group)
+    return PriorityGroupState(group=group, pinned_client_id=str(row[0]), pinned_ts=rfc3339(int(str(row[1]))))
 
 
 def _position(consumer_seq: int, stream_seq: int, last_active: int) -> SequenceInfo:

@@ -332,5 +332,5 @@ def drop_rows(database: Database, consumers: Sequence[int]) -> None:
     for consumer in consumers:
         database.execute("DELETE FROM consumers WHERE id=?", (consumer,))
         database.execute("DELETE FROM consumer_state WHERE id=?", (consumer,))
-        for table in ("pending", "claims", "ready", "exhausted"):
+        for table in ("pending", "claims", "ready", "exhausted", "pulls", "pins", "nearest"):
             database.execute(f"DELETE FROM {table} WHERE consumer=?", (consumer,))

@@ -9,6 +9,8 @@ from pelton.api import ApiError, ConsumerConfig, PullRequest, from_reply
 _BAD_REQUEST: Final = 400
 _CONFLICT: Final = 409
 _LOWEST_PRIORITY: Final = 9
+_NEAREST_NS: Final = 5 * 10**9
+_FARTHEST_NS: Final = 3600 * 10**9
 
 
 def check_pull(request: PullRequest, config: ConsumerConfig, stream: str) -> None:
@@ -44,6 +46,8 @@ def _misfit(request: PullRequest, config: ConsumerConfig) -> str:
         return "Priority must be between 0 and 9"
     if policy != "overflow" and (request.min_pending or request.min_ack_pending or request.failover_ns):
         return "Not a Overflow Priority consumer"
+    if request.failover_ns and not _NEAREST_NS <= request.failover_ns <= _FARTHEST_NS:
+        return "Failover must be between 5s and 3600s"
     if policy != "pinned_client" and request.pin_id:
         return "Not a Pinned Client Priority consumer"
     return ""

@@ -26,9 +26,6 @@ _UNSUPPORTED: Final = (
     "idle_heartbeat",
     "rate_limit_bps",
     "sample_freq",
-    "priority_policy",
-    "priority_groups",
-    "priority_timeout",
 )
 
 

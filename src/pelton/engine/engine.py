@@ -26,17 +26,17 @@ from pelton.api import (
     PubAck,
     PullRequest,
     Request,
-    api_error,
 )
-from pelton.consumers import ConsumerLog, Delivery, check_pull, too_many_waiting
+from pelton.consumers import ConsumerLog
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
 from pelton.engine.epoch import current_epoch
 from pelton.engine.faults import public_error
+from pelton.engine.pulls import Pulls
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.verbs import HANDLERS, READS
-from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
+from pelton.engine.waiting import WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
 from pelton.runtime import Runtime
 from pelton.storage import Committer, Database, Fault, MemoryChannel, SyncMode, WakeChannel, WalSync
@@ -44,8 +44,6 @@ from pelton.storage.wal import SyncFile, sync_to_disk
 from pelton.subjects import is_filter, is_subject
 
 R = TypeVar("R")
-_Found = tuple[list[Delivered], bool]
-"""What a pull gets, and whether it gets nothing because a message is larger than it allows."""
 _POLL_S: Final = 0.05
 
 
@@ -91,6 +89,7 @@ class Engine:
         bus = Bus(self._db, self._channel, runtime.random.choice)
         self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange)
         self._direct = DirectGets(self.catalogue, self._clock.now)
+        self._pulls = Pulls(self, self._waiting, self._channel, self._clock, self._epoch)
         self._committer = Committer(
             self._db,
             self,
@@ -141,10 +140,10 @@ class Engine:
         kind = type(request)
         handler = HANDLERS[kind]
         if kind in READS:
-            found = self._read(lambda: None if self._is_aging(request) else (handler(self, request),))
+            found = self.read(lambda: None if self._is_aging(request) else (handler(self, request),))
             if found is not None:
                 return cast(R, found[0])
-        reply: R = await self._stage(lambda: handler(self, request), durable=True)
+        reply: R = await self.stage(lambda: handler(self, request), durable=True)
         return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -194,17 +193,14 @@ class Engine:
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
-        found, blocked = await self._deliver(stream, consumer, request)
-        if found or blocked or request.no_wait:
-            return found
-        return await self._wait_and_deliver(stream, consumer, request)
+        return await self._pulls.pull(stream, consumer, request)
 
     async def subscribe(self, subject: str, queue: str = "") -> EngineSubscription:
         """Listen to what is published from now on, by whichever process."""
         if not is_filter(subject) or (queue and not is_subject(queue)):
             raise ConfigError(f"subscribe to {subject!r}, queue {queue!r}: not a subject filter, or not a name")
         subscription = EngineSubscription(subject, self._db.path, self._clock)
-        joined = self._stage(lambda: self.catalogue.bus.join(subject, queue, subscription.hear), durable=False)
+        joined = self.stage(lambda: self.catalogue.bus.join(subject, queue, subscription.hear), durable=False)
         subscription.leave = lambda: self._leave(subscription, joined)
         self._subscriptions.add(subscription)
         if self._channel.polled and len(self._subscriptions) == 1:
@@ -221,7 +217,7 @@ class Engine:
         # A store that is closed or failed tells nobody any more.
         with suppress(PeltonError):
             listener: int = await joined
-            await self._stage(lambda: self.catalogue.bus.leave(listener), durable=False)
+            await self.stage(lambda: self.catalogue.bus.leave(listener), durable=False)
 
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
@@ -271,7 +267,7 @@ class Engine:
         except Fault as fault:
             raise public_error(fault) from None
 
-    def _stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
+    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         work = CallWork(future, call, durable=durable)
         try:
@@ -283,7 +279,7 @@ class Engine:
             raise public_error(fault) from None
         return future
 
-    def _read(self, call: Callable[[], R]) -> R:
+    def read(self, call: Callable[[], R]) -> R:
         try:
             with self._db.reading():
                 self.catalogue.refresh()
@@ -291,40 +287,7 @@ class Engine:
         except Fault as fault:
             raise public_error(fault) from None
 
-    def _is_aging(self, request: Request[Any]) -> bool:
-        """Whether a read may meet messages whose time is over, which it must remove first."""
-        catalogue, now = self.catalogue, self._clock.now()
-        named = catalogue.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
-        logs = [named] if named is not None else catalogue.streams.values()
-        return any(log.config.max_age > 0 or catalogue.is_retiring(log, now) for log in logs)
-
-    # --- pulls
-
-    async def _deliver(self, stream: str, consumer: str, request: PullRequest, *, waited: bool = False) -> _Found:
-        call = lambda: self._delivered(stream, consumer, request, waited)  # noqa: E731  # one transaction's worth of code
-        future = self._stage(call, durable=False, at_once=True)
-        try:
-            found: _Found = await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._hand_back(stream, consumer, future.result()[0])
-            raise
-        return found
-
-    def _delivered(self, stream: str, consumer: str, request: PullRequest, waited: bool) -> _Found:
-        log = self.catalogue.consumer(stream, consumer)
-        check_pull(request, log.config, stream)
-        now = self._clock.now()
-        if log.is_idle(now) and not waited:
-            # Its time is over; that nobody has swept it away yet makes no difference.
-            raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=consumer)
-        delivery = Delivery(log, request, now, self._epoch, self.catalogue.interests.get(log.log))
-        found = delivery.run()
-        if log.config.inactive_threshold > 0:
-            log.last_active, log.dirty = now, True
-        return found, delivery.blocked
-
-    def _hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None:
+    def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None:
         """Give back what was delivered to a pull that was cancelled in the same moment."""
         acks = [AckOp(kind="nak", seq=message.seq, consumer_seq=message.consumer_seq) for message in delivered]
         if acks:
@@ -333,49 +296,14 @@ class Engine:
             future.add_done_callback(lambda done: done.exception())
             self._settle(Settling(stream, consumer, acks, None, future))
 
-    async def _wait_and_deliver(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
-        key = (stream, consumer)
-        self._check_waiting(stream, consumer)
-        signal = self._waiting.join(key)
-        alarm = Alarm(self._clock, signal)
-        end = None if request.expires_ns is None else self._clock.monotonic() + request.expires_ns / 1e9
-        try:
-            while True:
-                seen = signal.generation
-                promising, delay = self._look(stream, consumer)
-                if promising:
-                    found, blocked = await self._deliver(stream, consumer, request, waited=True)
-                    if found or blocked:
-                        return found
-                left = None if end is None else end - self._clock.monotonic()
-                if left is not None and left <= 0:
-                    return []
-                alarm.set(min((value for value in (delay, left) if value is not None), default=None))
-                await signal.wait(seen)
-        finally:
-            alarm.cancel()
-            self._waiting.leave(key)
+    def _is_aging(self, request: Request[Any]) -> bool:
+        """Whether a read may meet messages whose time is over, which it must remove first."""
+        catalogue, now = self.catalogue, self._clock.now()
+        named = catalogue.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
+        logs = [named] if named is not None else catalogue.streams.values()
+        return any(log.config.max_age > 0 or catalogue.is_retiring(log, now) for log in logs)
 
-    def _check_waiting(self, stream: str, consumer: str) -> None:
-        log = self.catalogue.consumers.get((stream, consumer))
-        if log is not None and self._waiting.count(log) >= log.config.max_waiting:
-            raise too_many_waiting(log.config, stream)
-
-    def _look(self, stream: str, consumer: str) -> tuple[bool, float | None]:
-        """Look whether a pull could get something now, and if not, when to look again."""
-        return self._read(lambda: self._look_inside(stream, consumer))
-
-    def _look_inside(self, stream: str, consumer: str) -> tuple[bool, float | None]:
-        log = self.catalogue.consumer(stream, consumer)
-        now = self._clock.now()
-        delays = [seconds_until_due(log, now)]
-        threshold = log.config.inactive_threshold
-        stale = 0 < threshold <= 2 * (now - log.last_active)
-        if threshold > 0:
-            delays.append(threshold / 2e9)
-        if self._channel.polled:
-            delays.append(_POLL_S)
-        return log.may_deliver(now) or stale, min((d for d in delays if d is not None), default=None)
+    # --- listening
 
     def _poll(self) -> None:
         """Look now and then for what others have said, where they cannot wake us."""
@@ -388,4 +316,4 @@ class Engine:
         self._waiting.notify_all()
         if self._subscriptions:
             # What it said is heard by reading.
-            self._read(lambda: None)
+            self.read(lambda: None)

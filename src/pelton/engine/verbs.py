@@ -20,6 +20,7 @@ from pelton.api import (
     ConsumerNamesReply,
     ConsumerPause,
     ConsumerReset,
+    ConsumerUnpin,
     ConsumerUnsettled,
     MsgDelete,
     MsgGet,
@@ -114,6 +115,7 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     ConsumerUnsettled: consumers.unsettled,
     ConsumerPause: delivery.pause,
     ConsumerReset: delivery.reset,
+    ConsumerUnpin: delivery.unpin_group,
 }
 
 READS: Final = frozenset({AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, MsgGet, ConsumerUnsettled})

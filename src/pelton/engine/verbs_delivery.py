@@ -1,4 +1,4 @@
-"""The verbs that steer a consumer's delivery: pause, reset."""
+"""The verbs that steer a consumer's delivery: pause, reset, unpin."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pelton.api import (
     ConsumerPause,
     ConsumerReset,
     ConsumerResetReply,
+    ConsumerUnpin,
     PauseReply,
+    UnpinReply,
     api_error,
     parse_rfc3339,
     rfc3339,
 )
 from pelton.api.times import ZERO_TIME
-from pelton.consumers import ConsumerLog
+from pelton.consumers import ConsumerLog, unpin
 from pelton.engine.verbs_consumers import info_of
 
 if TYPE_CHECKING:
@@ -43,6 +45,17 @@ def reset(scope: Scope, request: ConsumerReset) -> ConsumerResetReply:
     info = info_of(scope, request.stream, request.name)
     fields = {name: getattr(info, name) for name in info.__struct_fields__}
     return ConsumerResetReply(**fields, reset_seq=seq)
+
+
+def unpin_group(scope: Scope, request: ConsumerUnpin) -> UnpinReply:
+    """Take the pin of a group from whoever holds it (ADR-42)."""
+    consumer = scope.catalogue.consumer(request.stream, request.name)
+    if not request.group:
+        raise api_error("JSInvalidJSONErr", stream=request.stream, err="consumer group not specified")
+    if request.group not in consumer.config.priority_groups:
+        raise api_error("JSConsumerInvalidPriorityGroupErr", stream=request.stream, consumer=request.name)
+    unpin(consumer, request.group)
+    return UnpinReply()
 
 
 def _check_reset(consumer: ConsumerLog, seq: int) -> None:

@@ -20,6 +20,8 @@ configurations, which hardly ever change.
 - ``consumer_state.ahead``: matching messages after ``cursor`` up to ``ahead_last``, counted when the stream
   had seen ``ahead_removals`` removals; ``waiting``: messages behind the cursor that were never delivered
   (claims, ready).
+- ``pulls``: pulls of priority groups that wait, in any process; ``pins``: who is pinned; ``nearest``: when a pull of
+  each failover distance was last made.
 - ``listeners``: who listens to which subjects, in any process; ``told``: what was said to those in other processes
   than its ``origin``, to all (``listener`` 0) or to one; ``total`` sums the bytes so far, to bound what is kept.
 """
@@ -61,6 +63,13 @@ CREATE TABLE claims(consumer INTEGER NOT NULL, subject TEXT NOT NULL, seq INTEGE
 CREATE TABLE ready(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, subject TEXT NOT NULL,
                    PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
 CREATE TABLE exhausted(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
+CREATE TABLE pulls(consumer INTEGER NOT NULL, id TEXT NOT NULL, grp TEXT NOT NULL, owner TEXT NOT NULL,
+                   since INTEGER NOT NULL, seen INTEGER NOT NULL, priority INTEGER NOT NULL,
+                   conditional INTEGER NOT NULL, failover INTEGER NOT NULL, PRIMARY KEY(consumer, id)) WITHOUT ROWID;
+CREATE TABLE pins(consumer INTEGER NOT NULL, grp TEXT NOT NULL, pin TEXT NOT NULL, since INTEGER NOT NULL,
+                  seen INTEGER NOT NULL, PRIMARY KEY(consumer, grp)) WITHOUT ROWID;
+CREATE TABLE nearest(consumer INTEGER NOT NULL, grp TEXT NOT NULL, failover INTEGER NOT NULL, seen INTEGER NOT NULL,
+                     PRIMARY KEY(consumer, grp, failover)) WITHOUT ROWID;
 CREATE TABLE listeners(id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, subject TEXT NOT NULL,
                        grp TEXT NOT NULL);
 CREATE TABLE told(seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, listener INTEGER NOT NULL,

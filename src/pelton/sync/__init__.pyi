@@ -104,6 +104,7 @@ __all__ = [
     "PermanentJobError",
     "PinLostError",
     "Placement",
+    "PriorityGroupState",
     "PubAck",
     "PullRefusedError",
     "PullRequest",
@@ -166,6 +167,7 @@ __all__ = [
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",
+    "sealed_stream",
     "stream_config",
 ]
 
@@ -192,8 +194,10 @@ class Consumer:
     def info(self) -> ConsumerInfo: ...
     def messages(self, *, prefetch: int = 64) -> Iterator[Message]: ...
     def pause(self, until: datetime | str) -> PauseReply: ...
+    def pin(self, group: str) -> str: ...
     def reset(self, seq: int = 0) -> ConsumerInfo: ...
     def resume(self) -> None: ...
+    def unpin(self, group: str) -> None: ...
 
 class Jet:
     backend: Backend

@@ -18,6 +18,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     direct,
     expectations,
     fetch,
+    groups,
     interest,
     limits,
     publishing,

@@ -130,3 +130,58 @@ async def negative_waits_are_refused(jet: Jet) -> None:
 async def replicas_are_no_negative_number(jet: Jet) -> None:
     stream = await _stream(jet)
     await refused(10133, stream.create_consumer(num_replicas=-1))
+
+
+@case
+async def priority_groups_have_names(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await refused(10159, stream.create_consumer(priority_policy="overflow"))
+    await refused(10161, stream.create_consumer(priority_policy="overflow", priority_groups=[""]))
+    for name in ("a b", "a" * 17, "a+", "a)"):
+        await refused(10162, stream.create_consumer(priority_policy="overflow", priority_groups=[name]))
+    config = (await stream.create_consumer(priority_policy="overflow", priority_groups=["aZ09/_=-"])).config
+    assert config.priority_groups == ("aZ09/_=-",)
+
+
+@case
+async def a_pin_lasts_two_minutes(jet: Jet) -> None:
+    stream = await _stream(jet)
+    pinned = await stream.create_consumer(priority_policy="pinned_client", priority_groups=["a"])
+    assert pinned.config.priority_timeout == 120 * _SECOND
+
+
+@only("engine", "ADR-42 asks for it; nats-server 2.15 changes the policy under its clients")
+async def a_priority_policy_stays(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await stream.create_consumer(durable_name="c", priority_policy="overflow", priority_groups=["a"])
+    for fields in ({}, {"priority_policy": "prioritized", "priority_groups": ["a"]}):
+        await refused(10012, stream.create_consumer(durable_name="c", **fields))
+
+
+@case
+async def a_pin_s_timeout_can_be_changed(jet: Jet) -> None:
+    stream = await _stream(jet)
+    fields = {"durable_name": "c", "priority_policy": "pinned_client", "priority_groups": ["a"]}
+    await stream.create_consumer(**fields)
+    changed = await stream.create_consumer(**fields, priority_timeout=5)
+    assert changed.config.priority_timeout == 5 * _SECOND
+
+
+@case
+async def what_an_update_may_change(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await stream.create_consumer(durable_name="c")
+    changes = {
+        "description": "new",
+        "headers_only": True,
+        "max_batch": 7,
+        "max_expires": 3,
+        "max_bytes": 900,
+        "metadata": {"a": "b"},
+        "inactive_threshold": 9,
+    }
+    config = (await stream.create_consumer(durable_name="c", **changes)).config
+    assert (config.description, config.headers_only) == ("new", True)
+    assert (config.max_batch, config.max_expires, config.max_bytes) == (7, 3 * _SECOND, 900)
+    assert (config.metadata["a"], config.inactive_threshold) == ("b", 9 * _SECOND)
+    await refused(10012, stream.create_consumer(durable_name="c", replay_policy="original"))

@@ -1,0 +1,122 @@
+"""Which pull of a priority group is served (ADR-42). Pure: what is known of the others goes in, a verdict comes out.
+
+============= ==================================================================================================
+policy        a pull is served
+============= ==================================================================================================
+overflow      at once when it has no conditions; else while no pull without conditions waits, and
+              ``min_pending`` messages are pending, or ``min_ack_pending`` await acks, or no nearer client (one
+              without conditions, or with shorter ``failover``) has pulled for ``failover``: any of them is enough
+prioritized   while nobody with a lower priority number waits; those with the same number share what there is
+pinned_client when it carries the id of the pin; without an id, when nobody holds the pin: then it is given to it.
+              An id that is not the pin's has lost it. Whoever has not pulled (or waited) for
+              ``priority_timeout`` loses the pin
+============= ==================================================================================================
+
+nats-server 2.15 ignores ``failover``, and lets a pin expire while its holder waits in a pull.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pelton.api import ConsumerConfig, PullRequest
+
+NEVER: Final = (1 << 63) - 1
+
+
+class Waiting(NamedTuple):
+    """A pull that waits, of whichever process."""
+
+    id: str
+    priority: int
+    conditional: bool
+    failover_ns: int
+
+
+class Pin(NamedTuple):
+    """Who is pinned: the id, since when, and when its holder was last heard of.
+
+    An empty id: nobody since it was taken away; the next is pinned at ``free_at``.
+    """
+
+    id: str
+    since: int
+    seen: int
+    free_at: int
+
+
+class Known(NamedTuple):
+    """What a verdict rests on; times are wall nanoseconds.
+
+    ``pending`` counts messages never delivered, ``due`` those to be delivered again, ``ack_pending`` those that await
+    an ack; ``nearest`` is when each failover distance (0: none) last pulled.
+    """
+
+    now: int
+    created: int
+    pending: int
+    due: int
+    ack_pending: int
+    others: Sequence[Waiting]
+    nearest: dict[int, int]
+    pin: Pin | None
+
+
+class Verdict(NamedTuple):
+    """Whether a pull is served, of how many of the ``batch``, and if not, when to ask again; ``lost``: its pin is."""
+
+    served: bool
+    batch: int = 0
+    again_at: int = NEVER
+    lost: bool = False
+
+
+def judge(config: ConsumerConfig, request: PullRequest, known: Known) -> Verdict:
+    """Judge one pull of a group."""
+    if config.priority_policy == "overflow":
+        return _overflow(request, known)
+    if config.priority_policy == "prioritized":
+        return _prioritized(request, known)
+    return _pinned(config, request, known)
+
+
+def is_conditional(request: PullRequest) -> bool:
+    """Whether a pull of policy ``overflow`` has to meet a condition."""
+    return bool(request.min_pending or request.min_ack_pending or request.failover_ns)
+
+
+def _overflow(request: PullRequest, known: Known) -> Verdict:
+    if not is_conditional(request):
+        return Verdict(True, request.batch)
+    if any(not other.conditional for other in known.others):
+        return Verdict(False)
+    if 0 < request.min_pending <= known.pending or 0 < request.min_ack_pending <= known.ack_pending:
+        return Verdict(True, request.batch)
+    if not request.failover_ns:
+        return Verdict(False)
+    if any(other.failover_ns < request.failover_ns for other in known.others if other.failover_ns):
+        return Verdict(False)
+    nearer = [seen for distance, seen in known.nearest.items() if distance < request.failover_ns]
+    again_at = max(nearer, default=known.created) + request.failover_ns
+    return Verdict(again_at <= known.now, request.batch, again_at)
+
+
+def _prioritized(request: PullRequest, known: Known) -> Verdict:
+    if any(other.priority < request.priority for other in known.others):
+        return Verdict(False)
+    equals = 1 + sum(other.priority == request.priority for other in known.others)
+    return Verdict(True, max(1, min(request.batch, -(-(known.pending + known.due) // equals))))
+
+
+def _pinned(config: ConsumerConfig, request: PullRequest, known: Known) -> Verdict:
+    pin = known.pin
+    held = pin is not None and pin.id != "" and known.now < pin.seen + config.priority_timeout
+    if request.pin_id:
+        mine = held and pin is not None and pin.id == request.pin_id
+        return Verdict(mine, request.batch, lost=not mine)
+    if held and pin is not None:
+        return Verdict(False, again_at=pin.seen + config.priority_timeout)
+    if pin is not None and known.now < pin.free_at:
+        return Verdict(False, again_at=pin.free_at)
+    return Verdict(True, request.batch)

@@ -1,0 +1,173 @@
+"""Priority groups as rows: which pulls wait, in any process; who is pinned; when who pulled last.
+
+The story. A pull of a group that has to wait leaves a row in ``pulls``, refreshed while it waits and removed when it
+ends, in the transaction that ends it; rows of processes that died, or that have not refreshed theirs for too long,
+count no more. So every process judges by the same rows (``groups.py``), whoever delivers. ``pins`` holds the pin of a
+group, ``nearest`` when a pull of each failover distance was last made.
+
+An unpinned client may still be at work: after ``unpin`` the next is pinned once what was delivered is settled, or has
+outlasted its ack wait. After a timeout its holder counts as dead, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from pelton.api import Delivered, PinLostError, PullRequest, headers
+from pelton.consumers.groups import NEVER, Known, Pin, Verdict, Waiting, is_conditional, judge
+from pelton.consumers.log import ConsumerLog
+
+REFRESH_NS: Final = 5_000_000_000
+_LOST_AFTER: Final = 3
+
+
+class Puller(NamedTuple):
+    """Who pulls: an id of the pull's own, the opener it belongs to, and how to tell whether an opener lives."""
+
+    id: str
+    owner: str
+    is_alive: Callable[[str], bool]
+
+
+class Turn:
+    """One pull of a priority group in one transaction, or in a snapshot for :meth:`verdict` alone."""
+
+    def __init__(self, consumer: ConsumerLog, request: PullRequest, puller: Puller, now: int) -> None:
+        self._c = consumer
+        self._db = consumer.db
+        self._request = request
+        self._puller = puller
+        self._now = now
+        self._key = (consumer.id, request.group)
+
+    def verdict(self, *, counted: bool) -> Verdict:
+        """Judge the pull; raises PinLostError. Not ``counted``: as if there were messages enough for everybody."""
+        c, config = self._c, self._c.config
+        known = Known(
+            now=self._now,
+            created=c.created,
+            pending=c.num_pending() if counted else NEVER,
+            due=self._count_due() if counted else 0,
+            ack_pending=c.unsettled if counted else NEVER,
+            others=self._others(),
+            nearest=self._nearest(),
+            pin=self.pin(),
+        )
+        found = judge(config, self._request, known)
+        if found.lost:
+            raise PinLostError(423, 0, "Nats-Wrong-Pin-Id", stream=c.log.name, consumer=c.name)
+        return found
+
+    def _count_due(self) -> int:
+        sql = "SELECT count(*) FROM pending WHERE consumer=? AND due<=?"
+        return int(self._db.value(sql, (self._c.id, self._now)))
+
+    def pin(self) -> Pin | None:
+        """Return who is pinned, if anybody ever was since the last timeout."""
+        row = self._db.execute("SELECT pin, since, seen FROM pins WHERE consumer=? AND grp=?", self._key).fetchone()
+        if row is None:
+            return None
+        pin, since, seen = str(row[0]), int(str(row[1])), int(str(row[2]))
+        sql = "SELECT ifnull(max(due), 0) FROM pending WHERE consumer=? AND waits=0"
+        return Pin(pin, since, seen, 0 if pin else int(self._db.value(sql, (self._c.id,))))
+
+    def _others(self) -> list[Waiting]:
+        sql = (
+            "SELECT id, priority, conditional, failover, owner, seen FROM pulls WHERE consumer=? AND grp=? AND id<>? "
+            "ORDER BY since"
+        )
+        oldest = self._now - _LOST_AFTER * REFRESH_NS
+        rows = self._db.execute(sql, (*self._key, self._puller.id)).fetchall()
+        return [
+            Waiting(str(pull), int(str(priority)), bool(conditional), int(str(failover)))
+            for pull, priority, conditional, failover, owner, seen in rows
+            if int(str(seen)) > oldest and self._puller.is_alive(str(owner))
+        ]
+
+    def _nearest(self) -> dict[int, int]:
+        rows = self._db.execute("SELECT failover, seen FROM nearest WHERE consumer=? AND grp=?", self._key)
+        return {int(str(failover)): int(str(seen)) for failover, seen in rows}
+
+    # --- inside a write transaction
+
+    def note(self) -> None:
+        """Keep in rows that this client has pulled: it lives."""
+        policy = self._c.config.priority_policy
+        if policy == "overflow":
+            distance = self._request.failover_ns if is_conditional(self._request) else 0
+            if distance or not is_conditional(self._request):
+                values = (*self._key, distance, self._now)
+                self._db.execute("INSERT OR REPLACE INTO nearest VALUES(?, ?, ?, ?)", values)
+        elif policy == "pinned_client" and self._request.pin_id:
+            sql = "UPDATE pins SET seen=? WHERE consumer=? AND grp=? AND pin=?"
+            self._db.execute(sql, (self._now, *self._key, self._request.pin_id))
+
+    def wait(self) -> None:
+        """Join those who wait."""
+        request = self._request
+        row = (self._c.id, self._puller.id, request.group, self._puller.owner, self._now, self._now)
+        values = (*row, request.priority, is_conditional(request), request.failover_ns)
+        sql = (
+            "INSERT INTO pulls VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(consumer, id) DO UPDATE SET "
+            "seen=excluded.seen"
+        )
+        # Nobody else is served because one more waits: nobody is woken.
+        self._db.execute(sql, values)
+
+    def leave(self) -> None:
+        """Wait no more; those behind it are woken."""
+        self._db.execute("DELETE FROM pulls WHERE consumer=? AND id=?", (self._c.id, self._puller.id))
+        if self._db.connection.changes():
+            self._c.dirty = True
+
+    def sweep(self) -> None:
+        """Remove the rows of those who are gone."""
+        rows = self._db.execute("SELECT id, owner, seen FROM pulls WHERE consumer=?", (self._c.id,)).fetchall()
+        oldest = self._now - _LOST_AFTER * REFRESH_NS
+        gone = [
+            (self._c.id, pull)
+            for pull, owner, seen in rows
+            if int(str(seen)) <= oldest or not self._puller.is_alive(str(owner))
+        ]
+        if gone:
+            self._db.executemany("DELETE FROM pulls WHERE consumer=? AND id=?", gone)
+
+    def pin_to(self, messages: Sequence[Delivered], new_id: Callable[[], str]) -> None:
+        """Tell with every message under which pin this pull is served: a new one when nobody held it."""
+        pin = self._request.pin_id
+        if not pin:
+            pin = new_id()
+            values = (*self._key, pin, self._now, self._now)
+            self._db.execute("INSERT OR REPLACE INTO pins VALUES(?, ?, ?, ?, ?)", values)
+        for message in messages:
+            message.headers = headers.with_value(message.headers, headers.PIN_ID, pin)
+
+    def expire_pin(self) -> bool:
+        """Take the pin from a holder that was not heard of for too long; return whether that happened."""
+        pin = self.pin()
+        if pin is None or not pin.id or self._now < pin.seen + self._c.config.priority_timeout:
+            return False
+        self._db.execute("DELETE FROM pins WHERE consumer=? AND grp=?", self._key)
+        self._c.dirty = True
+        return True
+
+
+def unpin(consumer: ConsumerLog, group: str) -> bool:
+    """Take the pin from whoever holds it; return whether anybody did.
+
+    The next is pinned when what was delivered is settled or due again.
+    """
+    consumer.db.execute("UPDATE pins SET pin='' WHERE consumer=? AND grp=? AND pin<>''", (consumer.id, group))
+    if not consumer.db.connection.changes():
+        return False
+    consumer.dirty = True
+    return True
+
+
+def next_refresh(now: int, timeout: int) -> int:
+    """Return when a pull that waits has to show again that it lives."""
+    return now + (min(REFRESH_NS, timeout // 2) if timeout else REFRESH_NS)
+
+
+__all__ = ["NEVER", "Puller", "Turn", "next_refresh", "unpin"]

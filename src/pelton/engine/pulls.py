@@ -1,0 +1,214 @@
+"""One pull from its first look to what it gets: try, wait, try again.
+
+A pull tries at once. One that finds nothing waits for a signal (something was committed on its stream, by whichever
+process), for the nearest deadline of its consumer, or for its own end; it then looks, which is a read, and only a look
+that promises something becomes a transaction. A pull of a priority group also leaves a row while it waits, so that
+pulls of other processes know of it (``consumers/turns.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from pelton.api import Delivered, PullRequest, api_error
+from pelton.consumers import (
+    NEVER,
+    ConsumerLog,
+    Delivery,
+    Puller,
+    Turn,
+    Verdict,
+    check_pull,
+    next_refresh,
+    too_many_waiting,
+)
+from pelton.engine.catalogue import Catalogue
+from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
+from pelton.runtime import Clock
+
+R = TypeVar("R")
+_POLL_S: Final = 0.05
+
+
+class Peers(Protocol):
+    """The openers of the store."""
+
+    name: str
+    polled: bool
+
+    def is_alive(self, name: str) -> bool: ...
+
+
+class Host(Protocol):
+    """What a pull needs of its engine."""
+
+    catalogue: Catalogue
+
+    def now(self) -> int: ...
+    def new_name(self) -> str: ...
+    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
+    def read(self, call: Callable[[], R]) -> R: ...
+    def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None: ...
+
+
+class Found(NamedTuple):
+    """What one try got; ``blocked``: nothing, because the next message is larger than the pull allows."""
+
+    messages: list[Delivered]
+    blocked: bool = False
+
+
+class Pulls:
+    """The pulls of one engine. ``epoch`` is the upper part of the fencing tokens it hands out."""
+
+    def __init__(self, host: Host, waiting: WaitingPulls, peers: Peers, clock: Clock, epoch: int) -> None:
+        self._host = host
+        self._waiting = waiting
+        self._peers = peers
+        self._clock = clock
+        self._epoch = epoch
+
+    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+        """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
+        one = _Pull(stream, consumer, request, self._host.new_name() if request.group else "")
+        found = await self._try(one)
+        if found.messages or found.blocked or request.no_wait:
+            return found.messages
+        try:
+            return await self._wait_and_try(one)
+        finally:
+            if one.is_waiting:
+                self._leave(one)
+
+    async def _try(self, one: _Pull, *, waited: bool = False) -> Found:
+        future = self._host.stage(lambda: self._tried(one, waited), durable=False, at_once=True)
+        try:
+            found: Found = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._host.hand_back(one.stream, one.consumer, future.result().messages)
+            raise
+        return found
+
+    # --- in a transaction
+
+    def _tried(self, one: _Pull, waited: bool) -> Found:
+        catalogue = self._host.catalogue
+        log = catalogue.consumer(one.stream, one.consumer)
+        check_pull(one.request, log.config, one.stream)
+        now = self._host.now()
+        if log.is_idle(now) and not waited:
+            # Its time is over; that nobody has swept it away yet makes no difference.
+            raise api_error("JSConsumerNotFoundErr", stream=one.stream, consumer=one.consumer)
+        if 0 < log.config.inactive_threshold <= 2 * (now - log.last_active):
+            log.last_active, log.dirty = now, True
+        if log.config.priority_groups:
+            return self._tried_in_turn(one, log, now)
+        delivery = Delivery(log, one.request, now, self._epoch, catalogue.interests.get(log.log))
+        return Found(delivery.run(), delivery.blocked)
+
+    def _tried_in_turn(self, one: _Pull, log: ConsumerLog, now: int) -> Found:
+        turn = self._turn(one, log, now)
+        turn.sweep()
+        turn.expire_pin()
+        turn.note()
+        verdict = turn.verdict(counted=True)
+        found = self._served(one, log, turn, verdict, now) if verdict.served else Found([])
+        if found.messages:
+            turn.leave()
+        elif not one.request.no_wait:
+            turn.wait()
+            one.is_waiting, one.seen = True, now
+        return found
+
+    def _served(self, one: _Pull, log: ConsumerLog, turn: Turn, verdict: Verdict, now: int) -> Found:
+        request = msgspec.structs.replace(one.request, batch=verdict.batch)
+        delivery = Delivery(log, request, now, self._epoch, self._host.catalogue.interests.get(log.log))
+        messages = delivery.run()
+        if messages and log.config.priority_policy == "pinned_client":
+            turn.pin_to(messages, self._host.new_name)
+        return Found(messages, delivery.blocked)
+
+    def _turn(self, one: _Pull, log: ConsumerLog, now: int) -> Turn:
+        return Turn(log, one.request, Puller(one.id, self._peers.name, self._peers.is_alive), now)
+
+    # --- waiting
+
+    async def _wait_and_try(self, one: _Pull) -> list[Delivered]:
+        key = (one.stream, one.consumer)
+        self._check_waiting(one)
+        signal = self._waiting.join(key)
+        alarm = Alarm(self._clock, signal)
+        expires = one.request.expires_ns
+        end = None if expires is None else self._clock.monotonic() + expires / 1e9
+        try:
+            while True:
+                seen = signal.generation
+                promising, delay = self._host.read(lambda: self._look(one))
+                if promising:
+                    found = await self._try(one, waited=True)
+                    if found.messages or found.blocked:
+                        return found.messages
+                left = None if end is None else end - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    return []
+                alarm.set(min((value for value in (delay, left) if value is not None), default=None))
+                await signal.wait(seen)
+        finally:
+            alarm.cancel()
+            self._waiting.leave(key)
+
+    def _check_waiting(self, one: _Pull) -> None:
+        log = self._host.catalogue.consumers.get((one.stream, one.consumer))
+        if log is not None and self._waiting.count(log) >= log.config.max_waiting:
+            raise too_many_waiting(log.config, one.stream)
+
+    def _look(self, one: _Pull) -> tuple[bool, float | None]:
+        """Look, in a snapshot, whether a pull could get something now, and if not, when to look again."""
+        log = self._host.catalogue.consumer(one.stream, one.consumer)
+        now = self._host.now()
+        delays = [seconds_until_due(log, now)]
+        threshold = log.config.inactive_threshold
+        stale = 0 < threshold <= 2 * (now - log.last_active)
+        if threshold > 0:
+            delays.append(threshold / 2e9)
+        if self._peers.polled:
+            delays.append(_POLL_S)
+        promising = log.may_deliver(now)
+        if log.config.priority_groups:
+            verdict = self._turn(one, log, now).verdict(counted=False)
+            promising = promising and verdict.served
+            refresh = next_refresh(one.seen, log.config.priority_timeout)
+            stale = stale or refresh <= now
+            delays += [max(time - now, 0) / 1e9 for time in (verdict.again_at, max(refresh, now)) if time != NEVER]
+        return promising or stale, min((d for d in delays if d is not None), default=None)
+
+    def _leave(self, one: _Pull) -> None:
+        """Take back the row of a pull that waits no more; whatever becomes of it, nobody waits for that."""
+        log = self._host.catalogue.consumers.get((one.stream, one.consumer))
+        if log is None:
+            return
+
+        def leave() -> None:
+            catalogue = self._host.catalogue
+            if (one.stream, one.consumer) in catalogue.consumers:
+                self._turn(one, catalogue.consumer(one.stream, one.consumer), self._host.now()).leave()
+
+        future = self._host.stage(leave, durable=False)
+        future.add_done_callback(lambda done: done.exception())
+
+
+class _Pull:
+    """One pull; ``is_waiting`` while a row says so, ``seen`` when that was last refreshed."""
+
+    def __init__(self, stream: str, consumer: str, request: PullRequest, pull_id: str) -> None:
+        self.stream = stream
+        self.consumer = consumer
+        self.request = request
+        self.id = pull_id
+        self.is_waiting = False
+        self.seen = 0
