@@ -170,9 +170,9 @@ class Engine:
             self._check()
         reply = self._direct.lean(stream, request)
         if reply is None:
-            reply = self._read(lambda: self._direct.look(stream, request))
+            reply = self.read(lambda: self._direct.look(stream, request))
         if reply is None:
-            reply = await self._stage(lambda: self._direct.clean_and_look(stream, request), durable=False)
+            reply = await self.stage(lambda: self._direct.clean_and_look(stream, request), durable=False)
         return reply
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
