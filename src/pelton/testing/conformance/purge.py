@@ -9,9 +9,12 @@ from pelton.testing.conformance.table import case, only, refused
 _TOO_FEW = "where a filter and a sequence meet, nats-server 2.15 removes too few messages now and then"
 
 
-async def _ten(jet: Jet) -> Stream:
-    """A stream of ten messages, of ``s.0`` and ``s.1`` in turn."""
-    stream = await jet.create_stream("S", subjects=["s.*"])
+async def _ten(jet: Jet, name: str = "S") -> Stream:
+    """A stream of ten messages, of ``s.0`` and ``s.1`` in turn.
+
+    After a delete it takes another name: nats-server may find a purged stream's messages again under the same.
+    """
+    stream = await jet.create_stream(name, subjects=["s.*"])
     await jet.publish_batch([(f"s.{n % 2}", b"%d" % n) for n in range(10)])
     return stream
 
@@ -118,12 +121,14 @@ async def what_awaited_an_ack_is_not_delivered_again(jet: Jet) -> None:
 
 @case
 async def by_wildcards(jet: Jet) -> None:
-    for purge, purged, first in (
-        ({"filter": "s.*"}, 10, 11),
-        ({"filter": ">"}, 10, 11),
-        ({"filter": "s.*", "keep": 2}, 8, 9),
+    for number, (purge, purged, first) in enumerate(
+        (
+            ({"filter": "s.*"}, 10, 11),
+            ({"filter": ">"}, 10, 11),
+            ({"filter": "s.*", "keep": 2}, 8, 9),
+        )
     ):
-        stream = await _ten(jet)
+        stream = await _ten(jet, f"S{number}")
         assert await stream.purge(**purge) == purged, purge
         state = (await stream.info()).state
         assert (state.first_seq, state.last_seq) == (first, max(10, first - 1)), purge
@@ -132,17 +137,19 @@ async def by_wildcards(jet: Jet) -> None:
 
 @case
 async def bounds(jet: Jet) -> None:
-    for purge, purged, first in (
-        ({"seq": 1}, 0, 1),
-        ({"seq": 10}, 9, 10),
-        ({"seq": 11}, 10, 11),
-        ({"seq": 12}, 10, 12),
-        ({"keep": 10}, 0, 1),
-        ({"keep": 11}, 0, 1),
-        ({"filter": "s.0", "keep": 10}, 0, 1),
-        ({"filter": "s..0"}, 0, 1),
+    for number, (purge, purged, first) in enumerate(
+        (
+            ({"seq": 1}, 0, 1),
+            ({"seq": 10}, 9, 10),
+            ({"seq": 11}, 10, 11),
+            ({"seq": 12}, 10, 12),
+            ({"keep": 10}, 0, 1),
+            ({"keep": 11}, 0, 1),
+            ({"filter": "s.0", "keep": 10}, 0, 1),
+            ({"filter": "s..0"}, 0, 1),
+        )
     ):
-        stream = await _ten(jet)
+        stream = await _ten(jet, f"S{number}")
         assert await stream.purge(**purge) == purged, purge
         state = (await stream.info()).state
         assert (state.messages, state.first_seq) == (10 - purged, first), purge
@@ -170,14 +177,16 @@ async def numbers_below_none_are_refused(jet: Jet) -> None:
 
 @only("engine", _TOO_FEW)
 async def by_wildcards_below_a_sequence(jet: Jet) -> None:
-    for purge, purged, first in (
-        ({"filter": "s.>", "seq": 5}, 4, 5),
-        ({"filter": "s.*", "seq": 100}, 10, 11),
-        ({"filter": ">", "seq": 11}, 10, 11),
-        ({"filter": ">", "seq": 20}, 10, 20),
-        ({"filter": "s.0", "seq": 100}, 5, 2),
+    for number, (purge, purged, first) in enumerate(
+        (
+            ({"filter": "s.>", "seq": 5}, 4, 5),
+            ({"filter": "s.*", "seq": 100}, 10, 11),
+            ({"filter": ">", "seq": 11}, 10, 11),
+            ({"filter": ">", "seq": 20}, 10, 20),
+            ({"filter": "s.0", "seq": 100}, 5, 2),
+        )
     ):
-        stream = await _ten(jet)
+        stream = await _ten(jet, f"S{number}")
         assert await stream.purge(**purge) == purged, purge  # type: ignore[arg-type]  # its arguments
         assert (await stream.info()).state.first_seq == first, purge
         await stream.delete()
