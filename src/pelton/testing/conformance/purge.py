@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.testing.conformance.table import case, only, refused
@@ -121,13 +123,12 @@ async def what_awaited_an_ack_is_not_delivered_again(jet: Jet) -> None:
 
 @case
 async def by_wildcards(jet: Jet) -> None:
-    for number, (purge, purged, first) in enumerate(
-        (
-            ({"filter": "s.*"}, 10, 11),
-            ({"filter": ">"}, 10, 11),
-            ({"filter": "s.*", "keep": 2}, 8, 9),
-        )
-    ):
+    forms: tuple[tuple[dict[str, Any], int, int], ...] = (
+        ({"filter": "s.*"}, 10, 11),
+        ({"filter": ">"}, 10, 11),
+        ({"filter": "s.*", "keep": 2}, 8, 9),
+    )
+    for number, (purge, purged, first) in enumerate(forms):
         stream = await _ten(jet, f"S{number}")
         assert await stream.purge(**purge) == purged, purge
         state = (await stream.info()).state
@@ -137,18 +138,17 @@ async def by_wildcards(jet: Jet) -> None:
 
 @case
 async def bounds(jet: Jet) -> None:
-    for number, (purge, purged, first) in enumerate(
-        (
-            ({"seq": 1}, 0, 1),
-            ({"seq": 10}, 9, 10),
-            ({"seq": 11}, 10, 11),
-            ({"seq": 12}, 10, 12),
-            ({"keep": 10}, 0, 1),
-            ({"keep": 11}, 0, 1),
-            ({"filter": "s.0", "keep": 10}, 0, 1),
-            ({"filter": "s..0"}, 0, 1),
-        )
-    ):
+    forms: tuple[tuple[dict[str, Any], int, int], ...] = (
+        ({"seq": 1}, 0, 1),
+        ({"seq": 10}, 9, 10),
+        ({"seq": 11}, 10, 11),
+        ({"seq": 12}, 10, 12),
+        ({"keep": 10}, 0, 1),
+        ({"keep": 11}, 0, 1),
+        ({"filter": "s.0", "keep": 10}, 0, 1),
+        ({"filter": "s..0"}, 0, 1),
+    )
+    for number, (purge, purged, first) in enumerate(forms):
         stream = await _ten(jet, f"S{number}")
         assert await stream.purge(**purge) == purged, purge
         state = (await stream.info()).state
@@ -177,15 +177,14 @@ async def numbers_below_none_are_refused(jet: Jet) -> None:
 
 @only("engine", _TOO_FEW)
 async def by_wildcards_below_a_sequence(jet: Jet) -> None:
-    for number, (purge, purged, first) in enumerate(
-        (
-            ({"filter": "s.>", "seq": 5}, 4, 5),
-            ({"filter": "s.*", "seq": 100}, 10, 11),
-            ({"filter": ">", "seq": 11}, 10, 11),
-            ({"filter": ">", "seq": 20}, 10, 20),
-            ({"filter": "s.0", "seq": 100}, 5, 2),
-        )
-    ):
+    forms: tuple[tuple[dict[str, Any], int, int], ...] = (
+        ({"filter": "s.>", "seq": 5}, 4, 5),
+        ({"filter": "s.*", "seq": 100}, 10, 11),
+        ({"filter": ">", "seq": 11}, 10, 11),
+        ({"filter": ">", "seq": 20}, 10, 20),
+        ({"filter": "s.0", "seq": 100}, 5, 2),
+    )
+    for number, (purge, purged, first) in enumerate(forms):
         stream = await _ten(jet, f"S{number}")
         assert await stream.purge(**purge) == purged, purge  # type: ignore[arg-type]  # its arguments
         assert (await stream.info()).state.first_seq == first, purge
