@@ -186,6 +186,6 @@ async def by_wildcards_below_a_sequence(jet: Jet) -> None:
     )
     for number, (purge, purged, first) in enumerate(forms):
         stream = await _ten(jet, f"S{number}")
-        assert await stream.purge(**purge) == purged, purge  # type: ignore[arg-type]  # its arguments
+        assert await stream.purge(**purge) == purged, purge
         assert (await stream.info()).state.first_seq == first, purge
         await stream.delete()
