@@ -51,7 +51,7 @@ async def test_a_lean_read_needs_no_snapshot(jet: Jet, monkeypatch: pytest.Monke
     def refuse(*_: object) -> None:
         raise AssertionError("looked properly")
 
-    monkeypatch.setattr(Engine, "_read", refuse)
+    monkeypatch.setattr(Engine, "read", refuse)
     assert (await stream.get_message(3)).data == b"3"
     assert (await stream.get_last_message("s.0")).data == b"4"
 
