@@ -167,7 +167,6 @@ __all__ = [
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",
-    "sealed_stream",
     "stream_config",
 ]
 
