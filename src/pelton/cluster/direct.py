@@ -29,7 +29,7 @@ async def direct_get(connection: Connection, prefix: str, stream: str, request: 
     """Ask and gather what comes; None where nobody answers for the stream. Raises ApiError, Interrupted."""
     subject, body = _question(f"{prefix}.DIRECT.GET.{stream}", request)
     if not request.batch and not request.multi_last:
-        answers = [await connection.ask(subject, body)]
+        answers = [await connection.ask(subject, body, again=True)]
     else:
         answers = []
         await connection.gather(subject, body, lambda answer: _is_last(answers, answer))
