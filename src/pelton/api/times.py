@@ -54,6 +54,23 @@ def datetime_ns(moment: datetime) -> int:
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
 
 
+def go_duration(ns: int) -> str:
+    """How Go writes a duration, as in the server's texts: ``1m30s``, ``1.5s``, ``250ms``."""
+    for unit, size in (("ns", 1), ("µs", 1000), ("ms", 1_000_000)):
+        if 0 < ns < size * 1000:
+            return _decimal(ns, size) + unit
+    minutes, rest = divmod(ns, 60 * SECOND)
+    hours, minutes = divmod(minutes, 60)
+    prefix = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{prefix}{_decimal(rest, SECOND)}s"
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, fraction = divmod(value, unit)
+    digits = f"{fraction:0{len(str(unit)) - 1}d}".rstrip("0") if fraction else ""
+    return f"{whole}.{digits}" if digits else str(whole)
+
+
 def _zone(sign: str | None, hours: str, minutes: str) -> timezone:
     if sign is None:
         return UTC

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, parse_rfc3339
+from pelton.api.times import go_duration
 from pelton.consumers.rules_delivery import check_acks, check_direction, check_groups
 from pelton.subjects import is_filter, overlaps
 
@@ -135,8 +136,7 @@ def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
     if 0 < limits.max_ack_pending < config.max_ack_pending:
         raise api_error("JSConsumerMaxPendingAckExcessErrF", **where, limit=limits.max_ack_pending)
     if 0 < limits.inactive_threshold < config.inactive_threshold:
-        seconds = f"{limits.inactive_threshold / 1e9:g}s"
-        raise api_error("JSConsumerInactiveThresholdExcess", **where, limit=seconds)
+        raise api_error("JSConsumerInactiveThresholdExcess", **where, limit=go_duration(limits.inactive_threshold))
 
 
 def filters_of(config: ConsumerConfig) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     changes,
     compression,
     consumer_config,
+    consumer_limits,
     consumers,
     counters,
     dedupe,
