@@ -12,8 +12,9 @@ from pelton.connect import ClusterOptions, Jet, open
 from pelton.jet import Consumer, Message, Metadata, Stream
 from pelton.queue import Call, DeadLetter, Job, JobContext, JobCounts, JobHandle, JobInfo, Outcome, Queue
 from pelton.runtime import Backoff
+from pelton.runtime.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     *_vocabulary,

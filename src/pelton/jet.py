@@ -380,8 +380,8 @@ class Consumer:
 
     async def _acked(self, kind: AckKind, messages: Sequence[Message]) -> None:
         acks = [
-            AckOp(kind=kind, seq=message.delivered.seq, consumer_seq=message.delivered.consumer_seq)
-            for message in messages
+            AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, num_delivered=d.num_delivered)
+            for d in (message.delivered for message in messages)
         ]
         for refused in await self._backend.ack(self.stream_name, self.name, acks):
             if refused is not None:
@@ -470,7 +470,14 @@ class Message:
 
     async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:
         d = self.delivered
-        ack = AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns, reason=reason)
+        ack = AckOp(
+            kind=kind,
+            seq=d.seq,
+            consumer_seq=d.consumer_seq,
+            delay_ns=delay_ns,
+            reason=reason,
+            num_delivered=d.num_delivered,
+        )
         answers: list[PeltonError | None] = await self._backend.ack(d.stream, d.consumer, (ack,))
         if answers[0] is not None:
             raise answers[0]

@@ -53,13 +53,17 @@ class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
 
 
 class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
-    """What a client says of one delivery: done, again (after `delay_ns`), still working, or never again."""
+    """What a client says of one delivery: done, again (after `delay_ns`), still working, or never again.
+
+    `num_delivered` names nothing: a server repeats it in what it says of the ack.
+    """
 
     kind: AckKind = "ack"
     seq: int
     consumer_seq: int
     delay_ns: int = 0
     reason: str = ""
+    num_delivered: int = 1
 
 
 class Incoming(msgspec.Struct, gc=False):

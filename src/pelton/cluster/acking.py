@@ -17,8 +17,8 @@ _WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"
 
 
 def ack_subject(stream: str, consumer: str, ack: AckOp) -> str:
-    """Return the subject that acknowledges a delivery; time and counts in it inform, they are not looked at."""
-    return f"$JS.ACK.{stream}.{consumer}.1.{ack.seq}.{ack.consumer_seq}.0.0"
+    """Return the subject that acknowledges a delivery; time and counts in it only inform."""
+    return f"$JS.ACK.{stream}.{consumer}.{ack.num_delivered}.{ack.seq}.{ack.consumer_seq}.0.0"
 
 
 def ack_payload(ack: AckOp) -> bytes:

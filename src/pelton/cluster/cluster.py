@@ -251,7 +251,10 @@ class Cluster:
 
     async def _give_back(self, channel: Channel, stream: str, consumer: str) -> None:
         await channel.retire()
-        taken = [AckOp(kind="nak", seq=message.seq, consumer_seq=message.consumer_seq) for message in channel.messages]
+        taken = [
+            AckOp(kind="nak", seq=m.seq, consumer_seq=m.consumer_seq, num_delivered=m.num_delivered)
+            for m in channel.messages
+        ]
         if taken:
             await self.ack(stream, consumer, taken)
 

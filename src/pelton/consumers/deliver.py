@@ -10,6 +10,7 @@ import logging
 from typing import Final
 
 from pelton.api import Delivered, PullRequest, headers
+from pelton.api.events import MaxDeliveries
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
 from pelton.storage import Row, intact
@@ -99,6 +100,8 @@ class Delivery:
         if 0 < c.config.max_deliver <= deliveries:
             # Exhausted: like NATS, it stays in the stream and is not offered again; its subject goes on.
             exhaust(c, seq)
+            event = MaxDeliveries(stream=self._log.name, consumer=c.name, stream_seq=seq, deliveries=deliveries)
+            c.herald.say(event)
             c.forget_missing(seq, subject)
             return
         if not self._take(row, deliveries + 1):

@@ -1,7 +1,7 @@
 """Interest retention: a message stays while some consumer wants it.
 
 The story. A consumer wants a message that its filters match until it has settled it: one ahead of its cursor, one
-delivered and not settled (``pending``), one that waits behind others of its subject (``claims``), and one whose
+delivered and not settled (``pending``), one that waits behind it (``ready``, ``claims``), and one whose
 deliveries are ``exhausted``: that one nobody will settle any more, so it stays to be looked at, as on a NATS server.
 Without acks, delivered is settled.
 

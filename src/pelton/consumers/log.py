@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api import ConsumerConfig, parse_rfc3339
+from pelton.consumers.sampling import sample_percent
 from pelton.storage import Condition, Database, subject_condition
-from pelton.streams import StreamLog
+from pelton.streams import Herald, StreamLog
 from pelton.subjects import has_wildcard
 
 NEVER: Final = (1 << 63) - 1
@@ -39,8 +40,11 @@ _SAVE: Final = (
 class ConsumerLog:
     """The consumer with row id ``consumer`` on the stream of ``log``."""
 
-    def __init__(self, database: Database, consumer: int, log: StreamLog, config: ConsumerConfig, created: int) -> None:
+    def __init__(
+        self, database: Database, consumer: int, log: StreamLog, config: ConsumerConfig, created: int, herald: Herald
+    ) -> None:
         self.db = database
+        self.herald = herald
         self.id = consumer
         self.log = log
         self.created = created
@@ -62,6 +66,7 @@ class ConsumerLog:
         self.condition = subject_condition(self.filters)
         self.literal = self.filters[0] if len(self.filters) == 1 and not has_wildcard(self.filters[0]) else ""
         self.per_subject = config.max_ack_pending_per_subject
+        self.sampled = sample_percent(config.sample_freq) if config.ack_policy == "explicit" else 0
         self.room = config.max_ack_pending if config.max_ack_pending > 0 else NEVER
         self.paused_until = parse_rfc3339(config.pause_until) if config.pause_until else 0
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, parse_rfc3339
 from pelton.api.times import go_duration
 from pelton.consumers.rules_delivery import check_acks, check_direction, check_groups
+from pelton.consumers.sampling import check_sample_freq
 from pelton.subjects import is_filter, overlaps
 
 _NAME_LIMIT: Final = 255
@@ -26,7 +27,6 @@ _UNSUPPORTED: Final = (
     "flow_control",
     "idle_heartbeat",
     "rate_limit_bps",
-    "sample_freq",
 )
 
 
@@ -41,6 +41,7 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
     _check_limits(config, stream)
     _check_filters(config, stream.name)
     _check_start(config)
+    check_sample_freq(config, stream.name)
     if sum(len(key) + len(value) for key, value in config.metadata.items()) > _METADATA_LIMIT:
         raise api_error("JSConsumerMetadataLengthErrF", consumer=config.name, limit=f"{_METADATA_LIMIT // 1024}KB")
     check_groups(config)

@@ -13,10 +13,13 @@ rejected and told so; it never counts twice, and never hinders its neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pelton.api import AckOp, AckRejectedError, PeltonError
+from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after
+from pelton.consumers.sampling import ALL
 from pelton.storage import runs
 
 Known = dict[int, tuple[int, str | None, int]]
@@ -63,9 +66,15 @@ class Settlement:
             return self._rejected(ack, "it is settled already, or was never delivered")
         if found[0] != ack.consumer_seq:
             return self._rejected(ack, "it was delivered again since: this delivery has been replaced")
-        if ack.kind in ("ack", "term"):
+        if ack.kind == "ack":
+            if self._c.sampled:
+                self._sample(ack, found[2])
+            self._settle(ack, known)
+        elif ack.kind == "term":
+            self._c.herald.say(MessageTerminated(**self._names(ack, found[2]), reason=ack.reason))
             self._settle(ack, known)
         elif ack.kind == "nak":
+            self._c.herald.say(MessageNaked(**self._names(ack, found[2])))
             self._again.append((self._now + ack.delay_ns, 1, self._c.id, ack.seq))
         else:
             self._again.append((due_after(self._c.config, found[2], self._now), 0, self._c.id, ack.seq))
@@ -73,6 +82,21 @@ class Settlement:
 
     def _rejected(self, ack: AckOp, reason: str) -> AckRejectedError:
         return AckRejectedError(self._c.log.name, self._c.name, ack.seq, reason)
+
+    def _names(self, ack: AckOp, deliveries: int) -> dict[str, Any]:
+        c = self._c
+        numbers = {"consumer_seq": ack.consumer_seq, "stream_seq": ack.seq, "deliveries": deliveries}
+        return {"stream": c.log.name, "consumer": c.name, **numbers}
+
+    def _sample(self, ack: AckOp, deliveries: int) -> None:
+        """Report how long an ack took, as often as the consumer asks for."""
+        c = self._c
+        if c.sampled < ALL and c.log.draw(ALL) >= c.sampled:
+            return
+        due = c.db.value("SELECT due FROM pending WHERE consumer=? AND seq=?", (c.id, ack.seq))
+        # What is due again was delivered its ack wait ago.
+        taken = self._now - int(due) + due_after(c.config, deliveries, 0)
+        c.herald.say(AckSample(**self._names(ack, deliveries), ack_time=max(taken, 0)))
 
     def _settle(self, ack: AckOp, known: Known) -> None:
         if self._c.config.ack_policy == "all":

@@ -15,11 +15,13 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_error
+from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_error, rfc3339
+from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
+from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
 from pelton.engine.bus import Bus
 from pelton.storage import Database, message_table
-from pelton.streams import StreamLog, is_bare
+from pelton.streams import Herald, StreamLog, is_bare
 from pelton.subjects import Draw, SubjectIndex, is_subject, is_subset, overlaps
 
 _ROUTES_LIMIT: Final = 100_000
@@ -33,13 +35,16 @@ _consumer_config: Final = msgspec.json.Decoder(ConsumerConfig).decode
 class Catalogue:
     """The streams and consumers of one open store; the participant of its transactions."""
 
-    def __init__(self, database: Database, now: Callable[[], int], bus: Bus, draw: Draw) -> None:
+    def __init__(
+        self, database: Database, now: Callable[[], int], bus: Bus, draw: Draw, new_id: Callable[[], str]
+    ) -> None:
         self.db = database
         self.now = now
         self.bus = bus
         self._draw = draw
         # Messages of the store's own (advisories); those of a stream wait in its own ``outbox``.
         self.outbox: list[Outgoing] = []
+        self.herald = Herald(self.is_heard, lambda message: self.outbox.append(message), now, new_id)
         self.streams: dict[str, StreamLog] = {}
         self.consumers: dict[tuple[str, str], ConsumerLog] = {}
         # Of the streams that keep messages by interest.
@@ -164,7 +169,7 @@ class Catalogue:
             log = by_id[int(str(stream))]
             consumer = known.get(int(str(row_id)))
             if consumer is None:
-                consumer = ConsumerLog(self.db, int(str(row_id)), log, config, int(str(created)))
+                consumer = ConsumerLog(self.db, int(str(row_id)), log, config, int(str(created)), self.herald)
             consumer.configure(config)
             self.consumers[log.name, consumer.name] = consumer
 
@@ -273,6 +278,7 @@ class Catalogue:
         first = max(config.first_seq, 1)
         run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0)", (row_id, first, first - 1))
         self.bump()
+        self.herald.say(StreamAction(stream=config.name, action="create"))
         return self.stream(config.name)
 
     def update_stream(self, log: StreamLog, config: StreamConfig) -> StreamLog:
@@ -280,11 +286,13 @@ class Catalogue:
         self.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
         self.bump()
         if not counted:
-            self._tidy(log, 0)
+            self.tidy(log, 0)
+        self.herald.say(StreamAction(stream=config.name, action="modify"))
         return self.stream(config.name)
 
     def delete_stream(self, log: StreamLog) -> None:
-        drop_rows(self.db, [consumer.id for consumer in self.consumers_of(log.name)])
+        consumers = self.consumers_of(log.name)
+        drop_rows(self.db, [consumer.id for consumer in consumers])
         for sql in (
             "DELETE FROM streams WHERE id=?",
             "DELETE FROM stream_state WHERE id=?",
@@ -298,6 +306,8 @@ class Catalogue:
         self._used.discard(log)
         self.touched.add(log)
         self.bump()
+        self._say_deleted(consumers)
+        self.herald.say(StreamAction(stream=log.name, action="delete"))
 
     def create_consumer(self, log: StreamLog, config: ConsumerConfig, cursor: int, now: int) -> ConsumerLog:
         run = self.db.execute
@@ -310,6 +320,9 @@ class Catalogue:
         self.bump()
         consumer = self.consumer(log.name, config.name)
         begin(consumer)
+        self.herald.say(ConsumerAction(stream=log.name, consumer=config.name, action="create"))
+        if config.pause_until:
+            self.say_paused(consumer)
         return consumer
 
     def update_consumer(self, consumer: ConsumerLog, config: ConsumerConfig) -> ConsumerLog:
@@ -318,7 +331,7 @@ class Catalogue:
         self.bump()
         consumer = self.consumer(consumer.log.name, config.name)
         if consumer.reconfigured(old):
-            self._tidy(consumer.log, first)
+            self.tidy(consumer.log, first)
         return consumer
 
     def delete_consumers(self, consumers: list[ConsumerLog]) -> None:
@@ -332,9 +345,24 @@ class Catalogue:
             self.touched.add(consumer.log)
         self.bump()
         for log, seq in first.items():
-            self._tidy(log, seq)
+            self.tidy(log, seq)
+        self._say_deleted(consumers)
 
-    def _tidy(self, log: StreamLog, first: int) -> None:
+    def say_paused(self, consumer: ConsumerLog) -> None:
+        until = consumer.paused_until
+        paused = ConsumerPaused(
+            stream=consumer.log.name,
+            consumer=consumer.name,
+            paused=until > self.now(),
+            pause_until=rfc3339(until) if until else ZERO_TIME,
+        )
+        self.herald.say(paused)
+
+    def _say_deleted(self, consumers: list[ConsumerLog]) -> None:
+        for consumer in consumers:
+            self.herald.say(ConsumerAction(stream=consumer.log.name, consumer=consumer.name, action="delete"))
+
+    def tidy(self, log: StreamLog, first: int) -> None:
         """Remove what nobody wants any more, where that is what a stream keeps messages for."""
         if (interest := self.interests.get(log)) is not None:
             self.use(log)

@@ -28,6 +28,7 @@ from pelton.api import (
     Request,
 )
 from pelton.consumers import ConsumerLog
+from pelton.engine.audit import Audit
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
@@ -39,6 +40,7 @@ from pelton.engine.verbs import HANDLERS, READS
 from pelton.engine.waiting import WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
 from pelton.runtime import Runtime
+from pelton.runtime.version import VERSION
 from pelton.storage import Committer, Database, Fault, MemoryChannel, SyncMode, WakeChannel, WalSync
 from pelton.storage.wal import SyncFile, sync_to_disk
 from pelton.subjects import is_filter, is_subject
@@ -87,8 +89,9 @@ class Engine:
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.now)
         self._subscriptions: set[EngineSubscription] = set()
         bus = Bus(self._db, self._channel, runtime.random.choice)
-        self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange)
+        self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange, runtime.ids.new)
         self._direct = DirectGets(self.catalogue, self._clock.now)
+        self._audit = Audit(self.catalogue, self._clock.now(), VERSION)
         self._pulls = Pulls(self, self._waiting, self._channel, self._clock, self._epoch)
         self._committer = Committer(
             self._db,
@@ -138,12 +141,11 @@ class Engine:
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb."""
         kind = type(request)
-        handler = HANDLERS[kind]
         if kind in READS:
-            found = self.read(lambda: None if self._is_aging(request) else (handler(self, request),))
+            found = self.read(lambda: None if self._writes(request) else (HANDLERS[kind](self, request),))
             if found is not None:
                 return cast(R, found[0])
-        reply: R = await self.stage(lambda: handler(self, request), durable=True)
+        reply: R = await self.stage(lambda: self._audit.call(self, request), durable=True)
         return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -296,8 +298,10 @@ class Engine:
             future.add_done_callback(lambda done: done.exception())
             self._settle(Settling(stream, consumer, acks, None, future))
 
-    def _is_aging(self, request: Request[Any]) -> bool:
-        """Whether a read may meet messages whose time is over, which it must remove first."""
+    def _writes(self, request: Request[Any]) -> bool:
+        """Whether a read has to write: it is told of, or may meet messages whose time is over."""
+        if self._audit.is_heard:
+            return True
         catalogue, now = self.catalogue, self._clock.now()
         named = catalogue.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
         logs = [named] if named is not None else catalogue.streams.values()

@@ -18,7 +18,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.times import ZERO_TIME
-from pelton.consumers import ConsumerLog, unpin
+from pelton.consumers import ConsumerLog, first_wanted, unpin
 from pelton.engine.verbs_consumers import info_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ def pause(scope: Scope, request: ConsumerPause) -> PauseReply:
     consumer = scope.catalogue.consumer(request.stream, request.name)
     until = parse_rfc3339(request.pause_until) if request.pause_until else 0
     config = msgspec.structs.replace(consumer.config, pause_until=rfc3339(until) if until else "")
-    scope.catalogue.update_consumer(consumer, config)
+    was_paused = consumer.paused_until > 0
+    consumer = scope.catalogue.update_consumer(consumer, config)
+    if was_paused or until:
+        scope.catalogue.say_paused(consumer)
     left = max(until - scope.now(), 0)
     return PauseReply(paused=left > 0, pause_until=rfc3339(until) if until else ZERO_TIME, pause_remaining=left)
 
@@ -41,7 +44,9 @@ def reset(scope: Scope, request: ConsumerReset) -> ConsumerResetReply:
     if request.seq:
         _check_reset(consumer, request.seq)
     seq = request.seq or info_of(scope, request.stream, request.name).ack_floor.stream_seq + 1
+    first = first_wanted(consumer)
     consumer.restart(seq)
+    scope.catalogue.tidy(consumer.log, first)
     info = info_of(scope, request.stream, request.name)
     fields = {name: getattr(info, name) for name in info.__struct_fields__}
     return ConsumerResetReply(**fields, reset_seq=seq)

@@ -254,7 +254,9 @@ class JobAttempt:
 
     def _ack(self, kind: Any, delay_ns: int = 0) -> AckOp:
         d = self.delivered
-        return AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns)
+        return AckOp(
+            kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns, num_delivered=d.num_delivered
+        )
 
     async def _publish_and_ack(self, publishes: list[Outgoing], ack: AckOp) -> None:
         d = self.delivered

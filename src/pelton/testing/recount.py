@@ -55,7 +55,9 @@ def _contradictions(database: Database) -> Iterator[str]:
         return
     yield from _orphans(database)
     # Nothing is appended, so no time is asked for.
-    catalogue = Catalogue(database, lambda: 0, Bus(database, _Alone(), lambda members: members[0]), lambda below: 0)
+    catalogue = Catalogue(
+        database, lambda: 0, Bus(database, _Alone(), lambda members: members[0]), lambda below: 0, str
+    )
     catalogue.refresh()
     for stream in catalogue.streams.values():
         for problem in (*_stream(database, stream), *_subjects(database, stream), *_rows(database, stream)):

@@ -17,6 +17,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     dedupe,
     delivery,
     direct,
+    events,
     expectations,
     fetch,
     groups,

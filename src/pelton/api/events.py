@@ -1,0 +1,188 @@
+"""What a store says of itself, as messages: advisories and metrics, with NATS's subjects, types and fields.
+
+They are published under ``$JS.EVENT.>`` and go to whoever listens there; a stream may capture them. Each is JSON
+with its ``type`` first; `decode_event` makes a struct of it. `EVENTS` lists them all.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, Final, Literal
+
+import msgspec
+
+from pelton.api.fields import shown
+from pelton.api.times import ZERO_TIME
+
+Action = Literal["create", "modify", "delete"]
+
+_ADVISORY: Final = "io.nats.jetstream.advisory.v1."
+_DONE: Final = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}
+
+
+class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
+    """What all have: an `id` of its own, and when it happened (RFC 3339)."""
+
+    _subject: ClassVar[str] = ""
+
+    id: str = shown("")
+    timestamp: str = shown(ZERO_TIME)
+
+    @property
+    def subject(self) -> str:
+        """The subject it is published under."""
+        names = {field: getattr(self, field) for field in self.__struct_fields__}
+        return self._subject.format(done=_DONE.get(names.get("action", "")), **names)
+
+
+class StreamAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}stream_action"):
+    """A stream was created, updated or deleted."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.{done}.{stream}"
+
+    stream: str
+    action: Action
+    domain: str = ""
+
+
+class ConsumerAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_action"):
+    """A consumer was created, or deleted: by request, with its stream, or because nobody used it."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.{done}.{stream}.{consumer}"
+
+    stream: str
+    consumer: str
+    action: Action
+    domain: str = ""
+
+
+class ConsumerPaused(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_pause"):
+    """A consumer was paused until a time, or goes on."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.PAUSE.{stream}.{consumer}"
+
+    stream: str
+    consumer: str
+    paused: bool = shown(False)
+    pause_until: str = shown(ZERO_TIME)
+    domain: str = ""
+
+
+class MaxDeliveries(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}max_deliver"):
+    """A message was delivered `max_deliver` times and is given up."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"
+
+    stream: str
+    consumer: str
+    stream_seq: int
+    deliveries: int
+    domain: str = ""
+
+
+class MessageNaked(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}nak"):
+    """A message was given back."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.MSG_NAKED.{stream}.{consumer}"
+
+    stream: str
+    consumer: str
+    consumer_seq: int
+    stream_seq: int
+    deliveries: int
+    domain: str = ""
+
+
+class MessageTerminated(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}terminated"):
+    """A message was terminated, for a `reason` if one was given."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{stream}.{consumer}"
+
+    stream: str
+    consumer: str
+    consumer_seq: int
+    stream_seq: int
+    deliveries: int
+    reason: str = ""
+    domain: str = ""
+
+
+class AckSample(Event, kw_only=True, frozen=True, tag="io.nats.jetstream.metric.v1.consumer_ack"):
+    """A message was acked, `ack_time` nanoseconds after its delivery; said as often as ``sample_freq`` asks for."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}"
+
+    stream: str
+    consumer: str
+    consumer_seq: int
+    stream_seq: int
+    ack_time: int
+    deliveries: int
+    domain: str = ""
+
+
+class ClientInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Who made a request. Of an embedded store it is the process: `id` its pid, `start` when it opened the store."""
+
+    start: str = ""
+    host: str = ""
+    id: int = 0
+    acc: str = ""
+    user: str = ""
+    name: str = ""
+    lang: str = ""
+    ver: str = ""
+    rtt: int = 0
+    server: str = ""
+    kind: str = ""
+    client_type: str = ""
+
+
+class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
+    """A request to the API was answered; `request` and `response` are the JSON that goes over the wire."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.API"
+
+    server: str = shown("")
+    client: ClientInfo = msgspec.field(default_factory=ClientInfo)
+    # The subject of the request: in JSON it has the name that the event's own subject has here.
+    api_subject: str = msgspec.field(name="subject", default_factory=str)
+    request: str = ""
+    response: str = shown("")
+    domain: str = ""
+
+
+EVENTS: Final[tuple[type[Event], ...]] = (
+    StreamAction,
+    ConsumerAction,
+    ConsumerPaused,
+    MaxDeliveries,
+    MessageNaked,
+    MessageTerminated,
+    AckSample,
+    ApiAudit,
+)
+"""Every event there is."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final[Callable[[bytes], Event]] = msgspec.json.Decoder(
+    StreamAction
+    | ConsumerAction
+    | ConsumerPaused
+    | MaxDeliveries
+    | MessageNaked
+    | MessageTerminated
+    | AckSample
+    | ApiAudit
+).decode
+
+
+def encode_event(event: Event) -> bytes:
+    """The JSON of an event."""
+    return _encode(event)
+
+
+def decode_event(data: bytes) -> Event | None:
+    """The event that a message under ``$JS.EVENT.>`` holds; None for one that is not known here."""
+    try:
+        return _decode(data)
+    except msgspec.DecodeError:
+        return None

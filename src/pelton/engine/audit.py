@@ -1,0 +1,75 @@
+"""Telling of every request to the API, while somebody wants to know.
+
+As on a NATS server all are told but a message that was found: whoever looks at a stream of audits would otherwise add
+to it by looking.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any, Final
+
+from pelton.api import ApiError, ConfigError, MsgGet, Request, rfc3339
+from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply
+from pelton.api.events import ApiAudit, ClientInfo
+from pelton.api.requests import VERB_OF
+from pelton.engine.catalogue import Catalogue
+from pelton.engine.verbs import HANDLERS, Scope
+
+_SUBJECT: Final = ApiAudit().subject
+
+
+class Audit:
+    """The requests of one process, which opened its store at ``start`` (wall nanoseconds)."""
+
+    def __init__(self, catalogue: Catalogue, start: int, version: str) -> None:
+        self._catalogue = catalogue
+        self._start = rfc3339(start)
+        self._version = version
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody wants to know."""
+        return self._catalogue.is_heard(_SUBJECT)
+
+    def call(self, scope: Scope, request: Request[Any]) -> Any:
+        """Do one administrative verb inside a transaction, and tell of it."""
+        kind = type(request)
+        try:
+            reply = HANDLERS[kind](scope, request)
+        except ApiError as error:
+            if kind in VERB_OF and self.is_heard:
+                self._tell(request, encode_error(kind, error))
+            raise
+        if kind in VERB_OF and kind is not MsgGet and self.is_heard:
+            self._tell(request, encode_reply(kind, reply))
+        return reply
+
+    def _tell(self, request: Request[Any], response: bytes) -> None:
+        try:
+            subject = api_subject(request)
+        except ConfigError:
+            # Its names make no subject: over the wire it could not have been asked.
+            return
+        server = str(self._catalogue.db.value("SELECT value FROM meta WHERE key='uuid'"))
+        event = ApiAudit(
+            server=server,
+            client=self._client(server),
+            api_subject=subject,
+            request=encode_body(request).decode(),
+            response=response.decode(),
+        )
+        self._catalogue.herald.say(event)
+
+    def _client(self, server: str) -> ClientInfo:
+        return ClientInfo(
+            start=self._start,
+            host=platform.node(),
+            id=os.getpid(),
+            acc="$G",
+            lang="python3",
+            ver=self._version,
+            server=server,
+            kind="Client",
+        )
