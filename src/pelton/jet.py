@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
@@ -61,6 +61,7 @@ from pelton.api import (
 from pelton.api.build import seconds_to_ns
 from pelton.api.numbers import counter_value, from_digits, to_digits
 from pelton.api.times import datetime_ns
+from pelton.api.timing import schedule_headers, schedule_text, ttl_text
 from pelton.reading import Readable
 from pelton.runtime import Runtime
 
@@ -145,11 +146,15 @@ class Streams:
         expected_last_seq: int | None = None,
         expected_last_subject_seq: int | None = None,
         expected_last_subject_seq_subject: str | None = None,
+        ttl: Seconds | Literal["never"] | None = None,
     ) -> PubAck:
         """Store a message; returns when it is durable (after fsync, unless the store was opened otherwise).
 
         ``msg_id`` makes repeating the call harmless within the stream's duplicate window. The ``expected_*``
-        conditions are NATS's. Raises NoStreamForSubjectError, ExpectationError, LimitError.
+        conditions are NATS's. After ``ttl`` (whole seconds) the message is removed, with ``"never"`` not even
+        for the stream's ``max_age``; the stream must allow it (``allow_msg_ttl``, else ApiError 10166).
+
+        Raises NoStreamForSubjectError, ExpectationError, LimitError.
         """
         asked = {
             "Nats-Msg-Id": msg_id,
@@ -158,6 +163,7 @@ class Streams:
             "Nats-Expected-Last-Sequence": expected_last_seq,
             "Nats-Expected-Last-Subject-Sequence": expected_last_subject_seq,
             "Nats-Expected-Last-Subject-Sequence-Subject": expected_last_subject_seq_subject,
+            "Nats-TTL": None if ttl is None else ttl_text(ttl),
         }
         return await self.backend.publish(subject, data, header_block(headers, asked))
 
@@ -170,6 +176,38 @@ class Streams:
         asked = {"Nats-Incr": to_digits(delta), "Nats-Msg-Id": msg_id}
         ack = await self.backend.publish(subject, b"", header_block(None, asked))
         return await _total(self.backend, ack.stream, subject) if ack.duplicate else from_digits(ack.val)
+
+    async def schedule(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        target: str,
+        at: datetime | None = None,
+        delay: Seconds | None = None,
+        every: Seconds | None = None,
+        cron: str | None = None,
+        time_zone: str | None = None,
+        ttl: Seconds | Literal["never"] | None = None,
+        source: str | None = None,
+        replace: bool = False,
+        headers: HeaderValues | None = None,
+    ) -> PubAck:
+        """Have a message published to ``target`` later: once, ``at`` a time or after a ``delay``, or again and again.
+
+        Again and again is ``every`` so many seconds (at least 1), or by ``cron``: six fields, seconds first, or
+        ``"@hourly"``, ``"@daily"`` and the like, read in UTC or in a ``time_zone`` such as ``"Europe/Berlin"``.
+        The schedule is a message itself, kept under ``subject``, one a subject: the next one replaces it, and
+        removing it (``stream.purge(filter=subject)``) ends it. One stream takes both subjects, with
+        ``allow_msg_schedules``. With ``source`` the last message of that subject is published instead of ``data``,
+        if there is one; ``ttl`` is for what is published; ``replace`` lets it take the place of its predecessors.
+
+        Raises ConfigError; ApiError 10188 where the stream allows no schedules, 10189 for a bad ``cron``, 10223 for
+        a bad ``time_zone``, 10190 for a ``target`` that the stream does not take.
+        """
+        text = schedule_text(self.runtime.clock.now(), at=at, delay=delay, every=every, cron=cron)
+        asked = schedule_headers(text, target, time_zone, ttl, source, replace)
+        return await self.backend.publish(subject, data, header_block(headers, asked))
 
     async def publish_batch(
         self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]

@@ -87,7 +87,6 @@ async def test_a_name_that_is_none_in_a_struct(jet: pelton.Jet, name: str, code:
         {"num_replicas": 3},
         {"mirror": {"name": "other"}},
         {"sources": [{"name": "other"}]},
-        {"allow_msg_ttl": True},
         {"max_mgs": 1},
         {"max_msgs": "many"},
         {"max_age": -1},

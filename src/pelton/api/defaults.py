@@ -31,6 +31,8 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
     # A stream that only copies others remembers no message ids of its own.
     if not window and (config.subjects or not (config.mirror or config.sources)):
         window = min(DUPLICATE_WINDOW, config.max_age) if config.max_age > 0 else DUPLICATE_WINDOW
+    # Markers and schedules replace what is stored under their subjects.
+    replaces = config.allow_msg_schedules or config.subject_delete_marker_ttl > 0
     return msgspec.structs.replace(
         config,
         subjects=config.subjects or _implied_subjects(config),
@@ -42,6 +44,9 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
         num_replicas=config.num_replicas or 1,
         duplicate_window=window,
         republish=_resolved_republish(config),
+        deny_purge=config.deny_purge and (config.allow_rollup_hdrs or not replaces),
+        allow_rollup_hdrs=config.allow_rollup_hdrs or replaces,
+        allow_msg_ttl=config.allow_msg_ttl or config.subject_delete_marker_ttl > 0,
         persist_mode="" if config.persist_mode == "default" else config.persist_mode,
         placement=None if config.placement == _ANYWHERE else config.placement,
         metadata={key: value for key, value in config.metadata.items() if key not in SERVER_METADATA},

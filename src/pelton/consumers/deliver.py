@@ -47,7 +47,7 @@ class Delivery:
     def run(self) -> list[Delivered]:
         """Return what the pull gets, in order of delivery, with every row written."""
         c = self._c
-        self._log.expire(self._now)
+        self._log.advance(self._now)
         self._log.flush()
         c.count_ahead()
         if self._now < c.paused_until:

@@ -59,6 +59,8 @@ class Catalogue:
         self._used: set[StreamLog] = set()
         self._used_consumers: set[ConsumerLog] = set()
         self.touched: set[StreamLog] = set()
+        # Streams that the last transaction has met, and in which time makes messages.
+        self.ticked: list[StreamLog] = []
 
     # --- transactions
 
@@ -88,6 +90,7 @@ class Catalogue:
             self._hand_on(outbox)
         if self.bus.flush():
             self.changed = True
+        self.ticked = [log for log in self._used if log.is_ticking]
         self._used.clear()
         self._used_consumers.clear()
 
@@ -258,6 +261,10 @@ class Catalogue:
             self._families[parent] = found[0]
         return found[0]
 
+    def ticking(self) -> list[StreamLog]:
+        """Return the streams in which time makes messages, with fresh state."""
+        return [self.use(log) for log in self.streams.values() if log.is_ticking]
+
     def consumers_of(self, stream: str) -> list[ConsumerLog]:
         return [consumer for (name, _), consumer in self.consumers.items() if name == stream]
 
@@ -298,6 +305,8 @@ class Catalogue:
             "DELETE FROM stream_state WHERE id=?",
             "DELETE FROM subjects WHERE stream=?",
             "DELETE FROM ids WHERE stream=?",
+            "DELETE FROM timers WHERE stream=?",
+            "DELETE FROM schedules WHERE stream=?",
             "DELETE FROM quarantine WHERE stream=?",
         ):
             self.db.execute(sql, (log.id,))

@@ -67,7 +67,7 @@ class DirectGets:
     def clean_and_look(self, stream: str, request: DirectGet) -> DirectReply:
         """Answer inside a write transaction."""
         log = self._readable(stream)
-        log.expire(self._now())
+        log.advance(self._now())
         log.flush()
         # This transaction may still be rolled back: what is counted in it holds for nobody else.
         return DirectReads(self._catalogue.db.path).read(log, request)

@@ -36,6 +36,7 @@ from pelton.engine.epoch import current_epoch
 from pelton.engine.faults import public_error
 from pelton.engine.pulls import Pulls
 from pelton.engine.subscription import EngineSubscription
+from pelton.engine.timekeeper import Timekeeper
 from pelton.engine.verbs import HANDLERS, READS
 from pelton.engine.waiting import WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
@@ -101,6 +102,9 @@ class Engine:
             interval=settings.interval,
             busy_timeout=settings.busy_timeout,
         )
+        self._timekeeper = Timekeeper(
+            self._clock, self.catalogue, self.read, lambda work: self.stage(work, durable=True)
+        )
 
     # --- participant of the committer's transactions
 
@@ -110,6 +114,7 @@ class Engine:
 
     def flush(self) -> None:
         self.catalogue.flush()
+        self._timekeeper.note()
 
     def committed(self) -> None:
         catalogue = self.catalogue
@@ -119,11 +124,13 @@ class Engine:
             self._waiting.notify(touched)
             self._channel.wake_others()
         catalogue.bus.committed()
+        self._timekeeper.committed()
 
     def rolled_back(self) -> None:
         # What was staged and never ran has failed by now: nobody may join it.
         self._publishing = self._settling = None
         self.catalogue.roll_back()
+        self._timekeeper.look_again()
 
     # --- scope of the verbs
 
@@ -235,6 +242,7 @@ class Engine:
             return
         for subscription in list(self._subscriptions):
             await subscription.close()
+        self._timekeeper.close()
         await self._committer.quiesce()
         self._waiting.notify_all()
         self._channel.close()
@@ -305,7 +313,7 @@ class Engine:
         catalogue, now = self.catalogue, self._clock.now()
         named = catalogue.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
         logs = [named] if named is not None else catalogue.streams.values()
-        return any(log.config.max_age > 0 or catalogue.is_retiring(log, now) for log in logs)
+        return any(catalogue.use(log).is_overdue(now) or catalogue.is_retiring(log, now) for log in logs)
 
     # --- listening
 
@@ -318,6 +326,7 @@ class Engine:
     def _woken(self) -> None:
         """Another process has committed something."""
         self._waiting.notify_all()
+        self._timekeeper.look_again()
         if self._subscriptions:
             # What it said is heard by reading.
             self.read(lambda: None)

@@ -33,7 +33,7 @@ def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
     catalogue = scope.catalogue
     catalogue.sweep(scope.now())
     log = catalogue.stream(request.stream_name)
-    log.expire(scope.now())
+    log.advance(scope.now())
     if request.pedantic:
         check_pedantic(request.config, log.config.consumer_limits)
     config = _named(scope, request.config, log)
@@ -83,7 +83,7 @@ def info(scope: Scope, request: ConsumerInfoRequest) -> ConsumerInfo:
     """Report a consumer."""
     scope.catalogue.sweep(scope.now())
     consumer = scope.catalogue.consumer(request.stream, request.name)
-    consumer.log.expire(scope.now())
+    consumer.log.advance(scope.now())
     return _info(scope, consumer)
 
 

@@ -27,7 +27,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.storage import Row, intact
-from pelton.streams import StreamLog, changed_stream, check_consumers, check_new_stream
+from pelton.streams import StreamLog, changed_stream, check_consumers, check_new_stream, check_time_pedantic
 from pelton.subjects import overlaps
 
 if TYPE_CHECKING:
@@ -44,13 +44,15 @@ def takes(config: StreamConfig, subject: str) -> bool:
 def fresh(scope: Scope, name: str) -> StreamLog:
     """Return a stream without messages past their age; raises StreamNotFoundError."""
     log = scope.catalogue.stream(name)
-    log.expire(scope.now())
+    log.advance(scope.now())
     scope.catalogue.retire(log, scope.now())
     return log
 
 
 def create(scope: Scope, request: StreamCreate) -> StreamInfo:
     """Make a stream; the same configuration again is answered with the stream there is."""
+    if request.pedantic:
+        check_time_pedantic(request.config)
     config = resolved_stream(request.config)
     check_new_stream(config)
     existing = scope.catalogue.streams.get(config.name)
@@ -74,6 +76,8 @@ def _check_overlap(scope: Scope, config: StreamConfig) -> None:
 def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
     log = fresh(scope, request.config.name)
+    if request.pedantic:
+        check_time_pedantic(request.config)
     config = changed_stream(log.config, resolved_stream(request.config))
     check_consumers(log.config, config, (each.config for each in scope.catalogue.consumers_of(log.name)))
     _check_overlap(scope, config)

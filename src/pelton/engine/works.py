@@ -140,7 +140,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
     for log, group in groupby(messages, lambda message: catalogue.route(message[0])):
         if log is None:
             raise NoStreamForSubjectError(next(group)[0])
-        catalogue.use(log).expire(now)
+        catalogue.use(log).advance(now)
         if log in catalogue.interests:
             catalogue.retire(log, now)
         for bare, run in groupby(group, _is_bare if log.is_plain else _never):

@@ -8,6 +8,8 @@ configurations, which hardly ever change.
 - ``subjects``: what is known per subject. ``first`` and ``last`` are bounds: no message of the subject lies
   outside them; after deletions they may be wider than the messages.
 - ``ids``: message ids of the duplicate window, appended by sequence, forgotten from the front.
+- ``timers``: when single messages expire, ``schedules``: subjects that hold a schedule, its message, and when it
+  fires next. Indexed by deadline, apart from the messages: those without a deadline cost nothing.
 - ``pending``: one row per message delivered and not settled: ``dseq`` names its last delivery, ``n`` counts
   its deliveries, ``due`` is when it may be delivered again, ``waits`` is 1 once it was given back.
   ``consumer_state.due`` is never later than the earliest of them.
@@ -47,6 +49,12 @@ CREATE TABLE subjects(stream INTEGER NOT NULL, subject TEXT NOT NULL, first INTE
                       msgs INTEGER NOT NULL, PRIMARY KEY(stream, subject)) WITHOUT ROWID;
 CREATE TABLE ids(stream INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, id TEXT NOT NULL,
                  PRIMARY KEY(stream, seq)) WITHOUT ROWID;
+CREATE TABLE timers(stream INTEGER NOT NULL, seq INTEGER NOT NULL, due INTEGER NOT NULL,
+                    PRIMARY KEY(stream, seq)) WITHOUT ROWID;
+CREATE INDEX timers_due ON timers(stream, due);
+CREATE TABLE schedules(stream INTEGER NOT NULL, subject TEXT NOT NULL, seq INTEGER NOT NULL, due INTEGER NOT NULL,
+                       PRIMARY KEY(stream, subject)) WITHOUT ROWID;
+CREATE INDEX schedules_due ON schedules(stream, due);
 CREATE TABLE consumers(id INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER NOT NULL, name TEXT NOT NULL,
                        config BLOB NOT NULL, created INTEGER NOT NULL, UNIQUE(stream, name));
 CREATE TABLE consumer_state(id INTEGER PRIMARY KEY, dseq INTEGER NOT NULL, cursor INTEGER NOT NULL,

@@ -7,8 +7,11 @@ from pelton.streams.herald import Herald
 from pelton.streams.log import StreamLog
 from pelton.streams.rules import check_new_stream, check_stream
 from pelton.streams.stored import stored_size
+from pelton.streams.time_rules import check_time_pedantic
+from pelton.streams.wishes import NEVER
 
 __all__ = [
+    "NEVER",
     "DirectReads",
     "Herald",
     "StreamLog",
@@ -16,6 +19,7 @@ __all__ = [
     "check_consumers",
     "check_new_stream",
     "check_stream",
+    "check_time_pedantic",
     "is_bare",
     "stored_message",
     "stored_size",

@@ -18,16 +18,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pelton.api import Outgoing, PubAck, StreamConfig, api_error
+from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
 from pelton.storage import Removed, subject_condition
 from pelton.storage.checksum import row_checksum
 from pelton.streams.counters import digits, increment_of
 from pelton.streams.counting import Counting
 from pelton.streams.expect import check_expectations, expectations
 from pelton.streams.mappings import mappings_of
-from pelton.streams.rollup import rollup_of
 from pelton.streams.room import check_room
 from pelton.streams.stored import ANY, HEADER_OVERHEAD, OVERHEAD, StoredMessages, stored_size
+from pelton.streams.ticking import pass_time
+from pelton.streams.timers import Firing
+from pelton.streams.wishes import Wish, wish_of
 
 _CHUNK: Final = 4096
 _KNOWN_LIMIT: Final = 50_000
@@ -53,10 +55,10 @@ class StreamLog(StoredMessages):
         self._per_subject = per_subject
         self._mappings = mappings_of(self, config)
         self._counting = Counting(self) if config.allow_msg_counter else None
+        said = self.is_trimmed and self._mappings is not None and self._mappings.is_said
         checked = self._checked or per_subject or config.max_msg_size >= 0 or config.allow_msg_counter
         # What is said again tells which message was the last: limits have to be applied in between.
-        said = self.is_trimmed and self._mappings is not None and self._mappings.is_said
-        self._plain = not checked and not config.sealed and not said
+        self._plain = not (checked or config.allow_msg_schedules or config.sealed or said)
 
     def reset(self) -> None:
         """Forget everything that was not committed."""
@@ -73,14 +75,14 @@ class StreamLog(StoredMessages):
         """Store one message, or raise ApiError before anything has changed.
 
         Order of the checks: sealed, size, increment (``counters.py``), conditions and duplicate (``expect.py``),
-        roll-up, limits.
+        schedules, roll-up and time to live (``wishes.py``), limits.
         """
         if self.config.sealed:
             raise api_error("JSStreamSealedErr")
         if self._mappings is not None:
             subject = self._mappings.renamed(subject)
         self._check_size(hdr, data)
-        asked, rollup, increment, value = None, "", "", ""
+        asked, wish, increment, value = None, None, "", ""
         if hdr is not None:
             increment = increment_of(hdr, data, counting=self._counting is not None)
             asked = expectations(hdr)
@@ -88,7 +90,8 @@ class StreamLog(StoredMessages):
                 duplicate = check_expectations(self, asked, subject, now)
                 if duplicate is not None:
                     return PubAck(self.name, duplicate, True)
-            rollup = rollup_of(hdr, self.config)
+            wish = wish_of(self, subject, hdr, now)
+            hdr = wish.hdr if wish is not None else hdr
         if self._counting is not None:
             # The last refusal there is: a stream that counts always has room.
             hdr, data, total = self._counting.add(subject, hdr, increment)
@@ -96,13 +99,13 @@ class StreamLog(StoredMessages):
         unwanted = self.is_wanted is not None and not self.is_wanted(subject)
         if self._checked and not unwanted:
             size = stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
-            check_room(self, subject, size, replaces=bool(rollup))
+            check_room(self, subject, size, replaces=wish is not None and bool(wish.rollup))
         seq = self._pass(now) if unwanted else self._store(subject, hdr, data, now)
         if asked is not None and asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
             self.dirty = True
-        if rollup and not unwanted:
-            self._roll_up(subject, seq, rollup)
+        if not unwanted and (wish is not None or self.config.allow_msg_schedules):
+            self._fulfil(seq, subject, wish)
         return PubAck(self.name, seq, val=value)
 
     def _check_size(self, hdr: bytes | None, data: bytes) -> None:
@@ -175,6 +178,33 @@ class StreamLog(StoredMessages):
             # A large message that a later one of the group replaces may push others out: not to be put off.
             self.flush()
         return seq
+
+    def append_own(self, subject: str, hdr: bytes, data: bytes, now: int, expires: int | None) -> None:
+        """Store a message of the stream's own (``ticking.py``), which meets no conditions, and may replace others."""
+        if self.is_wanted is not None and not self.is_wanted(subject):
+            self._pass(now)
+            return
+        seq = self._store(subject, hdr, data, now)
+        self._fulfil(seq, subject, Wish(hdr, expires, rollup=(headers.first(hdr, headers.ROLLUP) or "")))
+
+    def _fulfil(self, seq: int, subject: str, wish: Wish | None) -> None:
+        """Do what a stored message asked for; whatever is stored on a subject takes the place of its schedule."""
+        if self.config.allow_msg_schedules:
+            if wish is not None and wish.ends:
+                self.remove_subject(wish.ends)
+            if wish is not None and wish.fires is not None:
+                self.timers.put(Firing(seq, subject, wish.fires))
+            else:
+                self.timers.stop(subject)
+        if wish is not None and wish.expires is not None:
+            self.timers.add(seq, wish.expires)
+        if wish is not None and wish.rollup:
+            self._roll_up(subject, seq, wish.rollup)
+
+    def remove_subject(self, subject: str) -> None:
+        """Remove all messages of a subject."""
+        self._write_rows()
+        self._trim_subject(subject, 0)
 
     def _count_subject(self, subject: str, seq: int) -> None:
         delta = self._deltas.get(subject)
@@ -270,22 +300,10 @@ class StreamLog(StoredMessages):
             count += 1
         return count
 
-    def expire(self, now: int) -> None:
-        """Remove what is older than ``max_age``: nothing that reads a stream may see it."""
-        age = self.config.max_age
-        if age <= 0 or self.msgs == 0:
-            return
-        limit = now - age
-        if self._first_ts is None:
-            self._write_rows()
-            self._first_ts = self.table.time_of(self.first)
-        while self.msgs and self._first_ts is not None and self._first_ts <= limit:
-            self._write_rows()
-            old = [row for row in self.table.oldest(_CHUNK) if row[1] <= limit]
-            if not old:
-                break
-            self._evict(self.table.remove(row[0] for row in old))
-            self._first_ts = self.table.time_of(self.first) if self.msgs else None
+    def advance(self, now: int) -> None:
+        """Let all happen that is due (``ticking.py``): nothing may read or write a stream before it has."""
+        if self.is_overdue(now):
+            pass_time(self, now)
 
     # --- removal
 
@@ -312,7 +330,10 @@ class StreamLog(StoredMessages):
         self.msgs -= len(removed)
         if touched_first:
             self.first = (self.table.next_seq(self.first) if self.msgs else None) or self.last + 1
-            self._first_ts = None
+        if touched_first or self.is_timed:
+            self._oldest_ts = None
+        if self.is_timed:
+            self.timers.forget(removed)
 
     def _evict(self, removed: Sequence[Removed]) -> None:
         """Account for rows that are gone though consumers may not have seen them."""
@@ -369,7 +390,9 @@ class StreamLog(StoredMessages):
         self.lasts.clear()
         self._forget_totals()
         self.msgs = self.bytes = 0
-        self.first, self._first_ts = self.last + 1, None
+        self.first, self._oldest_ts = self.last + 1, None
+        if self.is_timed:
+            self.timers.clear()
         # At least one: to a consumer that counts what lies ahead, a jump of ``last`` is a removal.
         self.removals += max(count, 1)
         self.dirty = True

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pelton.api import ApiError, ConfigError, StreamConfig, api_error
 from pelton.streams.counters import check_counting
 from pelton.streams.mappings import check_mappings
+from pelton.streams.time_rules import check_time
 from pelton.subjects import is_filter, is_subset, overlaps
 
 _NAME_LIMIT: Final = 255
@@ -32,11 +33,8 @@ _UNSUPPORTED: Final = (
     "template_owner",
     "mirror",
     "sources",
-    "allow_msg_ttl",
-    "subject_delete_marker_ttl",
     "allow_atomic",
     "allow_batched",
-    "allow_msg_schedules",
 )
 
 
@@ -68,6 +66,7 @@ def check_stream(config: StreamConfig) -> None:
     _check_supported(config)
     _check_times(config)
     _check_policies(config)
+    check_time(config)
     _check_subjects(config)
     check_mappings(config)
     if config.placement is not None and config.placement.preferred:

@@ -13,6 +13,8 @@ from typing import Final
 from pelton.api import Outgoing, StreamConfig
 from pelton.storage import Condition, Database, LeanReads, MessageTable, Row, subject_condition
 from pelton.streams.dedupe import DuplicateWindow
+from pelton.streams.timers import Timers
+from pelton.streams.wishes import NEVER
 from pelton.subjects import Draw, has_wildcard
 
 OVERHEAD: Final = 30
@@ -42,6 +44,7 @@ class StoredMessages:
         self.table = MessageTable(database, stream)
         self.lean = LeanReads(database, stream)
         self.ids = DuplicateWindow(database, stream, config.duplicate_window)
+        self.timers = Timers(database, stream)
         self.stale = True
         self.dirty = False
         self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
@@ -49,7 +52,7 @@ class StoredMessages:
         self._rows: list[Row] = []
         self._deltas: dict[str, list[int]] = {}
         self._known: dict[str, list[int]] = {}
-        self._first_ts: int | None = None
+        self._oldest_ts: int | None = None
         # What this transaction says to others: republished messages, advisories; told when it commits.
         self.outbox: list[Outgoing] = []
         # Whether anybody wants to be delivered a subject; None where it is stored in any case.
@@ -67,8 +70,13 @@ class StoredMessages:
         """Take a (changed) configuration."""
         self.config = config
         self.ids.window = config.duplicate_window
+        # Whether single messages have deadlines, and whether time does anything to the stream at all.
+        self.is_timed = config.allow_msg_ttl or config.allow_msg_schedules
+        self._ages = self.is_timed or config.max_age > 0
+        # Whether time makes messages that others wait for, so that somebody has to look at the clock for them.
+        self.is_ticking = config.allow_msg_schedules or config.subject_delete_marker_ttl > 0
         # Whether one row, its time, and the configuration are all that a read of one message goes by.
-        self.is_lean = config.allow_direct and not config.allow_msg_ttl
+        self.is_lean = config.allow_direct and not self.is_timed
 
     def load(self) -> None:
         """Read the small rows again where another process may have changed them."""
@@ -77,8 +85,9 @@ class StoredMessages:
         self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = (int(str(v)) for v in row)
         self._known.clear()
         self.lasts.clear()
-        self._first_ts = None
+        self._oldest_ts = None
         self.ids.invalidate()
+        self.timers.invalidate()
         self.stale = False
 
     def reset(self) -> None:
@@ -87,6 +96,7 @@ class StoredMessages:
         self._deltas.clear()
         self.outbox.clear()
         self.ids.reset()
+        self.timers.reset()
         self.dirty = False
         self.stale = True
 
@@ -96,6 +106,35 @@ class StoredMessages:
             if self.msgs == len(self._rows):
                 self.first = self._rows[0][0]
             self._rows.clear()
+
+    # --- time
+
+    def next_deadline(self) -> int:
+        """Return when time next does something to the stream, or an earlier time; ``NEVER`` if nothing ever."""
+        due = self.timers.nearest() if self.is_timed else NEVER
+        if self.config.max_age > 0 and (oldest := self.oldest_ts()) is not None:
+            due = min(due, oldest + self.config.max_age)
+        return due
+
+    def is_overdue(self, now: int) -> bool:
+        """Whether something should have happened to the stream by now, or may have to."""
+        return self._ages and self.next_deadline() <= now
+
+    def oldest_ts(self) -> int | None:
+        """Return the time of the oldest message that the stream's age may remove."""
+        if self._oldest_ts is None and self.msgs:
+            self._write_rows()
+            self._oldest_ts = self.timers.oldest(self.table.name, self.last) if self.is_timed else self._first_time()
+        return self._oldest_ts
+
+    def _first_time(self) -> int | None:
+        return self.table.time_of(self.first)
+
+    def is_schedule(self, subject: str) -> bool | None:
+        """Whether a subject holds a schedule; None when it holds no message."""
+        if self.subject_row(subject)[2] <= 0:
+            return None
+        return self.timers.schedule(subject) is not None
 
     # --- look-up
 
@@ -138,16 +177,6 @@ class StoredMessages:
         subjects = self._db.execute(sql, (self.id, *where.bindings)).fetchall()
         found = (self.last_row_of(str(subject)) for (subject,) in subjects)
         return sorted((row for row in found if row is not None), key=lambda row: row[0])
-
-    def is_overdue(self, now: int) -> bool:
-        """Whether there are messages past their age, which nothing that reads the stream may see."""
-        age = self.config.max_age
-        if age <= 0 or self.msgs == 0:
-            return False
-        if self._first_ts is None:
-            self._write_rows()
-            self._first_ts = self.table.time_of(self.first)
-        return self._first_ts is not None and self._first_ts <= now - age
 
     def first_at(self, time: int) -> int:
         """Return the first sequence stored at or after ``time``, by bisection: times grow with sequences."""

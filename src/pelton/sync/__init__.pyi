@@ -5,7 +5,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Self, Unpack, overload
+from typing import Any, Generic, Literal, Self, Unpack, overload
 
 import msgspec
 
@@ -235,6 +235,7 @@ class Jet:
         expected_last_seq: int | None = None,
         expected_last_subject_seq: int | None = None,
         expected_last_subject_seq_subject: str | None = None,
+        ttl: Seconds | Literal["never"] | None = None,
     ) -> PubAck: ...
     def publish_batch(
         self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]
@@ -247,6 +248,22 @@ class Jet:
         lease: float | timedelta | None = None,
         history_max_age: float | timedelta = ...,
     ) -> Queue: ...
+    def schedule(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        target: str,
+        at: datetime | None = None,
+        delay: Seconds | None = None,
+        every: Seconds | None = None,
+        cron: str | None = None,
+        time_zone: str | None = None,
+        ttl: Seconds | Literal["never"] | None = None,
+        source: str | None = None,
+        replace: bool = False,
+        headers: HeaderValues | None = None,
+    ) -> PubAck: ...
     def stream(self, name: str) -> Stream: ...
     def stream_names(self, subject: str = "") -> list[str]: ...
     def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...

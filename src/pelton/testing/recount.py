@@ -20,7 +20,14 @@ from pelton.storage.packing import ORIGINAL_LENGTH, unpack
 from pelton.streams import StreamLog, stored_size
 
 _STATES: Final = (("stream_state", "streams"), ("consumer_state", "consumers"))
-_OF_STREAMS: Final = (("subjects", "stream"), ("ids", "stream"), ("quarantine", "stream"), ("consumers", "stream"))
+_OF_STREAMS: Final = (
+    ("subjects", "stream"),
+    ("ids", "stream"),
+    ("quarantine", "stream"),
+    ("consumers", "stream"),
+    ("timers", "stream"),
+    ("schedules", "stream"),
+)
 _OF_CONSUMERS: Final = tuple((table, "consumer") for table in ("pending", "claims", "ready", "exhausted"))
 
 
@@ -60,7 +67,12 @@ def _contradictions(database: Database) -> Iterator[str]:
     )
     catalogue.refresh()
     for stream in catalogue.streams.values():
-        for problem in (*_stream(database, stream), *_subjects(database, stream), *_rows(database, stream)):
+        for problem in (
+            *_stream(database, stream),
+            *_subjects(database, stream),
+            *_rows(database, stream),
+            *_timers(database, stream),
+        ):
             yield f"stream {stream.name!r}: {problem}"
     for stream, interest in catalogue.interests.items():
         for seq in _kept_for_nobody(database, stream, interest):
@@ -135,6 +147,16 @@ def _rows(database: Database, stream: StreamLog) -> Iterator[str]:
         text = subject.decode(errors="replace") if isinstance(subject, bytes) else subject
         if not intact(unpack((seq, ts, text, hdr, data, crc))):
             yield f"message {seq} does not match its checksum"
+
+
+def _timers(database: Database, stream: StreamLog) -> Iterator[str]:
+    """Deadlines go with their messages."""
+    there = f"EXISTS(SELECT 1 FROM {stream.table.name} m WHERE m.seq=t.seq"
+    for (seq,) in database.execute(f"SELECT seq FROM timers t WHERE stream=? AND NOT {there})", (stream.id,)):
+        yield f"message {seq} has a deadline and is not there"
+    sql = f"SELECT subject, seq FROM schedules t WHERE stream=? AND NOT {there} AND m.subject=t.subject)"
+    for subject, seq in database.execute(sql, (stream.id,)):
+        yield f"subject {subject!r} holds message {seq} as its schedule, which is not there"
 
 
 def _consumer(database: Database, consumer: ConsumerLog) -> Iterator[str]:

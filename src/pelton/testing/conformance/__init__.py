@@ -29,10 +29,12 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     redelivery,
     republish,
     rollups,
+    schedules,
     sealing,
     settings,
     streams,
     transforms,
+    ttl,
 )
 from pelton.testing.conformance.table import CASES, Case
 

@@ -1,0 +1,75 @@
+"""The headers that ask something of time, from what people write: seconds, `timedelta`, `datetime`.
+
+``Nats-TTL`` (ADR-43) and ``Nats-Schedule`` with its companions (ADR-51). What only a stream can judge, such as a
+cron expression or whether it takes the target, is judged there.
+"""
+
+from datetime import datetime, timedelta
+
+from pelton.api import headers
+from pelton.api.build import seconds_to_ns
+from pelton.api.durations import format_duration
+from pelton.api.errors import ConfigError
+from pelton.api.times import SECOND, datetime_ns, rfc3339
+
+Seconds = float | timedelta
+NEVER = "never"
+
+
+def ttl_text(ttl: Seconds | str) -> str:
+    """The value of ``Nats-TTL``: whole seconds, at least one, or ``"never"``. Raises `ConfigError`."""
+    if isinstance(ttl, str):
+        if ttl != NEVER:
+            raise ConfigError(f"ttl is {ttl!r}: give seconds as a number, a timedelta, or 'never'")
+        return NEVER
+    return format_duration(_at_least_a_second("ttl", ttl) // SECOND * SECOND)
+
+
+def schedule_text(
+    now: int,
+    *,
+    at: datetime | None = None,
+    delay: Seconds | None = None,
+    every: Seconds | None = None,
+    cron: str | None = None,
+) -> str:
+    """The value of ``Nats-Schedule``; exactly one of the four says when, ``delay`` counts from ``now`` (nanoseconds).
+
+    Raises `ConfigError`.
+    """
+    given = {"at": at, "delay": delay, "every": every, "cron": cron}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise ConfigError(
+            f"a schedule takes one of at, delay, every and cron, not {', '.join(named) or 'none of them'}"
+        )
+    if at is not None:
+        return f"@at {rfc3339(datetime_ns(at))}"
+    if delay is not None:
+        return f"@at {rfc3339(now + seconds_to_ns('delay', delay))}"
+    if every is not None:
+        return f"@every {format_duration(_at_least_a_second('every', every))}"
+    return cron or ""
+
+
+def schedule_headers(
+    schedule: str, target: str, time_zone: str | None, ttl: Seconds | str | None, source: str | None, replace: bool
+) -> dict[str, str | None]:
+    """The headers of a schedule; None for those that are not asked for."""
+    if not schedule:
+        raise ConfigError("cron is empty: write six fields, seconds first, like '0 30 5 * * mon-fri'")
+    return {
+        headers.SCHEDULE: schedule,
+        headers.SCHEDULE_TARGET: target,
+        headers.SCHEDULE_TIME_ZONE: time_zone,
+        headers.SCHEDULE_TTL: None if ttl is None else ttl_text(ttl),
+        headers.SCHEDULE_SOURCE: source,
+        headers.SCHEDULE_ROLLUP: "sub" if replace else None,
+    }
+
+
+def _at_least_a_second(name: str, value: Seconds) -> int:
+    ns = seconds_to_ns(name, value)
+    if ns < SECOND:
+        raise ConfigError(f"argument: {name} is {value!r}: at least one second")
+    return ns

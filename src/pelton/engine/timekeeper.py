@@ -1,0 +1,142 @@
+"""One timer for the messages that time itself makes: markers, and those of schedules.
+
+Nothing depends on it for being right: whoever reads or writes a stream lets time pass first. It is there so that
+what falls due while nobody touches a stream appears all the same, and wakes who waits for it, in this and every
+other process. Each process with the store open keeps one timer, for the nearest deadline it knows of; the
+transaction that comes second finds nothing due.
+
+A deadline may be known too early: then the timer fires for nothing and is set again. When it may be known too late
+(another process has written, a transaction was rolled back) it is looked up again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pelton.api import PeltonError
+from pelton.engine.catalogue import Catalogue
+from pelton.runtime import Clock, Timer
+from pelton.streams import NEVER
+
+# The wall clock may be set while we wait, so no wait is longer; and no wait is shorter, so that many deadlines
+# close together share a transaction.
+_LONGEST_S: Final = 60.0
+_SHORTEST_S: Final = 0.02
+_RETRY_S: Final = 1.0
+
+
+class Reads(Protocol):
+    """Runs a function on a snapshot of the store."""
+
+    def __call__(self, call: Callable[[], None]) -> None: ...
+
+
+class Timekeeper:
+    """The timer of one open store; ``stage`` runs a function in a durable transaction."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        catalogue: Catalogue,
+        read: Reads,
+        stage: Callable[[Callable[[], None]], asyncio.Future[None]],
+    ) -> None:
+        self._clock = clock
+        self._catalogue = catalogue
+        self._read = read
+        self._stage = stage
+        self._dues: dict[str, int] = {}
+        self._timer: Timer | None = None
+        self._set_for = NEVER
+        self._looking: Timer | None = None
+        self._closed = False
+        # Much may have fallen due while nobody had the store open.
+        self.look_again()
+
+    # --- inside a transaction
+
+    def note(self) -> None:
+        """Take down the deadlines of the streams that the transaction has met."""
+        for log in self._catalogue.ticked:
+            self._dues[log.name] = log.next_deadline()
+
+    def _note_all(self) -> None:
+        self._dues = {log.name: log.next_deadline() for log in self._catalogue.ticking()}
+
+    def _advance_all(self) -> None:
+        self._dues.clear()
+        now = self._clock.now()
+        for log in self._catalogue.ticking():
+            log.advance(now)
+
+    # --- between transactions
+
+    def committed(self) -> None:
+        """What was taken down holds."""
+        if self._dues:
+            self._set(min(self._dues.values()))
+
+    def look_again(self) -> None:
+        """Somebody else has written, or what was taken down does not hold."""
+        if self._looking is None and not self._closed:
+            self._looking = self._clock.call_later(_SHORTEST_S, self._look_now)
+
+    def _look_now(self) -> None:
+        self._looking = None
+        if self._closed:
+            return
+        try:
+            self._read(self._note_all)
+        except PeltonError:
+            # Whoever uses the store is told; here it is enough to look again.
+            self._retry()
+            return
+        self._set(min(self._dues.values(), default=NEVER))
+
+    def _act(self) -> None:
+        """Let time pass for what is due."""
+        try:
+            done = self._stage(self._advance_all)
+        except PeltonError:
+            self._retry()
+        else:
+            done.add_done_callback(lambda done: self._retry() if done.exception() else None)
+
+    def _retry(self) -> None:
+        if not self._closed:
+            self._cancel()
+            self._set_for = self._clock.now()
+            self._timer = self._clock.call_later(_RETRY_S, self._fire)
+
+    def _set(self, due: int) -> None:
+        if self._closed or (due == self._set_for and self._timer is not None):
+            return
+        self._cancel()
+        self._set_for = due
+        if due != NEVER:
+            delay = (due - self._clock.now()) / 1e9
+            self._timer = self._clock.call_later(min(max(delay, _SHORTEST_S), _LONGEST_S), self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        due, self._set_for = self._set_for, NEVER
+        if self._closed:
+            return
+        if due <= self._clock.now():
+            self._act()
+        else:
+            self._set(due)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """Stop."""
+        self._closed = True
+        self._cancel()
+        if self._looking is not None:
+            self._looking.cancel()

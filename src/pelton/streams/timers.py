@@ -1,0 +1,144 @@
+"""The deadlines of a stream's messages: rows, with the nearest of them in memory.
+
+- ``timers``: when a message expires by its own time to live; :data:`NEVER` for one that not even the stream's age
+  removes. Written with the messages, once for a group.
+- ``schedules``: for a subject that holds a schedule, the message that is it, and when it fires next.
+
+A row goes with its message. What is in memory may be too early, never too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pelton.storage import Database, Removed
+from pelton.streams.wishes import NEVER
+
+
+class Firing(NamedTuple):
+    """A schedule: the message that holds it, and when it fires."""
+
+    seq: int
+    subject: str
+    due: int
+
+
+_NEAREST: Final = (
+    "SELECT min(due) FROM (SELECT min(due) AS due FROM timers WHERE stream=?1 "
+    "UNION ALL SELECT min(due) FROM schedules WHERE stream=?1)"
+)
+
+
+class Timers:
+    """The deadlines of the stream with row id ``stream``."""
+
+    def __init__(self, database: Database, stream: int) -> None:
+        self._db = database
+        self._stream = stream
+        self._fresh: list[tuple[int, int, int]] = []
+        self._nearest: int | None = None
+        # All messages before this one are never removed for their age.
+        self._ageless = 0
+
+    def invalidate(self) -> None:
+        """Other processes may have written since."""
+        self._nearest = None
+
+    def reset(self) -> None:
+        """The transaction was rolled back."""
+        self._fresh.clear()
+        self._nearest = None
+        self._ageless = 0
+
+    def flush(self) -> None:
+        """Write what was added."""
+        if self._fresh:
+            self._db.executemany("INSERT INTO timers VALUES(?, ?, ?)", self._fresh)
+            self._fresh.clear()
+
+    # --- what there is
+
+    def nearest(self) -> int:
+        """Return the first deadline, or an earlier time; :data:`NEVER` if there is none."""
+        if self._nearest is None:
+            self.flush()
+            found = self._db.value(_NEAREST, (self._stream,))
+            self._nearest = NEVER if found is None else int(found)
+        return self._nearest
+
+    def met(self) -> None:
+        """What was due has been dealt with: look again for what is next."""
+        self._nearest = None
+
+    def expired(self, now: int, limit: int) -> list[int]:
+        """Return the sequences of messages that live no longer, at most ``limit``."""
+        self.flush()
+        sql = "SELECT seq FROM timers WHERE stream=? AND due<=? ORDER BY due, seq LIMIT ?"
+        return [int(str(seq)) for (seq,) in self._db.execute(sql, (self._stream, min(now, NEVER - 1), limit))]
+
+    def oldest(self, table: str, last: int) -> int | None:
+        """Return the time of the oldest message up to ``last`` that ages."""
+        found = self.ageing(table, 1)
+        self._ageless = found[0][0] if found else last + 1
+        return found[0][1] if found else None
+
+    def ageing(self, table: str, limit: int) -> list[tuple[int, int]]:
+        """Return ``(sequence, time)`` of the oldest messages that age, at most ``limit``."""
+        self.flush()
+        sql = (
+            f"SELECT seq, ts FROM {table} m WHERE seq>=? AND NOT EXISTS(SELECT 1 FROM timers t "
+            f"WHERE t.stream=? AND t.seq=m.seq AND t.due={NEVER}) ORDER BY seq LIMIT ?"
+        )
+        return self._db.execute(sql, (self._ageless, self._stream, limit)).fetchall()  # type: ignore[return-value]  # two integers
+
+    def fired(self, now: int) -> list[Firing]:
+        """Return the schedules whose time has come, in the order in which they were stored."""
+        sql = "SELECT seq, subject, due FROM schedules WHERE stream=? AND due<=? ORDER BY seq"
+        return [Firing(*row) for row in self._db.execute(sql, (self._stream, now)).fetchall()]  # type: ignore[arg-type]  # its columns
+
+    def schedule(self, subject: str) -> Firing | None:
+        """Return the schedule that a subject holds."""
+        sql = "SELECT seq, subject, due FROM schedules WHERE stream=? AND subject=?"
+        row = self._db.execute(sql, (self._stream, subject)).fetchone()
+        return None if row is None else Firing(*row)
+
+    # --- changes
+
+    def add(self, seq: int, due: int) -> None:
+        """Let a message expire at ``due``."""
+        self._fresh.append((self._stream, seq, due))
+        self._earlier(due)
+
+    def put(self, firing: Firing) -> None:
+        """Let a subject hold a schedule, instead of the one it held."""
+        row = (self._stream, firing.subject, firing.seq, firing.due)
+        self._db.execute("INSERT OR REPLACE INTO schedules VALUES(?, ?, ?, ?)", row)
+        self._earlier(firing.due)
+
+    def stop(self, subject: str) -> None:
+        """Let a subject hold no schedule."""
+        self._db.execute("DELETE FROM schedules WHERE stream=? AND subject=?", (self._stream, subject))
+
+    def drop(self, sequences: Sequence[int]) -> None:
+        """Let messages have no time to live."""
+        rows = [(self._stream, seq) for seq in sequences]
+        self._db.executemany("DELETE FROM timers WHERE stream=? AND seq=?", rows)
+
+    def forget(self, removed: Sequence[Removed]) -> None:
+        """The deadlines of messages that are gone."""
+        self.flush()
+        self.drop([seq for seq, *_ in removed])
+        held = [(self._stream, subject, seq) for seq, subject, *_ in removed]
+        self._db.executemany("DELETE FROM schedules WHERE stream=? AND subject=? AND seq=?", held)
+
+    def clear(self) -> None:
+        """All messages are gone."""
+        self._fresh.clear()
+        self._db.execute("DELETE FROM timers WHERE stream=?", (self._stream,))
+        self._db.execute("DELETE FROM schedules WHERE stream=?", (self._stream,))
+        self._nearest = None
+
+    def _earlier(self, due: int) -> None:
+        if self._nearest is not None and due < self._nearest:
+            self._nearest = due

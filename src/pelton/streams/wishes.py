@@ -1,0 +1,180 @@
+"""What a publisher asks for in headers: to expire, to be a schedule or end one, to replace (ADR-43, ADR-51).
+
+Read and checked before anything is stored. The order of the checks, and what of a header is ignored, are those of
+nats-server 2.15.
+"""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from typing import Final, NamedTuple, Protocol
+
+from pelton.api import StreamConfig, api_error, headers
+from pelton.api.durations import parse_duration
+from pelton.api.times import SECOND
+from pelton.streams.blocks import with_header, without_headers
+from pelton.streams.rollup import rollup_of
+from pelton.streams.schedule import LATEST, Schedule, first_due, parse_schedule, parse_zone
+from pelton.subjects import is_subject, matches
+
+NEVER: Final = (1 << 63) - 1
+PURGE: Final = "purge"
+_SUBJECT: Final = "sub"
+_TTL: Final = headers.TTL.encode()
+_SCHEDULE: Final = b"Nats-Schedule"
+_MARK: Final = b"Nats-"
+
+
+class Wish(NamedTuple):
+    """What was asked: the header block to store, when to expire, when to fire first, whose schedule to end.
+
+    And what to replace: ``sub``, ``all`` or nothing.
+    """
+
+    hdr: bytes
+    expires: int | None = None
+    fires: int | None = None
+    ends: str = ""
+    rollup: str = ""
+
+
+class Holder(Protocol):
+    """What must be known of a stream to judge wishes."""
+
+    config: StreamConfig
+
+    def is_schedule(self, subject: str) -> bool | None:
+        """Whether the last message of a subject is a schedule; None when there is no message."""
+
+
+def wish_of(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish | None:
+    """Return what a header block asks for, None if nothing. Raises ApiError where that cannot be."""
+    if _MARK not in hdr:
+        return None
+    wish = _schedule_wish(stream, subject, hdr, now) if _SCHEDULE in hdr else Wish(hdr)
+    if rollup := rollup_of(wish.hdr, stream.config):
+        wish = wish._replace(rollup=rollup)
+    if _TTL in hdr and (text := headers.first(hdr, headers.TTL)):
+        if not stream.config.allow_msg_ttl:
+            raise api_error("JSMessageTTLDisabledErr")
+        wish = _lifetime(stream.config, wish, text, now)
+    return None if wish == Wish(hdr) else wish
+
+
+# --- lives
+
+
+def seconds_of(text: str) -> int | None:
+    """Return a time to live in whole seconds, None for ever; ValueError for what is none, or below one second."""
+    if text.lower() == "never":
+        return None
+    seconds = int(text) if text.isascii() and text.isdigit() else parse_duration(text) // SECOND
+    if seconds < 1:
+        raise ValueError(f"a time to live of {text!r} is too short: at least 1s")
+    return seconds
+
+
+def expiry(seconds: int | None, now: int) -> int:
+    """Return when a message that is stored at ``now`` expires; :data:`NEVER` if not even its stream's age counts."""
+    return NEVER if seconds is None else min(now + seconds * SECOND, LATEST)
+
+
+def lifted(config: StreamConfig, seconds: int | None) -> int | None:
+    """Return the seconds that a message lives at least.
+
+    Messages of a subject that may hold several must not outlive the marker that tells of their end.
+    """
+    least = config.subject_delete_marker_ttl // SECOND
+    return least if seconds is not None and seconds < least and config.max_msgs_per_subject != 1 else seconds
+
+
+def _lifetime(config: StreamConfig, wish: Wish, text: str, now: int) -> Wish:
+    try:
+        seconds = seconds_of(text)
+    except ValueError:
+        raise api_error("JSMessageTTLInvalidErr") from None
+    least = lifted(config, seconds)
+    hdr = wish.hdr
+    if least != seconds:
+        hdr = with_header(without_headers(hdr, headers.TTL), headers.TTL, str(least))
+    return wish._replace(hdr=hdr, expires=expiry(least, now))
+
+
+# --- schedules
+
+
+def _schedule_wish(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish:
+    zone = zone_of(hdr)
+    pattern = headers.first(hdr, headers.SCHEDULE) or ""
+    wish = Wish(hdr)
+    if pattern:
+        fires = _first_due(stream.config, pattern, zone, now)
+        _check_schedule(stream.config, subject, hdr)
+        wish = wish._replace(fires=fires)
+        if not headers.first(hdr, headers.ROLLUP):
+            wish = wish._replace(hdr=with_header(hdr, headers.ROLLUP, _SUBJECT))
+    return wish._replace(ends=_ended(stream, subject, hdr))
+
+
+def zone_of(hdr: bytes) -> tzinfo | None:
+    """Return the time zone that a block names, None if none; raises ApiError 10223."""
+    name = headers.first(hdr, headers.SCHEDULE_TIME_ZONE)
+    if name is None:
+        return None
+    try:
+        return parse_zone(name)
+    except ValueError:
+        raise api_error("JSMessageSchedulesTimeZoneInvalidErr") from None
+
+
+def schedule_of(hdr: bytes) -> Schedule:
+    """Return the schedule that a stored block holds. Raises ApiError, ValueError."""
+    return parse_schedule(headers.first(hdr, headers.SCHEDULE) or "", zone_of(hdr))
+
+
+def _first_due(config: StreamConfig, pattern: str, zone: tzinfo | None, now: int) -> int:
+    if not config.allow_msg_schedules:
+        raise api_error("JSMessageSchedulesDisabledErr")
+    try:
+        return first_due(parse_schedule(pattern, zone), now)
+    except ValueError:
+        raise api_error("JSMessageSchedulesPatternInvalidErr") from None
+
+
+def _check_schedule(config: StreamConfig, subject: str, hdr: bytes) -> None:
+    if life := headers.first(hdr, headers.SCHEDULE_TTL):
+        try:
+            seconds_of(life)
+        except ValueError:
+            raise api_error("JSMessageSchedulesTTLInvalidErr") from None
+        if not config.allow_msg_ttl:
+            raise api_error("JSMessageTTLDisabledErr")
+    target = headers.first(hdr, headers.SCHEDULE_TARGET) or ""
+    if target == subject or not _is_ours(config, target):
+        raise api_error("JSMessageSchedulesTargetInvalidErr")
+    if headers.first(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
+        raise api_error("JSMessageSchedulesRollupInvalidErr")
+    if (headers.first(hdr, headers.ROLLUP) or _SUBJECT).lower() != _SUBJECT:
+        raise api_error("JSMessageSchedulesRollupInvalidErr")
+    source = headers.first(hdr, headers.SCHEDULE_SOURCE)
+    if source and (source in (subject, target) or not _is_ours(config, source)):
+        raise api_error("JSMessageSchedulesSourceInvalidErr")
+
+
+def _is_ours(config: StreamConfig, subject: str) -> bool:
+    return is_subject(subject) and any(matches(mine, subject) for mine in config.subjects)
+
+
+def _ended(stream: Holder, subject: str, hdr: bytes) -> str:
+    """Return the subject whose schedule a message ends, or an empty text."""
+    following = headers.first(hdr, headers.SCHEDULE_NEXT) or ""
+    scheduler = headers.first(hdr, headers.SCHEDULER) or ""
+    if not following and not scheduler:
+        return ""
+    if following != PURGE or scheduler == subject or not is_subject(scheduler):
+        raise api_error("JSMessageSchedulesSchedulerInvalidErr")
+    if not stream.config.allow_msg_schedules:
+        raise api_error("JSMessageSchedulesDisabledErr")
+    if stream.is_schedule(scheduler) is False:
+        raise api_error("JSMessageSchedulesSchedulerInvalidErr")
+    return scheduler
