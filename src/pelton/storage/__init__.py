@@ -4,14 +4,13 @@ from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, FaultKind
 from pelton.storage.lean import LeanReads
-from pelton.storage.messages import DAMAGED, Condition, MessageTable, Removed, intact, runs, subject_condition
+from pelton.storage.messages import Condition, MessageTable, Removed, intact, runs, subject_condition
 from pelton.storage.packing import Row
 from pelton.storage.schema import SCHEMA_VERSION, message_table
 from pelton.storage.wake import MemoryChannel, WakeChannel
 from pelton.storage.wal import WalSync, sync_to_disk
 
 __all__ = [
-    "DAMAGED",
     "SCHEMA_VERSION",
     "Committer",
     "Condition",

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import apsw
 
+from pelton.storage.checksum import row_checksum
 from pelton.storage.database import Database
-from pelton.storage.messages import intact
+from pelton.storage.messages import DAMAGED, intact
 from pelton.storage.packing import Row, unpack
 
 _COLUMNS: Final = "m.seq, m.ts, m.subject, m.hdr, m.data, m.crc, (SELECT value FROM meta WHERE key='catalogue')"
-_NOT_PLAIN: Final = (apsw.Error, UnicodeDecodeError, OverflowError)
+_NOT_PLAIN: Final = (apsw.Error, OverflowError, *DAMAGED)
 
 
 class LeanReads:
@@ -42,11 +43,15 @@ class LeanReads:
         return self._one(self._last_of, subject, version)
 
     def _one(self, sql: str, value: int | str, version: int) -> Row | None:
+        rows: Any
         try:
-            found = self._execute(sql, (value,)).fetchall()
+            rows = self._execute(sql, (value,)).fetchall()
+            for seq, ts, subject, hdr, data, crc, present in rows:
+                if present == version and row_checksum(seq, ts, subject, hdr, data) == crc:
+                    return seq, ts, subject, hdr, data, crc
         except _NOT_PLAIN:
             return None
-        if not found:
+        if not rows or rows[0][6] != version:
             return None
-        row: Any = unpack(found[0][:6])  # type: ignore[arg-type]  # the columns of a row
-        return row if found[0][6] == version and intact(row) else None
+        row = unpack(rows[0][:6])
+        return row if intact(row) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from pelton.storage.checksum import row_checksum
@@ -87,11 +88,19 @@ class MessageTable:
             return unpack_all([(seq, ts, _text(subject), *rest) for seq, ts, subject, *rest in rows])  # type: ignore[misc]  # Row
 
     def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[Row]:
-        """Go through what :meth:`scan` returns, unchecked: a damaged row may raise one of :data:`DAMAGED`."""
+        """Go through what :meth:`scan` returns, row by row; ends before a damaged one."""
         sql = self._scan if condition is None else self._scan_filtered.format(condition.sql)
         bindings = () if condition is None else condition.bindings
         rows: Any = self._db.execute(sql, (first, last, *bindings, limit))
-        return map(unpack, rows)
+        with suppress(*DAMAGED):
+            for row in rows:
+                seq, ts, subject, hdr, data, crc = row
+                if row_checksum(seq, ts, subject, hdr, data) == crc:
+                    yield row
+                elif intact(unpacked := unpack(row)):
+                    yield unpacked
+                else:
+                    return
 
     def subjects_backward(self, first: int, last: int, condition: Condition | None) -> Iterator[tuple[int, str]]:
         """Go from ``last`` back to ``first`` through sequences and subjects that meet ``condition``."""

@@ -7,7 +7,7 @@ begins with it fails by name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
+from itertools import takewhile
 from typing import Final
 
 from pelton.api import (
@@ -22,8 +22,7 @@ from pelton.api import (
 )
 from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
 from pelton.api.errors import from_reply
-from pelton.storage import DAMAGED, Row, intact
-from pelton.storage.checksum import row_checksum
+from pelton.storage import Row, intact
 from pelton.streams.lasts import last_of_each
 from pelton.streams.span import Span
 from pelton.streams.stored import StoredMessages
@@ -62,7 +61,7 @@ class DirectReads:
         asked = [seq for seq in found if seq >= request.seq]
         wanted = asked[: request.batch] if request.batch > 0 else asked
         rows = (row for seq in wanted if (row := log.get(seq)) is not None)
-        messages = _taken(rows, request.max_bytes)
+        messages = _taken(takewhile(intact, rows), request.max_bytes)
         if wanted and not messages:
             self._intact(log, log.get(wanted[0]))
         last = messages[-1].seq if messages else 0
@@ -111,18 +110,15 @@ def _row(log: StoredMessages, request: DirectGet) -> Row | None:
 
 
 def _taken(rows: Iterable[Row], max_bytes: int) -> list[StoredMessage]:
-    """Take messages until one reaches ``max_bytes`` or the next is damaged."""
+    """Take messages until one reaches ``max_bytes``."""
     left = max_bytes or MAX_BYTES
     messages: list[StoredMessage] = []
-    with suppress(*DAMAGED):
-        for seq, ts, subject, hdr, data, crc in rows:
-            if row_checksum(seq, ts, subject, hdr, data) != crc:
-                break
-            hdrs = hdr or b""
-            messages.append(StoredMessage(subject, seq, ts, hdrs, data))
-            left -= len(data) + len(hdrs) + (len(subject) if subject.isascii() else len(subject.encode()))
-            if left <= 0:
-                break
+    for seq, ts, subject, hdr, data, _ in rows:
+        hdrs = hdr or b""
+        messages.append(StoredMessage(subject, seq, ts, hdrs, data))
+        left -= len(data) + len(hdrs) + (len(subject) if subject.isascii() else len(subject.encode()))
+        if left <= 0:
+            break
     return messages
 
 
