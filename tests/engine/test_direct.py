@@ -13,6 +13,7 @@ from pelton.api import (
     CorruptMessageError,
     DirectGet,
     DirectGetDisabledError,
+    DirectReply,
     MessageNotFoundError,
     StoreClosedError,
     StreamNotFoundError,
@@ -188,3 +189,34 @@ async def test_sequences_beyond_all_bounds(jet: Jet) -> None:
             await stream.get_message(seq)
         assert await stream.get_messages(seq=seq) == []
     assert len(await stream.get_last_messages("s.*", up_to_seq=1 << 64)) == 2
+
+
+async def test_answers_of_many_parts_are_of_one_moment(jet: Jet, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await jet.stream("S")
+    await jet.publish_batch([(f"s.{number}", bytes(90)) for number in range(10)])
+    monkeypatch.setattr("pelton.streams.direct.MAX_BYTES", 200)
+    assert [message.seq for message in await stream.get_messages(seq=6)] == [6, 7, 8]
+    asked = jet.backend.direct_get
+    parts = 0
+
+    async def meanwhile(name: str, request: DirectGet) -> DirectReply:
+        nonlocal parts
+        reply = await asked(name, request)
+        parts += 1
+        await jet.publish("s.9", b"later")
+        return reply
+
+    monkeypatch.setattr(jet.backend, "direct_get", meanwhile)
+    assert [message.seq for message in await stream.get_last_messages("s.*")] == list(range(6, 16))
+    assert parts == 4
+
+
+async def test_payloads_kept_compressed_are_read_as_they_were(path: Path) -> None:
+    async with pelton.open(path) as jet:
+        stream = await jet.create_stream("S", subjects=["s"], allow_direct=True, compression="s2")
+        for number in (b"1", b"2"):
+            await jet.publish("s", number * 5000)
+        assert (await stream.get_message(1)).data == b"1" * 5000
+        assert (await stream.get_last_message("s")).data == b"2" * 5000
+        assert [len(message.data) for message in await stream.get_messages()] == [5000, 5000]
+        assert [len(message.data) for message in await stream.get_messages(max_bytes=4000)] == [5000]
