@@ -12,6 +12,9 @@ import msgspec
 from pelton.api.fields import shown
 from pelton.api.times import ZERO_TIME
 
+ACCOUNT: Final = "$G"
+"""The account of an embedded store: it has one, with the name of a server's only one."""
+
 Action = Literal["create", "modify", "delete"]
 
 _ADVISORY: Final = "io.nats.jetstream.advisory.v1."
@@ -63,6 +66,32 @@ class ConsumerPaused(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer
     consumer: str
     paused: bool = shown(False)
     pause_until: str = shown(ZERO_TIME)
+    domain: str = ""
+
+
+class GroupPinned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_group_pinned"):
+    """A priority group was pinned to a client, under the id `pinned_id`."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.PINNED.{stream}.{consumer}"
+
+    account: str = ""
+    stream: str
+    consumer: str
+    group: str
+    pinned_id: str
+    domain: str = ""
+
+
+class GroupUnpinned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_group_unpinned"):
+    """A priority group is pinned to nobody: its client was not heard of (`timeout`), or by request (`admin`)."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.{stream}.{consumer}"
+
+    account: str = ""
+    stream: str
+    consumer: str
+    group: str
+    reason: Literal["admin", "timeout"]
     domain: str = ""
 
 
@@ -154,6 +183,8 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     StreamAction,
     ConsumerAction,
     ConsumerPaused,
+    GroupPinned,
+    GroupUnpinned,
     MaxDeliveries,
     MessageNaked,
     MessageTerminated,
@@ -167,6 +198,8 @@ _decode: Final[Callable[[bytes], Event]] = msgspec.json.Decoder(
     StreamAction
     | ConsumerAction
     | ConsumerPaused
+    | GroupPinned
+    | GroupUnpinned
     | MaxDeliveries
     | MessageNaked
     | MessageTerminated

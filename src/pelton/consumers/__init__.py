@@ -10,7 +10,7 @@ from pelton.consumers.rules import check_consumer
 from pelton.consumers.rules_update import check_consumer_update
 from pelton.consumers.settle import Settlement
 from pelton.consumers.start import begin, start_cursor
-from pelton.consumers.turns import Puller, Turn, next_refresh, unpin
+from pelton.consumers.turns import Puller, Turn, next_refresh, say_unpinned, unpin
 
 __all__ = [
     "NEVER",
@@ -29,6 +29,7 @@ __all__ = [
     "drop_rows",
     "first_wanted",
     "next_refresh",
+    "say_unpinned",
     "start_cursor",
     "too_many_waiting",
     "unpin",

@@ -82,7 +82,7 @@ class Interest:
             first = sequences[-1] + 1
 
     def _remove_unwanted(self, sequences: Iterable[int], consumers: Sequence[ConsumerLog]) -> None:
-        unwanted = self.unwanted(sequences, consumers)
+        unwanted = self.unwanted(sequences, consumers) if consumers else sequences
         if unwanted:
             self._log.remove_settled(unwanted)
 

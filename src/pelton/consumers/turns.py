@@ -12,9 +12,10 @@ outlasted its ack wait. After a timeout its holder counts as dead, and nobody wa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from pelton.api import Delivered, PinLostError, PullRequest, headers
+from pelton.api.events import ACCOUNT, GroupPinned, GroupUnpinned
 from pelton.consumers.groups import NEVER, Known, Pin, Verdict, Waiting, is_conditional, judge
 from pelton.consumers.log import ConsumerLog
 
@@ -140,6 +141,8 @@ class Turn:
             pin = new_id()
             values = (*self._key, pin, self._now, self._now)
             self._db.execute("INSERT OR REPLACE INTO pins VALUES(?, ?, ?, ?, ?)", values)
+            names = {"stream": self._c.log.name, "consumer": self._c.name, "group": str(self._key[1])}
+            self._c.herald.say(GroupPinned(account=ACCOUNT, **names, pinned_id=pin))
         for message in messages:
             message.headers = headers.with_value(message.headers, headers.PIN_ID, pin)
 
@@ -150,6 +153,7 @@ class Turn:
             return False
         self._db.execute("DELETE FROM pins WHERE consumer=? AND grp=?", self._key)
         self._c.dirty = True
+        say_unpinned(self._c, str(self._key[1]), "timeout")
         return True
 
 
@@ -165,9 +169,14 @@ def unpin(consumer: ConsumerLog, group: str) -> bool:
     return True
 
 
+def say_unpinned(consumer: ConsumerLog, group: str, reason: Literal["admin", "timeout"]) -> None:
+    names = {"stream": consumer.log.name, "consumer": consumer.name, "group": group}
+    consumer.herald.say(GroupUnpinned(account=ACCOUNT, **names, reason=reason))
+
+
 def next_refresh(now: int, timeout: int) -> int:
     """Return when a pull that waits has to show again that it lives."""
     return now + (min(REFRESH_NS, timeout // 2) if timeout else REFRESH_NS)
 
 
-__all__ = ["NEVER", "Puller", "Turn", "next_refresh", "unpin"]
+__all__ = ["NEVER", "Puller", "Turn", "next_refresh", "say_unpinned", "unpin"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pelton.api import ApiError, ConfigError, MsgGet, Request, rfc3339
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply
-from pelton.api.events import ApiAudit, ClientInfo
+from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.verbs import HANDLERS, Scope
@@ -67,7 +67,7 @@ class Audit:
             start=self._start,
             host=platform.node(),
             id=os.getpid(),
-            acc="$G",
+            acc=ACCOUNT,
             lang="python3",
             ver=self._version,
             server=server,

@@ -18,7 +18,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.times import ZERO_TIME
-from pelton.consumers import ConsumerLog, first_wanted, unpin
+from pelton.consumers import ConsumerLog, first_wanted, say_unpinned, unpin
 from pelton.engine.verbs_consumers import info_of
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def unpin_group(scope: Scope, request: ConsumerUnpin) -> UnpinReply:
     if request.group not in consumer.config.priority_groups:
         raise api_error("JSConsumerInvalidPriorityGroupErr", stream=request.stream, consumer=request.name)
     unpin(consumer, request.group)
+    say_unpinned(consumer, request.group, "admin")
     return UnpinReply()
 
 

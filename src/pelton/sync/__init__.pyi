@@ -77,6 +77,8 @@ __all__ = [
     "Event",
     "ExpectationError",
     "External",
+    "GroupPinned",
+    "GroupUnpinned",
     "Headers",
     "Incoming",
     "Jet",

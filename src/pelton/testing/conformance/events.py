@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from pelton.api import MessageNotFoundError, StoredMessage, decode_event
-from pelton.api.events import AckSample, ApiAudit, ConsumerAction, ConsumerPaused, Event, MaxDeliveries
+from pelton.api.events import AckSample, ApiAudit, ConsumerAction, ConsumerPaused, Event, GroupUnpinned, MaxDeliveries
 from pelton.api.times import SECOND, ZERO_TIME
 from pelton.connect import Jet
 from pelton.jet import Consumer, Stream
@@ -283,6 +283,34 @@ async def a_consumer_is_created_paused(jet: Jet) -> None:
     await _consumer(jet, pause_until="2099-01-01T00:00:00Z")
     event = await record.one(subject, ["stream", "consumer", "paused", "pause_until"])
     assert event.paused
+
+
+@case
+async def a_group_is_pinned_and_unpinned(jet: Jet) -> None:
+    record = await _record(jet, f"{_ADVISORY}.CONSUMER.PINNED.>", f"{_ADVISORY}.CONSUMER.UNPINNED.>")
+    consumer = await _consumer(jet, priority_groups=["A"], priority_policy="pinned_client", priority_timeout=30)
+    assert len(await consumer.fetch(1, group="A", timeout=5)) == 1
+    event = await record.one(
+        f"{_ADVISORY}.CONSUMER.PINNED.S.c", ["account", "stream", "consumer", "group", "pinned_id"]
+    )
+    assert (event.stream, event.consumer, event.group) == ("S", "c", "A")
+    assert event.pinned_id == consumer.pin("A")
+    await consumer.unpin("A")
+    event = await record.one(f"{_ADVISORY}.CONSUMER.UNPINNED.S.c", ["account", "stream", "consumer", "group", "reason"])
+    assert (event.group, event.reason) == ("A", "admin")
+
+
+@case
+async def a_pin_times_out(jet: Jet) -> None:
+    record = await _record(jet, f"{_ADVISORY}.CONSUMER.UNPINNED.>")
+    consumer = await _consumer(jet, priority_groups=["A"], priority_policy="pinned_client", priority_timeout=0.2)
+    another = await (await jet.stream("S")).consumer("c")
+    assert len(await consumer.fetch(1, group="A", timeout=5)) == 1
+    assert len(await another.fetch(1, group="A", timeout=5)) == 1
+    (first, *_) = await record.messages(f"{_ADVISORY}.CONSUMER.UNPINNED.S.c")
+    event = decode_event(first.data)
+    assert isinstance(event, GroupUnpinned)
+    assert (event.group, event.reason) == ("A", "timeout")
 
 
 @only("engine", "nothing needs to be asked of a server to let an unused consumer go")
