@@ -11,7 +11,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypedDict, Unpack
 
-from pelton.api import Backend, ConfigError
+from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.build import seconds_to_ns
 from pelton.engine import Engine, EngineSettings
 from pelton.jet import Streams
@@ -115,6 +115,7 @@ def open(
     sync: SyncMode | None = None,
     sync_interval: float | timedelta | None = None,
     busy_timeout: float | timedelta | None = None,
+    limits: AccountLimits | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Opening:
@@ -124,8 +125,9 @@ def open(
 
     A file: ``sync`` says what an acknowledgement promises: ``commit`` (default) that the message is on disk;
     ``interval`` that it is at most ``sync_interval`` (0.1 s) later; ``off`` that it survives this process, not a
-    power loss. ``busy_timeout`` (30 s) bounds the wait for another process's transaction. Any number of
-    processes may open the same file.
+    power loss. ``busy_timeout`` (30 s) bounds the wait for another process's transaction. ``limits`` bound what may
+    be stored and made through this opening, as a NATS server bounds an account. Any number of processes may open
+    the same file.
 
     A cluster: ``cluster`` are the fields of :class:`ClusterOptions`. It decides by itself what it keeps, and when.
 
@@ -135,7 +137,7 @@ def open(
     """
     text = os.fspath(address)
     runtime = runtime or system_runtime()
-    embedded = {"sync": sync, "sync_interval": sync_interval, "busy_timeout": busy_timeout}
+    embedded = {"sync": sync, "sync_interval": sync_interval, "busy_timeout": busy_timeout, "limits": limits}
     _refuse_unknown(cluster)
     scheme = _cluster_scheme(text)
     if scheme is not None:
@@ -147,6 +149,7 @@ def open(
         sync or "commit",
         0.1 if sync_interval is None else sync_interval,
         30.0 if busy_timeout is None else busy_timeout,
+        limits or AccountLimits(),
     )
     return Opening(_engine(settings, runtime), runtime)
 
@@ -171,12 +174,16 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
     known = list(ClusterOptions.__annotations__)
     for option in options:
         if option not in known:
-            near = get_close_matches(option, [*known, "sync", "sync_interval", "busy_timeout"], n=1)
+            near = get_close_matches(option, [*known, "sync", "sync_interval", "busy_timeout", "limits"], n=1)
             raise ConfigError(f"open has no option {option!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def _engine_settings(
-    text: str, sync: SyncMode, sync_interval: float | timedelta, busy_timeout: float | timedelta
+    text: str,
+    sync: SyncMode,
+    sync_interval: float | timedelta,
+    busy_timeout: float | timedelta,
+    limits: AccountLimits,
 ) -> EngineSettings:
     if sync not in _SYNC_MODES:
         raise ConfigError(f"sync is {sync!r}: choose one of {', '.join(map(repr, _SYNC_MODES))}")
@@ -187,6 +194,7 @@ def _engine_settings(
         sync=sync,
         interval=seconds_to_ns("sync_interval", sync_interval) / 1e9,
         busy_timeout=seconds_to_ns("busy_timeout", busy_timeout) / 1e9,
+        limits=limits,
     )
 
 

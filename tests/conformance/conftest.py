@@ -8,30 +8,42 @@ import pytest
 import pelton
 from pelton.testing.nats_server import NatsServer, nats_server
 
-_ACCOUNTS = 2000
+pytest.register_assert_rewrite("pelton.testing.conformance")
+
+from tests.conformance.accounts import Accounts, server_config  # noqa: E402  # after the line above
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    account = "a%d { jetstream: enabled, users: [{ user: u%d, password: p }] }"
-    accounts = "\n".join(account % (number, number) for number in range(_ACCOUNTS))
-    with nats_server(tmp_path_factory.mktemp("nats"), extra=f"accounts {{ {accounts} }}") as running:
+    with nats_server(tmp_path_factory.mktemp("nats"), extra=server_config()) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def free_accounts(server: NatsServer) -> Iterator[str]:
-    return (server.url.replace("//", f"//u{number}:p@") for number in range(_ACCOUNTS))
+def free_accounts(server: NatsServer) -> Accounts:
+    return Accounts(server.url)
 
 
 @pytest.fixture
-def address(target: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+def limits(request: pytest.FixtureRequest) -> pelton.AccountLimits | None:
+    """What the user of the store may use, where the test is of a case that asks for limits."""
+    case = getattr(request.node, "callspec", None) and request.node.callspec.params.get("case")
+    found: pelton.AccountLimits | None = getattr(case, "limits", None)
+    return found
+
+
+@pytest.fixture
+def address(target: str, tmp_path: Path, limits: pelton.AccountLimits | None, request: pytest.FixtureRequest) -> str:
     embedded = {"engine-memory": "memory:", "engine-file": str(tmp_path / "store.pelton")}
-    return embedded.get(target) or next(request.getfixturevalue("free_accounts"))
+    if target in embedded:
+        return embedded[target]
+    accounts: Accounts = request.getfixturevalue("free_accounts")
+    return accounts.take(limits)
 
 
 @pytest.fixture
-async def jet(address: str) -> AsyncIterator[pelton.Jet]:
-    # Without ids of ours, so that sizes are those the cases count.
-    async with pelton.open(address, message_ids=False) if "://" in address else pelton.open(address) as opened:
+async def jet(address: str, limits: pelton.AccountLimits | None) -> AsyncIterator[pelton.Jet]:
+    # On a cluster without ids of ours, so that sizes are those the cases count.
+    cluster = "://" in address
+    async with pelton.open(address, message_ids=False) if cluster else pelton.open(address, limits=limits) as opened:
         yield opened

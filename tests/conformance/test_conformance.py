@@ -3,10 +3,7 @@
 import pytest
 
 import pelton
-
-pytest.register_assert_rewrite("pelton.testing.conformance")
-
-from pelton.testing.conformance import CASES, Case  # noqa: E402  # after the line above
+from pelton.testing.conformance import CASES, Case
 
 TARGETS = ("engine-memory", "engine-file", "nats")
 

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_error, rfc3339
+from pelton.api.config import Storage
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
@@ -50,6 +51,7 @@ class Catalogue:
         # Of the streams that keep messages by interest.
         self.interests: dict[StreamLog, Interest] = {}
         self.changed = False
+        self.quota: Callable[[Storage, int], None] | None = None
         self._index: SubjectIndex[StreamLog] = SubjectIndex()
         self._routes: dict[str, StreamLog] = {}
         self._families: dict[str, StreamLog] = {}
@@ -187,6 +189,7 @@ class Catalogue:
     def _add(self, log: StreamLog) -> None:
         self.streams[log.name] = log
         log.is_heard, log.is_any_heard, log.draw = self.is_heard, self.is_any_heard, self._draw
+        log.quota = self.quota
         for subject in log.config.subjects:
             self._index.insert(subject, log)
 

@@ -12,10 +12,11 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, cast
 
 from pelton.api import (
+    AccountLimits,
     AckOp,
     ConfigError,
     Delivered,
@@ -28,6 +29,7 @@ from pelton.api import (
     Request,
 )
 from pelton.consumers import ConsumerLog
+from pelton.engine.account import Account
 from pelton.engine.audit import Audit
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
@@ -59,6 +61,7 @@ class EngineSettings:
     sync: SyncMode = "commit"
     interval: float = 0.1
     busy_timeout: float = 30.0
+    limits: AccountLimits = field(default_factory=AccountLimits)
     sync_file: SyncFile = sync_to_disk
 
 
@@ -91,6 +94,7 @@ class Engine:
         self._subscriptions: set[EngineSubscription] = set()
         bus = Bus(self._db, self._channel, runtime.random.choice)
         self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange, runtime.ids.new)
+        self.account = Account(self.catalogue, settings.limits)
         self._direct = DirectGets(self.catalogue, self._clock.now)
         self._audit = Audit(self.catalogue, self._clock.now(), VERSION)
         self._pulls = Pulls(self, self._waiting, self._channel, self._clock, self._epoch)
@@ -148,12 +152,13 @@ class Engine:
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb."""
         kind = type(request)
-        if kind in READS:
-            found = self.read(lambda: None if self._writes(request) else (HANDLERS[kind](self, request),))
-            if found is not None:
-                return cast(R, found[0])
-        reply: R = await self.stage(lambda: self._audit.call(self, request), durable=True)
-        return reply
+        with self.account.counting():
+            if kind in READS:
+                found = self.read(lambda: None if self._writes(request) else (HANDLERS[kind](self, request),))
+                if found is not None:
+                    return cast(R, found[0])
+            reply: R = await self.stage(lambda: self._audit.call(self, request), durable=True)
+            return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; returns when it is as durable as the store was opened for."""

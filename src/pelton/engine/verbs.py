@@ -39,6 +39,7 @@ from pelton.consumers import ConsumerLog
 from pelton.engine import verbs_consumers as consumers
 from pelton.engine import verbs_delivery as delivery
 from pelton.engine import verbs_streams as streams
+from pelton.engine.account import Account
 from pelton.engine.catalogue import Catalogue
 
 R = TypeVar("R")
@@ -50,6 +51,7 @@ class Scope(Protocol):
     """What a handler may use."""
 
     catalogue: Catalogue
+    account: Account
 
     def now(self) -> int: ...
     def new_name(self) -> str: ...
@@ -89,9 +91,9 @@ def consumer_list(scope: Scope, request: ConsumerList) -> ConsumerListReply:
 
 
 def account_info(scope: Scope, request: AccountInfoRequest) -> AccountInfo:
-    catalogue = scope.catalogue
-    stored = sum(streams.fresh(scope, name).bytes for name in list(catalogue.streams))
-    return AccountInfo(storage=stored, streams=len(catalogue.streams), consumers=len(catalogue.consumers))
+    for name in list(scope.catalogue.streams):
+        streams.fresh(scope, name)
+    return scope.account.info()
 
 
 Handler = Callable[[Scope, Any], Any]

@@ -38,14 +38,14 @@ def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
         check_pedantic(request.config, log.config.consumer_limits)
     config = _named(scope, request.config, log)
     check_consumer(config, log.config)
+    scope.account.check_consumer(config.max_ack_pending, log.name, config.name)
     existing = catalogue.consumers.get((log.name, config.name))
     if existing is not None:
         return _again(scope, request, catalogue.consumer(log.name, config.name), config)
     if request.action == "update":
         raise api_error("JSConsumerDoesNotExist", stream=log.name, consumer=config.name)
     others = catalogue.consumers_of(log.name)
-    if 0 <= log.config.max_consumers <= len(others):
-        raise api_error("JSMaximumConsumersLimitErr", stream=log.name, consumer=config.name)
+    scope.account.check_consumers(log.config, len(others), config.name)
     if log.config.retention == "workqueue":
         check_unique_on_workqueue(config, [other.config for other in others])
     cursor = start_cursor(config, log, filters_of(config))
@@ -55,7 +55,7 @@ def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
 def _named(scope: Scope, config: ConsumerConfig, log: StreamLog) -> ConsumerConfig:
     if not config.name and not config.durable_name:
         config = msgspec.structs.replace(config, name=scope.new_name())
-    return resolved_consumer(config, log.config.consumer_limits)
+    return resolved_consumer(config, scope.account.consumer_limits(log.config.consumer_limits))
 
 
 def _again(scope: Scope, request: ConsumerCreate, existing: ConsumerLog, config: ConsumerConfig) -> ConsumerInfo:

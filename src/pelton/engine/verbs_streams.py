@@ -54,13 +54,17 @@ def create(scope: Scope, request: StreamCreate) -> StreamInfo:
     if request.pedantic:
         check_time_pedantic(request.config)
     config = resolved_stream(request.config)
+    if config.name not in scope.catalogue.streams and not config.sealed:
+        scope.account.check_number()
     check_new_stream(config)
+    scope.account.check_bytes(config)
     existing = scope.catalogue.streams.get(config.name)
     if existing is not None:
         if existing.config != config:
             raise api_error("JSStreamNameExistErr", stream=config.name)
         return info_of(scope, fresh(scope, config.name))
     _check_overlap(scope, config)
+    scope.account.check_reservation(config)
     log = scope.catalogue.create_stream(config, scope.now())
     reply = info_of(scope, log)
     reply.did_create = True
@@ -79,6 +83,8 @@ def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
     if request.pedantic:
         check_time_pedantic(request.config)
     config = changed_stream(log.config, resolved_stream(request.config))
+    scope.account.check_bytes(config)
+    scope.account.check_reservation(config, log.config)
     check_consumers(log.config, config, (each.config for each in scope.catalogue.consumers_of(log.name)))
     _check_overlap(scope, config)
     log = scope.catalogue.update_stream(log, config)

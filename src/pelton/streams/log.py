@@ -26,7 +26,7 @@ from pelton.streams.counting import Counting
 from pelton.streams.expect import check_expectations, expectations
 from pelton.streams.mappings import mappings_of
 from pelton.streams.room import check_room
-from pelton.streams.stored import ANY, HEADER_OVERHEAD, OVERHEAD, StoredMessages, stored_size
+from pelton.streams.stored import ANY, HEADER_OVERHEAD, OVERHEAD, StoredMessages, message_size, stored_size
 from pelton.streams.ticking import pass_time
 from pelton.streams.timers import Firing
 from pelton.streams.wishes import Wish, wish_of
@@ -92,14 +92,16 @@ class StreamLog(StoredMessages):
                     return PubAck(self.name, duplicate, True)
             wish = wish_of(self, subject, hdr, now)
             hdr = wish.hdr if wish is not None else hdr
+        if self.quota is not None:
+            self.quota(self.config.storage, message_size(subject, hdr, data))
         if self._counting is not None:
             # The last refusal there is: a stream that counts always has room.
             hdr, data, total = self._counting.add(subject, hdr, increment)
             value = digits(total.value)
         unwanted = self.is_wanted is not None and not self.is_wanted(subject)
         if self._checked and not unwanted:
-            size = stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
-            check_room(self, subject, size, replaces=wish is not None and bool(wish.rollup))
+            replaces = wish is not None and bool(wish.rollup)
+            check_room(self, subject, message_size(subject, hdr, data), replaces=replaces)
         seq = self._pass(now) if unwanted else self._store(subject, hdr, data, now)
         if asked is not None and asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
@@ -145,7 +147,7 @@ class StreamLog(StoredMessages):
     @property
     def is_plain(self) -> bool:
         """Whether a message that asks for nothing is stored without any check or limit per message."""
-        return self._plain and self.is_wanted is None
+        return self._plain and self.is_wanted is None and self.quota is None
 
     def _pass(self, now: int) -> int:
         """Give a sequence to a message that nobody wants, and keep nothing of it."""
@@ -171,7 +173,7 @@ class StreamLog(StoredMessages):
             self._mappings.say(((subject, data, hdr),), now)
         self._rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
         self.msgs += 1
-        self.bytes += stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+        self.bytes += message_size(subject, hdr, data)
         self.last, self.last_ts, self.dirty = seq, now, True
         self._count_subject(subject, seq)
         if self._per_subject and 0 < self.config.max_bytes < self.bytes:

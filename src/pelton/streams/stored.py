@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pelton.api import Outgoing, StreamConfig
+from pelton.api.config import Storage
 from pelton.storage import Condition, Database, LeanReads, MessageTable, Row, subject_condition
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.timers import Timers
@@ -31,6 +32,11 @@ def stored_size(subject: int, data: int, hdr: int) -> int:
     if hdr < 0:
         return OVERHEAD + subject + data
     return OVERHEAD + HEADER_OVERHEAD + subject + data + hdr
+
+
+def message_size(subject: str, hdr: bytes | None, data: bytes) -> int:
+    """Return the bytes that a message counts for."""
+    return stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
 
 
 class StoredMessages:
@@ -57,6 +63,8 @@ class StoredMessages:
         self.outbox: list[Outgoing] = []
         # Whether anybody wants to be delivered a subject; None where it is stored in any case.
         self.is_wanted: Callable[[str], bool] | None = None
+        # Refuses a message where all streams together have no room for its bytes; None where there is no such limit.
+        self.quota: Callable[[Storage, int], None] | None = None
         # The last sequences of republished subjects, exact while they are here (``mappings.py``).
         self.lasts: dict[str, int] = {}
         # Whether anybody would get what is said under a subject, or any subject of a filter; the owner knows.

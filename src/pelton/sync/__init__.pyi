@@ -391,6 +391,7 @@ def open(
     sync: SyncMode | None = None,
     sync_interval: float | timedelta | None = None,
     busy_timeout: float | timedelta | None = None,
+    limits: AccountLimits | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

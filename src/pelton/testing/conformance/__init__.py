@@ -7,6 +7,7 @@
 """
 
 from pelton.testing.conformance import (  # noqa: F401  # each fills the table
+    accounts,
     acks,
     changes,
     compression,

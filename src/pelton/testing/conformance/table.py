@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from pelton.api import ApiError, PeltonError
+from pelton.api import AccountLimits, ApiError, PeltonError
 from pelton.connect import Jet
 
 Statement = Callable[[Jet], Awaitable[None]]
@@ -18,12 +18,16 @@ E = TypeVar("E", bound=PeltonError)
 
 
 class Case(NamedTuple):
-    """One behaviour: its name, what states it, and, where it holds on one side only, which and why."""
+    """One behaviour: its name, what states it, and, where it holds on one side only, which and why.
+
+    With ``limits`` it needs a store opened with them, or an account of a server that has them.
+    """
 
     name: str
     run: Statement
     side: Side | None = None
     reason: str = ""
+    limits: AccountLimits | None = None
 
 
 CASES: Final[list[Case]] = []
@@ -39,9 +43,14 @@ def only(side: Side, reason: str) -> Callable[[Statement], Statement]:
     return lambda statement: _add(statement, side, reason)
 
 
-def _add(statement: Statement, side: Side | None, reason: str) -> Statement:
+def under(limits: AccountLimits) -> Callable[[Statement], Statement]:
+    """State a behaviour of every backend whose user has these limits."""
+    return lambda statement: _add(statement, None, "", limits)
+
+
+def _add(statement: Statement, side: Side | None, reason: str, limits: AccountLimits | None = None) -> Statement:
     group = statement.__module__.rpartition(".")[2]
-    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason))
+    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason, limits))
     return statement
 
 

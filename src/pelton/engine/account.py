@@ -1,0 +1,114 @@
+"""What the user of an open store may use, and uses: NATS calls it an account.
+
+The limits are those of this opening: they are checked when something is asked through it, and not kept in the
+store. Reservations are the ``max_bytes`` of its streams, as on a NATS server; a stream without reserves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pelton.api import AccountInfo, AccountLimits, ApiError, ConsumerLimits, StreamConfig, api_error
+from pelton.api.config import Storage
+from pelton.api.defaults import MAX_ACK_PENDING
+from pelton.api.info import ApiStats
+from pelton.engine.catalogue import Catalogue
+
+
+class Account:
+    """The limits of one opening, and how often its API was asked."""
+
+    def __init__(self, catalogue: Catalogue, limits: AccountLimits) -> None:
+        self._catalogue = catalogue
+        self.limits = limits
+        self._api = ApiStats()
+        if limits.max_storage >= 0 or limits.max_memory >= 0:
+            catalogue.quota = self._check_quota
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count one request; those that end in an error are counted as such, too."""
+        try:
+            yield
+        except ApiError:
+            self._api.errors += 1
+            raise
+        finally:
+            self._api.total += 1
+
+    def info(self) -> AccountInfo:
+        """Report what is used, reserved and allowed; ``api`` counts the requests of this opening."""
+        catalogue = self._catalogue
+        return AccountInfo(
+            memory=self._stored("memory"),
+            storage=self._stored("file"),
+            reserved_memory=self._reserved("memory"),
+            reserved_storage=self._reserved("file"),
+            streams=len(catalogue.streams),
+            consumers=len(catalogue.consumers),
+            limits=self.limits,
+            api=ApiStats(total=self._api.total, errors=self._api.errors),
+        )
+
+    # --- streams
+
+    def check_number(self) -> None:
+        """Refuse another stream where there are enough (10027)."""
+        if 0 <= self.limits.max_streams <= len(self._catalogue.streams):
+            raise api_error("JSMaximumStreamsLimitErr")
+
+    def check_bytes(self, config: StreamConfig) -> None:
+        """Refuse a ``max_bytes`` that is missing (10113) or too large (10122)."""
+        limits, memory = self.limits, config.storage == "memory"
+        if limits.max_bytes_required and config.max_bytes <= 0:
+            raise api_error("JSStreamMaxBytesRequired", stream=config.name)
+        most = limits.memory_max_stream_bytes if memory else limits.storage_max_stream_bytes
+        if 0 < most < config.max_bytes:
+            raise api_error("JSStreamMaxStreamBytesExceeded", stream=config.name)
+
+    def check_reservation(self, config: StreamConfig, old: StreamConfig | None = None) -> None:
+        """Refuse to reserve more than there is (10028, 10047); a new stream needs a byte at least."""
+        before = max(old.max_bytes, 0) if old is not None else 0
+        more = max(config.max_bytes - before, 0) if old is not None else max(config.max_bytes, 1)
+        memory = config.storage == "memory"
+        most = self.limits.max_memory if memory else self.limits.max_storage
+        if 0 <= most < self._reserved(config.storage) + more:
+            constant = "JSMemoryResourcesExceededErr" if memory else "JSStorageResourcesExceededErr"
+            raise api_error(constant, stream=config.name)
+
+    # --- consumers
+
+    def consumer_limits(self, limits: ConsumerLimits) -> ConsumerLimits:
+        """Return a stream's limits with the choice that the account leaves where the stream makes none."""
+        most = self.limits.max_ack_pending
+        if most <= 0 or limits.max_ack_pending:
+            return limits
+        return ConsumerLimits(inactive_threshold=limits.inactive_threshold, max_ack_pending=min(MAX_ACK_PENDING, most))
+
+    def check_consumer(self, max_ack_pending: int, stream: str, name: str) -> None:
+        """Refuse a consumer that may have too many messages out (10121)."""
+        most = self.limits.max_ack_pending
+        if 0 < most < max_ack_pending:
+            raise api_error("JSConsumerMaxPendingAckExcessErrF", stream=stream, consumer=name, limit=most)
+
+    def check_consumers(self, config: StreamConfig, others: int, name: str) -> None:
+        """Refuse another consumer of a stream (10026): for the stream's own limit, or the account's."""
+        for most in (config.max_consumers, self.limits.max_consumers):
+            if 0 <= most <= others:
+                raise api_error("JSMaximumConsumersLimitErr", stream=config.name, consumer=name)
+
+    # --- use
+
+    def _check_quota(self, storage: Storage, size: int) -> None:
+        most = self.limits.max_memory if storage == "memory" else self.limits.max_storage
+        if 0 <= most < self._stored(storage) + size:
+            raise api_error("JSAccountResourcesExceededErr")
+
+    def _stored(self, storage: Storage) -> int:
+        use, streams = self._catalogue.use, list(self._catalogue.streams.values())
+        return sum(use(log).bytes for log in streams if log.config.storage == storage)
+
+    def _reserved(self, storage: Storage) -> int:
+        configs = (log.config for log in self._catalogue.streams.values())
+        return sum(max(config.max_bytes, 0) for config in configs if config.storage == storage)
