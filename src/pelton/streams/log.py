@@ -100,8 +100,7 @@ class StreamLog(StoredMessages):
             value = digits(total.value)
         unwanted = self.is_wanted is not None and not self.is_wanted(subject)
         if self._checked and not unwanted:
-            replaces = wish is not None and bool(wish.rollup)
-            check_room(self, subject, message_size(subject, hdr, data), replaces=replaces)
+            check_room(self, subject, message_size(subject, hdr, data), replaces=bool(wish and wish.rollup))
         seq = self._pass(now) if unwanted else self._store(subject, hdr, data, now)
         if asked is not None and asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
