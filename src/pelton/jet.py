@@ -67,7 +67,11 @@ from pelton.runtime import Runtime
 
 HeaderValues = Mapping[str, str | Sequence[str]]
 Seconds = float | timedelta
+AnyMessage = tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]
+"""Subject, data, and headers where there are any."""
 _PREFETCH: Final = 64
+_LARGEST_BATCH: Final = 1000
+_BATCH_HEADERS: Final = (headers.BATCH_ID, headers.BATCH_SEQUENCE, headers.BATCH_COMMIT)
 
 
 class Streams:
@@ -209,9 +213,17 @@ class Streams:
         asked = schedule_headers(text, target, time_zone, ttl, source, replace)
         return await self.backend.publish(subject, data, header_block(headers, asked))
 
-    async def publish_batch(
-        self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]
-    ) -> list[PubAck]:
+    async def publish_atomic(self, messages: Iterable[AnyMessage]) -> PubAck:
+        """Store up to 1,000 messages of one stream together, or none of them (ADR-50).
+
+        Returns the acknowledgement of the last; ``count`` of them have the sequences up to its ``seq``. Conditions
+        (headers ``Nats-Expected-*``) are about the stream before the batch. Raises ConfigError, ApiError 10174
+        where the stream does not say ``allow_atomic``, 10201 for a message id that is known, 10176 for messages of
+        different streams, and as :meth:`publish`: nothing is stored then.
+        """
+        return await self.backend.publish_atomic(batch_of(messages))
+
+    async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
         """Store messages in order, durable together: the fast way to write many.
 
         Raises the error of the first message that is refused; those before it are stored, those after it are
@@ -226,6 +238,18 @@ async def _total(backend: Backend, stream: str, subject: str) -> int:
     except MessageNotFoundError:
         return 0
     return counter_value(found.message.data)
+
+
+def batch_of(messages: Iterable[AnyMessage]) -> list[Outgoing]:
+    """Return the messages of a batch that is stored as one, in the port's form. Raises ConfigError."""
+    found = [outgoing(*message) for message in messages]
+    if not 1 <= len(found) <= _LARGEST_BATCH:
+        raise ConfigError(f"a batch of {len(found)} messages: 1 to {_LARGEST_BATCH} are stored together or not at all")
+    for _, _, block in found:
+        for name in _BATCH_HEADERS if block is not None else ():
+            if headers.first(block or b"", name) is not None:
+                raise ConfigError(f"header {name}: publish_atomic makes the batch itself; leave it out")
+    return found
 
 
 def header_block(values: HeaderValues | None, asked: Mapping[str, object]) -> bytes | None:

@@ -61,6 +61,13 @@ class Backend(Protocol):
         """
         ...
 
+    async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
+        """Store messages in order, all or none of them (ADR-50); the streams' subjects must all be one stream's.
+
+        There is at least one message. Raises the error of the first that is refused: nothing is stored then.
+        """
+        ...
+
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages.
 

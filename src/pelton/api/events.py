@@ -16,6 +16,7 @@ ACCOUNT: Final = "$G"
 """The account of an embedded store: it has one, with the name of a server's only one."""
 
 Action = Literal["create", "modify", "delete"]
+Reason = Literal["timeout", "large", "incomplete", "unsupported"]
 
 _ADVISORY: Final = "io.nats.jetstream.advisory.v1."
 _DONE: Final = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}
@@ -43,6 +44,17 @@ class StreamAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}stream_act
 
     stream: str
     action: Action
+    domain: str = ""
+
+
+class BatchAbandoned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}stream_batch_abandoned"):
+    """A batch that was to be stored as one ended without being stored (ADR-50)."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}"
+
+    stream: str
+    batch: str
+    reason: Reason
     domain: str = ""
 
 
@@ -181,6 +193,7 @@ class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
 
 EVENTS: Final[tuple[type[Event], ...]] = (
     StreamAction,
+    BatchAbandoned,
     ConsumerAction,
     ConsumerPaused,
     GroupPinned,

@@ -50,6 +50,9 @@ CONSUMER_STALLED: Final = "Nats-Consumer-Stalled"
 PIN_ID: Final = "Nats-Pin-Id"
 REQUIRED_API_LEVEL: Final = "Nats-Required-Api-Level"
 
+LARGEST: Final = 65_535
+"""The most bytes that a header block of a stored message may have."""
+
 _VERSION = "NATS/1.0"
 _BLANK = " \t"
 _OPENING = re.compile(r"NATS/1\.0(?:[ \t]+(\d{3})(?:[ \t]+(.*?))?)?[ \t]*", re.ASCII)

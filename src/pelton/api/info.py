@@ -13,7 +13,9 @@ from pelton.api.times import ZERO_TIME
 class PubAck(msgspec.Struct, omit_defaults=True, gc=False):
     """Where a message is stored; `duplicate` if its message id was known, then `seq` is the first's.
 
-    `val` is the new total of a counter, in digits (ADR-49).
+    `val` is the new total of a counter, in digits (ADR-49). Of a batch that is stored as one (ADR-50) `batch` is the
+    id and `count` the number of messages, `seq` that of the last. A message of such a batch that is not committed
+    yet is acknowledged without a stream and with `seq` 0.
     """
 
     stream: str
@@ -21,6 +23,8 @@ class PubAck(msgspec.Struct, omit_defaults=True, gc=False):
     duplicate: bool = False
     domain: str = ""
     val: str = ""
+    batch: str = ""
+    count: int = 0
 
 
 class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -44,6 +44,7 @@ from pelton.api import (
     encode_body,
 )
 from pelton.cluster.acking import NobodyListens, ack_all
+from pelton.cluster.batches import publish_atomic
 from pelton.cluster.connection import Connection, Interrupted, NotSent
 from pelton.cluster.direct import direct_get
 from pelton.cluster.listening import ClusterSubscription
@@ -126,6 +127,10 @@ class Cluster:
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store messages in order; after one that is refused, some of the next 4,096 may have been stored."""
         return await self._publisher.publish_all(messages)
+
+    async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
+        """Store messages together or not at all; stored messages carry the headers that made them a batch."""
+        return await publish_atomic(self._connection, messages, self._runtime.ids.new, self._publisher.passes)
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages; a pull outlasts lost connections and elections."""

@@ -36,6 +36,8 @@ class _Reply(msgspec.Struct):
     duplicate: bool = False
     domain: str = ""
     val: str = ""
+    batch: str = ""
+    count: int = 0
     error: ErrorBody | None = None
 
 
@@ -60,13 +62,13 @@ class Publisher:
         patience: Patience | None = None
         while True:
             try:
-                return _acked(subject, await self._connection.ask(subject, data, block, again=safe))
+                return acked(subject, await self._connection.ask(subject, data, block, again=safe))
             except Interrupted as lost:
                 if not (safe or isinstance(lost, NotSent)):
-                    raise _unknown(self._connection, 1) from None
+                    raise unknown(self._connection, 1) from None
                 reason: Exception = lost
             except PeltonError as error:
-                if not await self._passes(error):
+                if not await self.passes(error):
                     raise
                 reason = error
             patience = patience or Patience(self._connection)
@@ -101,15 +103,15 @@ class Publisher:
             try:
                 if isinstance(answer, Exception):
                     raise answer
-                acks.append(_acked(subject, answer))
+                acks.append(acked(subject, answer))
             except Interrupted as lost:
-                unknown = sum(map(_may_be_stored, answers, window))
-                if unknown:
-                    raise _unknown(self._connection, unknown) from None
+                uncertain = sum(map(_may_be_stored, answers, window))
+                if uncertain:
+                    raise unknown(self._connection, uncertain) from None
                 return lost
             except PeltonError as error:
                 # Those after it may be stored: only ids keep them from being stored again.
-                if not (_has_id(block) and await self._passes(error)):
+                if not (_has_id(block) and await self.passes(error)):
                     raise
                 return error
         return None
@@ -125,7 +127,8 @@ class Publisher:
             return block
         return b"%b\r\n%b: %b%d%b" % (block[:-4], headers.MSG_ID.encode(), self._base, next(self._numbers), _END)
 
-    async def _passes(self, error: PeltonError) -> bool:
+    async def passes(self, error: PeltonError) -> bool:
+        """Whether an error goes away by itself, and what was published was not stored."""
         if isinstance(error, NoStreamForSubjectError):
             return await self._is_taken(error.subject)
         return is_passing(error)
@@ -152,16 +155,21 @@ def _has_id(block: bytes | None) -> bool:
     return block is not None and _MSG_ID in block
 
 
-def _unknown(connection: Connection, number: int) -> ServerTimeoutError:
+def unknown(connection: Connection, number: int) -> ServerTimeoutError:
+    """Return the error for publishes whose fate nobody knows."""
     what = "a publish" if number == 1 else f"up to {number} publishes"
     reason = f"the connection was lost while {what} awaited the acknowledgement; with a msg_id it is repeated safely"
     return ServerTimeoutError(connection.settings.name, reason)
 
 
-def _acked(subject: str, answer: Answer) -> PubAck:
+def acked(subject: str, answer: Answer) -> PubAck:
+    """Return the acknowledgement that an answer is; raises the error that it holds."""
     if answer.is_unheard:
         raise NoStreamForSubjectError(subject)
+    if not answer.data:
+        # A message of a batch that is not committed yet.
+        return PubAck("", 0)
     found = _reply(answer.data)
     if found.error is not None:
         raise from_reply(found.error.code, found.error.err_code, found.error.description, stream=found.stream)
-    return PubAck(found.stream, found.seq, found.duplicate, found.domain, found.val)
+    return PubAck(found.stream, found.seq, found.duplicate, found.domain, found.val, found.batch, found.count)

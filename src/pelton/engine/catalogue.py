@@ -22,7 +22,7 @@ from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
 from pelton.engine.bus import Bus
 from pelton.storage import Database, message_table
-from pelton.streams import Herald, StreamLog, is_bare
+from pelton.streams import Herald, Staging, StreamLog, is_bare
 from pelton.subjects import Draw, SubjectIndex, is_subject, is_subset, overlaps
 
 _ROUTES_LIMIT: Final = 100_000
@@ -46,6 +46,7 @@ class Catalogue:
         # Messages of the store's own (advisories); those of a stream wait in its own ``outbox``.
         self.outbox: list[Outgoing] = []
         self.herald = Herald(self.is_heard, lambda message: self.outbox.append(message), now, new_id)
+        self.staging = Staging(database, self.herald.say)
         self.streams: dict[str, StreamLog] = {}
         self.consumers: dict[tuple[str, str], ConsumerLog] = {}
         # Of the streams that keep messages by interest.
@@ -145,6 +146,7 @@ class Catalogue:
         self.touched.clear()
         self.outbox.clear()
         self.bus.reset()
+        self.staging.rolled_back()
         self.changed = False
         self._seen = self.version = -1
 
@@ -293,6 +295,8 @@ class Catalogue:
 
     def update_stream(self, log: StreamLog, config: StreamConfig) -> StreamLog:
         counted = log in self.interests
+        if not config.allow_atomic:
+            self.staging.drop_stream(log.id)
         self.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
         self.bump()
         if not counted:
@@ -303,6 +307,7 @@ class Catalogue:
     def delete_stream(self, log: StreamLog) -> None:
         consumers = self.consumers_of(log.name)
         drop_rows(self.db, [consumer.id for consumer in consumers])
+        self.staging.drop_stream(log.id)
         for sql in (
             "DELETE FROM streams WHERE id=?",
             "DELETE FROM stream_state WHERE id=?",

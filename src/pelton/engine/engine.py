@@ -36,6 +36,7 @@ from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
 from pelton.engine.epoch import current_epoch
 from pelton.engine.faults import public_error
+from pelton.engine.idle import IdleBatches
 from pelton.engine.pulls import Pulls
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
@@ -95,6 +96,7 @@ class Engine:
         bus = Bus(self._db, self._channel, runtime.random.choice)
         self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange, runtime.ids.new)
         self.account = Account(self.catalogue, settings.limits)
+        self._idle_batches = IdleBatches(self.catalogue.staging, self._clock, self.stage)
         self._direct = DirectGets(self.catalogue, self._clock.now)
         self._audit = Audit(self.catalogue, self._clock.now(), VERSION)
         self._pulls = Pulls(self, self._waiting, self._channel, self._clock, self._epoch)
@@ -129,6 +131,7 @@ class Engine:
             self._channel.wake_others()
         catalogue.bus.committed()
         self._timekeeper.committed()
+        self._idle_batches.committed()
 
     def rolled_back(self) -> None:
         # What was staged and never ran has failed by now: nobody may join it.
@@ -189,6 +192,12 @@ class Engine:
             reply = await self.stage(lambda: self._direct.clean_and_look(stream, request), durable=False)
         return reply
 
+    async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
+        """Store messages together or not at all, in one transaction."""
+        ack: asyncio.Future[PubAck] = self._loop.create_future()
+        self._publish(Publishing(messages, False, ack, self._runtime.ids.new()))
+        return await ack
+
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries; returns when durable."""
         if not acks:
@@ -242,6 +251,7 @@ class Engine:
         if self._closed:
             return
         self._closed = True
+        self._idle_batches.cancel()
         if self._db.is_inherited:
             # The parent's loop, sockets and timers are not ours to stop.
             return

@@ -17,7 +17,7 @@ from pelton.consumers import Settlement
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
 from pelton.storage import Work
-from pelton.streams import is_bare
+from pelton.streams import StreamLog, append_atomic, is_bare, is_member, spans_streams
 
 Future = asyncio.Future[Any]
 
@@ -109,11 +109,15 @@ class SharedWork(ABC, Generic[E]):
 
 
 class Publishing(NamedTuple):
-    """One caller's messages; ``single`` when the answer is one ack and not a list."""
+    """One caller's messages; ``single`` when the answer is one ack and not a list.
+
+    With an id of a ``batch`` they are stored together or not at all.
+    """
 
     messages: Sequence[Outgoing]
     single: bool
     future: Future
+    batch: str = ""
 
 
 class PublishWork(SharedWork[Publishing]):
@@ -127,6 +131,9 @@ class PublishWork(SharedWork[Publishing]):
                 self._results.append(None)
                 continue
             try:
+                if entry.batch:
+                    self._results.append(append_as_one(self._catalogue, entry.messages, entry.batch, now))
+                    continue
                 acks = append_all(self._catalogue, entry.messages, now)
                 self._results.append(acks[0] if entry.single else acks)
             except PeltonError as error:
@@ -140,9 +147,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
     for log, group in groupby(messages, lambda message: catalogue.route(message[0])):
         if log is None:
             raise NoStreamForSubjectError(next(group)[0])
-        catalogue.use(log).advance(now)
-        if log in catalogue.interests:
-            catalogue.retire(log, now)
+        _make_ready(catalogue, log, now)
         for bare, run in groupby(group, _is_bare if log.is_plain else _never):
             if bare:
                 plain = list(run)
@@ -152,10 +157,43 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
                 continue
             for message in run:
                 subject, data, headers = message
-                acks.append(log.append(subject, headers, data, now))
+                if is_member(headers):
+                    acks.append(catalogue.staging.take(log, message, now))
+                else:
+                    acks.append(log.append(subject, headers, data, now))
                 if bus.active:
                     bus.tell(message)
     return acks
+
+
+def append_as_one(catalogue: Catalogue, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
+    """Append all messages to one stream, or none of them; raises the error of the first that is refused."""
+    log = _only_stream(catalogue, messages)
+    _make_ready(catalogue, log, now)
+    ack = append_atomic(catalogue.db, log, messages, batch, now)
+    for message in messages if catalogue.bus.active else ():
+        catalogue.bus.tell(message)
+    return ack
+
+
+def _only_stream(catalogue: Catalogue, messages: Sequence[Outgoing]) -> StreamLog:
+    """Return the stream that takes all messages; raises where there is none."""
+    found: StreamLog | None = None
+    for subject, _, _ in messages:
+        log = catalogue.route(subject)
+        if log is None:
+            raise NoStreamForSubjectError(subject)
+        if found is not None and log is not found:
+            raise spans_streams(subject, found.name, log.name)
+        found = log
+    assert found is not None, "a batch has messages"
+    return found
+
+
+def _make_ready(catalogue: Catalogue, log: StreamLog, now: int) -> None:
+    catalogue.use(log).advance(now)
+    if log in catalogue.interests:
+        catalogue.retire(log, now)
 
 
 def _never(message: Outgoing) -> bool:

@@ -1,11 +1,13 @@
-"""What a stream may hold: append decision, limits, duplicates, expectations, removal."""
+"""What a stream may hold: append decision, limits, duplicates, expectations, counters, batches, removal."""
 
+from pelton.streams.atomic import append_atomic, spans_streams
 from pelton.streams.changes import changed_stream, check_consumers
 from pelton.streams.direct import DirectReads, stored_message
 from pelton.streams.expect import is_bare
 from pelton.streams.herald import Herald
 from pelton.streams.log import StreamLog
 from pelton.streams.rules import check_new_stream, check_stream
+from pelton.streams.staging import Staging, is_member
 from pelton.streams.stored import stored_size
 from pelton.streams.time_rules import check_time_pedantic
 from pelton.streams.wishes import NEVER
@@ -14,13 +16,17 @@ __all__ = [
     "NEVER",
     "DirectReads",
     "Herald",
+    "Staging",
     "StreamLog",
+    "append_atomic",
     "changed_stream",
     "check_consumers",
     "check_new_stream",
     "check_stream",
     "check_time_pedantic",
     "is_bare",
+    "is_member",
+    "spans_streams",
     "stored_message",
     "stored_size",
 ]

@@ -8,6 +8,7 @@ one there is.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import api_error, headers
@@ -15,7 +16,6 @@ from pelton.subjects import is_filter
 
 # Every header of NATS's own may ask for something, but these: a republished message is marked with them.
 _ASKS: Final = re.compile(rb"\nNats-(?!(?:Stream|Subject|Sequence|Time-Stamp|Last-Sequence|Msg-Size):)")
-_LIMIT: Final = 65_535
 _NO_SEQUENCE: Final = -1
 _SEQUENCE_DIGITS: Final = 20
 
@@ -49,7 +49,7 @@ class Known(Protocol):
 
 def is_bare(block: bytes | None) -> bool:
     """Whether a header block asks for nothing, so that its message is stored as plainly as one without."""
-    return block is None or (len(block) <= _LIMIT and _ASKS.search(block) is None)
+    return block is None or (len(block) <= headers.LARGEST and _ASKS.search(block) is None)
 
 
 def expectations(block: bytes | None) -> Expectations | None:
@@ -59,7 +59,7 @@ def expectations(block: bytes | None) -> Expectations | None:
     """
     if block is None or is_bare(block):
         return None
-    if len(block) > _LIMIT:
+    if len(block) > headers.LARGEST:
         raise api_error("JSStreamHeaderExceedsMaximumErr")
     found = Expectations(
         msg_id=headers.first(block, headers.MSG_ID) or "",
@@ -73,7 +73,43 @@ def expectations(block: bytes | None) -> Expectations | None:
     return None if found == _NOTHING else found
 
 
-def check_expectations(stream: Known, asked: Expectations, subject: str, now: int) -> int | None:
+class Batch:
+    """Conditions inside a batch that is stored as one (ADR-50): they are about the stream before it.
+
+    ``base`` was the stream's last sequence then, ``lasts`` holds that of each subject or filter with a condition.
+    """
+
+    def __init__(self, base: int, lasts: Mapping[str, int]) -> None:
+        self._base = base
+        self._lasts = lasts
+        self.written: set[str] = set()
+
+    def check(self, stream: Known, asked: Expectations, subject: str) -> None:
+        """Raise where a condition fails, or is about what the batch itself has written."""
+        if asked.last_seq is not None:
+            if asked.last_seq != stream.last:
+                raise api_error("JSStreamWrongLastSequenceErrF", seq=stream.last)
+            if stream.last != self._base:
+                raise api_error("JSStreamWrongLastSequenceConstantErr")
+        if asked.last_subject_seq is None:
+            if asked.last_subject_filter:
+                raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
+            return
+        wanted = asked.last_subject_filter or subject
+        if wanted in self.written:
+            raise api_error("JSStreamWrongLastSequenceConstantErr")
+        if self._lasts[wanted] != asked.last_subject_seq:
+            raise api_error("JSStreamWrongLastSequenceErrF", seq=self._lasts[wanted])
+
+    def check_rollup(self, kind: str, subject: str) -> None:
+        """Raise where a roll-up would take messages of the batch along (10111)."""
+        if self.written if kind == "all" else subject in self.written:
+            raise api_error("JSStreamRollupFailedF", err=f"batch rollup {kind} invalid")
+
+
+def check_expectations(
+    stream: Known, asked: Expectations, subject: str, now: int, batch: Batch | None = None
+) -> int | None:
     """Raise where a condition fails; return the sequence of the original when this is a duplicate.
 
     The order is that of nats-server 2.15, but that it looks at the sequences before the duplicate: here repeating
@@ -84,13 +120,17 @@ def check_expectations(stream: Known, asked: Expectations, subject: str, now: in
     if asked.source:
         # Only what a stream takes from another one may say so.
         raise api_error("JSMessageSourceHdrNotAllowedErr")
-    if asked.last_subject_seq is None and asked.last_subject_filter:
+    if asked.last_subject_seq is None and asked.last_subject_filter and batch is None:
         raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
     if asked.msg_id and (duplicate := stream.known_id(asked.msg_id, now)) is not None:
+        if batch is not None:
+            raise api_error("JSAtomicPublishContainsDuplicateMessageErr")
         return duplicate
+    if batch is not None:
+        batch.check(stream, asked, subject)
+        return None
     if asked.last_subject_seq is not None:
-        subject = asked.last_subject_filter or subject
-        last = stream.last_seq_of(subject) if is_filter(subject) else 0
+        last = last_expected_of(stream, asked.last_subject_filter or subject)
         if last != asked.last_subject_seq:
             raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
     if asked.last_seq is not None and asked.last_seq != stream.last:
@@ -98,6 +138,11 @@ def check_expectations(stream: Known, asked: Expectations, subject: str, now: in
     if asked.last_msg_id and asked.last_msg_id != (known := stream.last_id()):
         raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
     return None
+
+
+def last_expected_of(stream: Known, subject_filter: str) -> int:
+    """Return the last sequence of what a condition is about."""
+    return stream.last_seq_of(subject_filter) if is_filter(subject_filter) else 0
 
 
 def _sequence(block: bytes, name: str) -> int | None:

@@ -23,7 +23,7 @@ from pelton.storage import Removed, subject_condition
 from pelton.storage.checksum import row_checksum
 from pelton.streams.counters import digits, increment_of
 from pelton.streams.counting import Counting
-from pelton.streams.expect import check_expectations, expectations
+from pelton.streams.expect import Batch, check_expectations, expectations
 from pelton.streams.mappings import mappings_of
 from pelton.streams.room import check_room
 from pelton.streams.stored import ANY, HEADER_OVERHEAD, OVERHEAD, StoredMessages, message_size, stored_size
@@ -43,6 +43,9 @@ _SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, 
 
 class StreamLog(StoredMessages):
     """The messages of the stream with row id ``stream`` and configuration ``config``."""
+
+    # Set while a batch is stored as one.
+    batch: Batch | None = None
 
     def configure(self, config: StreamConfig) -> None:
         """Take a (changed) configuration; limits apply from the next flush on."""
@@ -79,19 +82,20 @@ class StreamLog(StoredMessages):
         """
         if self.config.sealed:
             raise api_error("JSStreamSealedErr")
-        if self._mappings is not None:
-            subject = self._mappings.renamed(subject)
+        subject = self.stored_subject(subject)
         self._check_size(hdr, data)
         asked, wish, increment, value = None, None, "", ""
         if hdr is not None:
             increment = increment_of(hdr, data, counting=self._counting is not None)
             asked = expectations(hdr)
             if asked is not None:
-                duplicate = check_expectations(self, asked, subject, now)
+                duplicate = check_expectations(self, asked, subject, now, self.batch)
                 if duplicate is not None:
                     return PubAck(self.name, duplicate, True)
             wish = wish_of(self, subject, hdr, now)
             hdr = wish.hdr if wish is not None else hdr
+            if wish is not None and wish.rollup and self.batch is not None:
+                self.batch.check_rollup(wish.rollup, subject)
         if self.quota is not None:
             self.quota(self.config.storage, message_size(subject, hdr, data))
         if self._counting is not None:
@@ -107,7 +111,19 @@ class StreamLog(StoredMessages):
             self.dirty = True
         if not unwanted and (wish is not None or self.config.allow_msg_schedules):
             self._fulfil(seq, subject, wish)
+        if self.batch is not None:
+            self.batch.written.add(subject)
         return PubAck(self.name, seq, val=value)
+
+    def check_publish(self, message: Outgoing) -> None:
+        """Raise what a message is refused with whatever becomes of its batch: the stream is sealed, it is too large."""
+        if self.config.sealed:
+            raise api_error("JSStreamSealedErr")
+        self._check_size(message[2], message[1])
+
+    def stored_subject(self, subject: str) -> str:
+        """Return the subject under which a message of ``subject`` is stored."""
+        return subject if self._mappings is None else self._mappings.renamed(subject)
 
     def _check_size(self, hdr: bytes | None, data: bytes) -> None:
         if 0 <= self.config.max_msg_size < len(data) + (len(hdr) if hdr is not None else 0):

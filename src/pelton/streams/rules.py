@@ -33,7 +33,6 @@ _UNSUPPORTED: Final = (
     "template_owner",
     "mirror",
     "sources",
-    "allow_atomic",
     "allow_batched",
 )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from pelton.api import *
 from pelton.connect import ClusterOptions as ClusterOptions
-from pelton.jet import HeaderValues, Seconds
+from pelton.jet import AnyMessage, HeaderValues, Seconds
 from pelton.jet import Metadata as Metadata
 from pelton.queue.context import JobContext as JobContext
 from pelton.queue.job import Call as Call
@@ -239,9 +239,8 @@ class Jet:
         expected_last_subject_seq_subject: str | None = None,
         ttl: Seconds | Literal["never"] | None = None,
     ) -> PubAck: ...
-    def publish_batch(
-        self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]
-    ) -> list[PubAck]: ...
+    def publish_atomic(self, messages: Iterable[AnyMessage]) -> PubAck: ...
+    def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]: ...
     def queue(
         self,
         name: str,

@@ -9,6 +9,8 @@
 from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     accounts,
     acks,
+    batch_parts,
+    batches,
     changes,
     compression,
     consumer_config,

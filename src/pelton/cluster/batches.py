@@ -1,0 +1,61 @@
+"""Batches that a server stores together or not at all (ADR-50).
+
+All messages are sent at once and all are answered, so that a refusal says why; only the answer to the last one is an
+acknowledgement. Where the last was not sent, or is refused for a while, nothing was stored, and the batch is sent
+again under another id. When the answer to the last one is lost, nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from pelton.api import Outgoing, PeltonError, PubAck, headers
+from pelton.cluster.connection import Connection, Interrupted, NotSent
+from pelton.cluster.patience import Patience
+from pelton.cluster.publishing import acked, unknown
+
+
+async def publish_atomic(
+    connection: Connection,
+    messages: Sequence[Outgoing],
+    new_id: Callable[[], str],
+    passes: Callable[[PeltonError], Awaitable[bool]],
+) -> PubAck:
+    """Store messages together or not at all; raises as `Backend.publish_atomic`."""
+    patience = Patience(connection)
+    while True:
+        try:
+            return await _once(connection, messages, new_id())
+        except NotSent as lost:
+            reason: Exception = lost
+        except Interrupted:
+            raise unknown(connection, len(messages)) from None
+        except PeltonError as error:
+            if not await passes(error):
+                raise
+            reason = error
+        await patience.after(reason)
+
+
+async def _once(connection: Connection, messages: Sequence[Outgoing], batch: str) -> PubAck:
+    answers = await connection.ask_all(_as_batch(messages, batch))
+    for (subject, _, _), answer in zip(messages, answers, strict=True):
+        if not isinstance(answer, Exception):
+            ack = acked(subject, answer)
+        elif not isinstance(answer, Interrupted):
+            raise answer
+    last = answers[-1]
+    if isinstance(last, Exception):
+        raise last
+    return ack
+
+
+def _as_batch(messages: Sequence[Outgoing], batch: str) -> list[Outgoing]:
+    requests: list[Outgoing] = []
+    for number, (subject, data, block) in enumerate(messages, start=1):
+        marked = headers.with_value(block, headers.BATCH_ID, batch)
+        marked = headers.with_value(marked, headers.BATCH_SEQUENCE, str(number))
+        if number == len(messages):
+            marked = headers.with_value(marked, headers.BATCH_COMMIT, "1")
+        requests.append((subject, data, marked))
+    return requests

@@ -1,0 +1,51 @@
+"""Batches that nobody goes on with: the timer that ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Protocol
+
+from pelton.api import PeltonError
+from pelton.runtime import Clock, Timer
+from pelton.streams import Staging
+
+
+class Stage(Protocol):
+    """Runs a function in a transaction."""
+
+    def __call__(self, call: Any, *, durable: bool) -> asyncio.Future[Any]: ...
+
+
+class IdleBatches:
+    """Ends the open batches that have waited too long; hears of the end of every transaction."""
+
+    def __init__(self, staging: Staging, clock: Clock, stage: Stage) -> None:
+        self._staging = staging
+        self._clock = clock
+        self._stage = stage
+        self._due: int | None = None
+        self._timer: Timer | None = None
+
+    def committed(self) -> None:
+        self._staging.committed()
+        due = self._staging.due
+        if due == self._due:
+            return
+        self.cancel()
+        if due is not None:
+            self._due = due
+            self._timer = self._clock.call_later(max(due - self._clock.now(), 0) / 1e9, self._rings)
+
+    def cancel(self) -> None:
+        self._due = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rings(self) -> None:
+        self._due = self._timer = None
+        with suppress(PeltonError):
+            # Whatever becomes of it, nobody waits: the next message of any batch looks as well.
+            swept = self._stage(lambda: self._staging.sweep(self._clock.now()), durable=False)
+            swept.add_done_callback(lambda done: done.exception())

@@ -1,0 +1,92 @@
+"""Messages that are stored together or not at all (ADR-50).
+
+The story. The messages of a batch are appended one after the other, as single publishes would be, so every limit
+and every check applies to them as to those. What is different: conditions are about the stream as it was before the
+batch, and none of them may be about what the batch itself has written. Where one message is refused, what was
+appended before it is undone: a savepoint takes back the rows, and the log reads its small state again, which was
+written just before. Neighbours in the same transaction never notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pelton.api import ApiError, Outgoing, PeltonError, PubAck, api_error, headers
+from pelton.api.errors import from_reply
+from pelton.storage import Database
+from pelton.streams.expect import Batch, expectations, is_bare, last_expected_of
+from pelton.streams.log import StreamLog
+
+LARGEST: Final = 1000
+
+
+def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
+    """Store all messages of a batch, or none: raises the error of the first that is refused.
+
+    The acknowledgement has the sequence of the last message, those before it have the ones below.
+    """
+    if not log.config.allow_atomic:
+        raise api_error("JSAtomicPublishDisabledErr", stream=log.name)
+    if len(messages) > LARGEST:
+        raise api_error("JSAtomicPublishTooLargeBatchErrF", stream=log.name, size=LARGEST)
+    if log.is_plain and all(is_bare(message[2]) for message in messages):
+        # Nothing can be refused.
+        last = log.append_plain(messages, now)[-1]
+    else:
+        with _all_or_nothing(database, log):
+            last = _append_each(log, messages, now)
+    last.batch, last.count = batch, len(messages)
+    return last
+
+
+def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubAck:
+    log.batch = Batch(log.last, _lasts(log, messages))
+    try:
+        for subject, data, block in messages:
+            if block is not None and headers.first(block, headers.EXPECTED_LAST_MSG_ID):
+                name = headers.EXPECTED_LAST_MSG_ID
+                raise api_error("JSAtomicPublishUnsupportedHeaderBatchErr", stream=log.name, header=name)
+            ack = log.append(subject, block, data, now)
+    finally:
+        log.batch = None
+    return ack
+
+
+def _lasts(log: StreamLog, messages: Sequence[Outgoing]) -> dict[str, int]:
+    """Return the last sequence of every subject and filter that a message has a condition about."""
+    found: dict[str, int] = {}
+    for subject, _, block in messages:
+        asked = expectations(block) if block is not None and len(block) <= headers.LARGEST else None
+        if asked is not None and asked.last_subject_seq is not None:
+            wanted = asked.last_subject_filter or log.stored_subject(subject)
+            found[wanted] = last_expected_of(log, wanted)
+    return found
+
+
+@contextmanager
+def _all_or_nothing(database: Database, log: StreamLog) -> Iterator[None]:
+    was_dirty, said = log.dirty, list(log.outbox)
+    log.flush()
+    database.execute("SAVEPOINT batch")
+    try:
+        yield
+    except PeltonError:
+        database.execute("ROLLBACK TO batch")
+        log.reset()
+        log.load()
+        log.outbox += said
+        log.dirty = was_dirty
+        database.execute("RELEASE batch")
+        raise
+    # Anything but a refusal takes the whole transaction along, and the savepoint with it.
+    log.dirty = log.dirty or was_dirty
+    database.execute("RELEASE batch")
+
+
+def spans_streams(subject: str, batch_of: str, stream: str) -> ApiError:
+    """Return the error for a batch whose messages different streams take (10176)."""
+    known = api_error("JSAtomicPublishIncompleteBatchErr")
+    text = f"{known.description}: {subject!r} goes to stream {stream!r}, the messages before it to {batch_of!r}"
+    return from_reply(known.code, known.err_code, text, stream=batch_of)

@@ -1,0 +1,202 @@
+"""Batches that are being published message by message and are not committed yet (ADR-50).
+
+The story. ``Nats-Batch-Id`` names a batch, ``Nats-Batch-Sequence`` counts its messages from 1, ``Nats-Batch-Commit``
+ends it: ``1`` with this message, ``eob`` with the one before. Until then the messages wait here, in the memory of
+the process that takes them, as they wait on a NATS server's leader: they are in no file, other processes do not see
+them, and they are gone when the store is closed. The commit stores them all or none (``atomic.py``).
+
+A batch ends without being stored (it is abandoned, and an advisory tells so) where a message is missing, where it
+grows too large, where it asks for an API level that nobody has, or where nothing comes for ten seconds.
+
+What a transaction does to this table is undone when the transaction is rolled back: it is run again then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pelton.api import ApiError, Outgoing, PubAck, api_error, headers
+from pelton.api.events import BatchAbandoned, Event, Reason
+from pelton.storage import Database
+from pelton.streams.atomic import LARGEST, append_atomic
+from pelton.streams.log import StreamLog
+
+_MARK: Final = f"\r\n{headers.BATCH_ID}:".encode()
+_API_LEVEL: Final = 5
+_ID_LIMIT: Final = 64
+_IDLE: Final = 10 * 10**9
+_OF_A_STREAM: Final = 50
+_OF_ALL: Final = 1000
+_STORED, _ENDED = "1", "eob"
+
+Key = tuple[int, str]
+
+
+class Member(NamedTuple):
+    """What a message says of its batch; ``commit`` None where it goes on."""
+
+    batch: str
+    seq: int
+    commit: str | None
+    level: str
+
+    @property
+    def position(self) -> int:
+        """How many messages the batch has with it."""
+        return self.seq - (self.commit == _ENDED)
+
+
+class _Open:
+    """A batch that is not committed."""
+
+    __slots__ = ("due", "messages", "stream")
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.messages: list[Outgoing] = []
+        self.due = 0
+
+
+class _Undo(NamedTuple):
+    key: Key
+    batch: _Open | None
+    length: int
+    due: int
+
+
+def is_member(block: bytes | None) -> bool:
+    """Whether a message belongs to a batch."""
+    return block is not None and _MARK in block and bool(headers.first(block, headers.BATCH_ID))
+
+
+def member_of(block: bytes) -> Member:
+    """Read what a header block says of its batch; raises ApiError 10179, 10175."""
+    batch = headers.first(block, headers.BATCH_ID) or ""
+    if len(batch.encode("utf-8", "surrogateescape")) > _ID_LIMIT:
+        raise api_error("JSAtomicPublishInvalidBatchIDErr")
+    text = headers.first(block, headers.BATCH_SEQUENCE) or ""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise api_error("JSAtomicPublishMissingSeqErr")
+    level = headers.first(block, headers.REQUIRED_API_LEVEL) or ""
+    return Member(batch, int(text), headers.first(block, headers.BATCH_COMMIT), level)
+
+
+class Staging:
+    """The open batches of all streams of one store, in one process.
+
+    ``say`` tells others of an event when the transaction commits.
+    """
+
+    def __init__(self, database: Database, say: Callable[[Event], None]) -> None:
+        self._db = database
+        self._say = say
+        self._open: dict[Key, _Open] = {}
+        self._undo: list[_Undo] = []
+
+    # --- transactions
+
+    def committed(self) -> None:
+        """What was done here stays."""
+        self._undo.clear()
+
+    def rolled_back(self) -> None:
+        """Nothing was done here since the last commit."""
+        for key, batch, length, due in reversed(self._undo):
+            if batch is None:
+                self._open.pop(key, None)
+            else:
+                del batch.messages[length:]
+                batch.due = due
+                self._open[key] = batch
+        self._undo.clear()
+
+    # --- messages
+
+    def take(self, log: StreamLog, message: Outgoing, now: int) -> PubAck:
+        """Take one message of a batch: keep it, or commit the batch with it.
+
+        Returns an acknowledgement without a stream and with sequence 0 for one that is kept. Raises ApiError; a
+        batch that has met its end is gone then.
+        """
+        log.check_publish(message)
+        if not log.config.allow_atomic:
+            raise api_error("JSAtomicPublishDisabledErr", stream=log.name)
+        member = member_of(message[2] or b"")
+        self.sweep(now)
+        key = (log.id, member.batch)
+        self._check(log, key, member)
+        batch = self._open.get(key) or _Open(log.name)
+        if member.commit is None:
+            self._remember(key)
+            self._open[key] = batch
+            batch.messages.append(message)
+            batch.due = now + _IDLE
+            return PubAck("", 0)
+        self._drop(key)
+        messages = [*batch.messages, message] if member.commit == _STORED else _ended(batch.messages)
+        return append_atomic(self._db, log, messages, member.batch, now)
+
+    def _check(self, log: StreamLog, key: Key, member: Member) -> None:
+        """Raise where the message cannot be the next of its batch, which has met its end then."""
+        batch = self._open.get(key)
+        error, reason = self._judged(log, batch, member)
+        if error is None:
+            return
+        self._drop(key)
+        if reason is not None:
+            self._say(BatchAbandoned(stream=log.name, batch=key[1], reason=reason))
+        raise error
+
+    def _judged(self, log: StreamLog, batch: _Open | None, member: Member) -> tuple[ApiError | None, Reason | None]:
+        """Return why the message cannot be the next, and what is told of its batch."""
+        if member.level and not (member.level.isdigit() and int(member.level[:9]) <= _API_LEVEL):
+            return api_error("JSRequiredApiLevelErr", stream=log.name), "unsupported"
+        if member.position > LARGEST:
+            error = api_error("JSAtomicPublishTooLargeBatchErrF", stream=log.name, size=LARGEST)
+            return error, "large" if batch is not None else None
+        incomplete = api_error("JSAtomicPublishIncompleteBatchErr", stream=log.name)
+        if member.seq != (len(batch.messages) + 1 if batch is not None else 1):
+            return incomplete, "incomplete" if batch is not None else None
+        if member.commit not in (None, _STORED, _ENDED):
+            return api_error("JSAtomicPublishInvalidBatchCommitErr", stream=log.name), None
+        if batch is None and self._is_full(log.id):
+            return api_error("JSAtomicPublishTooManyInflight", stream=log.name), None
+        return (incomplete, "incomplete") if batch is None and member.commit == _ENDED else (None, None)
+
+    def _is_full(self, stream: int) -> bool:
+        return len(self._open) >= _OF_ALL or sum(key[0] == stream for key in self._open) >= _OF_A_STREAM
+
+    # --- the end of batches
+
+    @property
+    def due(self) -> int | None:
+        """When the first batch will have waited too long; None where there is none."""
+        return min((batch.due for batch in self._open.values()), default=None)
+
+    def sweep(self, now: int) -> None:
+        """Abandon the batches for which nothing has come for too long."""
+        for key in [key for key, batch in self._open.items() if batch.due <= now]:
+            stream = self._open[key].stream
+            self._drop(key)
+            self._say(BatchAbandoned(stream=stream, batch=key[1], reason="timeout"))
+
+    def drop_stream(self, stream: int) -> None:
+        """Forget the batches of a stream that is gone, or takes no batches any more."""
+        for key in [key for key in self._open if key[0] == stream]:
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        if key in self._open:
+            self._remember(key)
+            del self._open[key]
+
+    def _remember(self, key: Key) -> None:
+        batch = self._open.get(key)
+        self._undo.append(_Undo(key, batch, len(batch.messages) if batch else 0, batch.due if batch else 0))
+
+
+def _ended(messages: list[Outgoing]) -> list[Outgoing]:
+    """Return messages of which the last one says that it commits."""
+    subject, data, block = messages[-1]
+    return [*messages[:-1], (subject, data, headers.replaced(block or b"", headers.BATCH_COMMIT, _STORED))]
