@@ -260,6 +260,7 @@ class StreamLog(StoredMessages):
             self._trim()
         self._write_subjects()
         self.ids.flush()
+        self.timers.flush()
         self._forget_totals()
         state = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.id)
         self._db.execute(_SAVE_STATE, state)
