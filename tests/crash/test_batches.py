@@ -1,0 +1,69 @@
+"""SIGKILL while batches are stored: each is there as a whole or not at all, and all that were acknowledged are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+
+import pelton
+from pelton.testing import recount
+from tests.crash.test_kill import killed
+from tests.storage.processes import Child
+
+_ROUNDS = 15
+
+
+async def batcher(pipe: Connection, path: Path, who: str, seed: int) -> None:
+    """Publish batches for ever, in one call or in parts; say the name of each after its acknowledgement."""
+    random = Random(seed)
+    async with pelton.open(path) as jet:
+        pipe.send("open")
+        number = 0
+        while True:
+            number += 1
+            name, size = f"{who}-{number}", random.choice((1, 3, 40, 400))
+            data = f"{name} {size}".encode()
+            if random.random() < 0.7:
+                await jet.publish_atomic([(f"s.{random.randrange(5)}", data) for _ in range(size)])
+            else:
+                await _in_parts(jet, name, size, data)
+            pipe.send(name)
+
+
+async def _in_parts(jet: pelton.Jet, name: str, size: int, data: bytes) -> None:
+    named = [{"Nats-Batch-Id": name, "Nats-Batch-Sequence": str(seq)} for seq in range(1, size + 1)]
+    named[-1]["Nats-Batch-Commit"] = "1"
+    await jet.publish_batch([("s.0", data, headers) for headers in named])
+
+
+async def test_batches_survive_kills_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        await jet.create_stream("s", subjects=["s.*"], allow_atomic=True)
+    random, acked = Random(20251121), set[object]()
+    for number in range(_ROUNDS):
+        with ExitStack() as stack:
+            children = [
+                stack.enter_context(Child(batcher, path, f"r{number}p{n}", random.randrange(1 << 30))) for n in range(2)
+            ]
+            for child in children:
+                acked.update(killed(child, random, 25))
+        assert recount(str(path)) == []
+    async with pelton.open(path) as jet:
+        found = await _stored(jet)
+    sizes = {name: int(size) for name, size in (text.split() for text in found)}
+    assert {f"{name} {size}": size for name, size in sizes.items()} == found
+    assert acked <= sizes.keys()
+    assert len(acked) > 50
+
+
+async def _stored(jet: pelton.Jet) -> dict[str, int]:
+    """How many messages there are of each batch."""
+    consumer = await (await jet.stream("s")).create_consumer(ack_policy="none")
+    found: Counter[str] = Counter()
+    while messages := await consumer.fetch(1000, no_wait=True):
+        found.update(message.data.decode() for message in messages)
+    return dict(found)
