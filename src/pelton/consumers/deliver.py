@@ -14,7 +14,6 @@ from pelton.api.events import MaxDeliveries
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
 from pelton.storage import Row, intact
-from pelton.streams import stored_size
 
 _log: Final = logging.getLogger("pelton")
 _SCAN_AT_LEAST: Final = 16
@@ -212,7 +211,7 @@ class Delivery:
         """Add one message to what the pull gets; False when its bytes do not fit any more."""
         seq, ts, subject, hdr, data, _ = row
         if self._bytes_left != NEVER:
-            size = stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+            size = self._log.size_of(subject, hdr, data)
             if size > self._bytes_left:
                 self._full = True
                 return False

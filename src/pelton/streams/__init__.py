@@ -8,7 +8,6 @@ from pelton.streams.herald import Herald
 from pelton.streams.log import StreamLog
 from pelton.streams.rules import check_new_stream, check_stream
 from pelton.streams.staging import Staging, is_member
-from pelton.streams.stored import stored_size
 from pelton.streams.time_rules import check_time_pedantic
 from pelton.streams.wishes import NEVER
 
@@ -28,5 +27,4 @@ __all__ = [
     "is_member",
     "spans_streams",
     "stored_message",
-    "stored_size",
 ]

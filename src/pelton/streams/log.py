@@ -26,7 +26,7 @@ from pelton.streams.counting import Counting
 from pelton.streams.expect import Batch, check_expectations, expectations
 from pelton.streams.mappings import mappings_of
 from pelton.streams.room import check_room
-from pelton.streams.stored import ANY, HEADER_OVERHEAD, OVERHEAD, StoredMessages, message_size, stored_size
+from pelton.streams.stored import ANY, StoredMessages
 from pelton.streams.ticking import pass_time
 from pelton.streams.timers import Firing
 from pelton.streams.wishes import Wish, wish_of
@@ -97,14 +97,14 @@ class StreamLog(StoredMessages):
             if wish is not None and wish.rollup and self.batch is not None:
                 self.batch.check_rollup(wish.rollup, subject)
         if self.quota is not None:
-            self.quota(self.config.storage, message_size(subject, hdr, data))
+            self.quota(self.config.storage, self.size_of(subject, hdr, data))
         if self._counting is not None:
             # The last refusal there is: a stream that counts always has room.
             hdr, data, total = self._counting.add(subject, hdr, increment)
             value = digits(total.value)
         unwanted = self.is_wanted is not None and not self.is_wanted(subject)
         if self._checked and not unwanted:
-            check_room(self, subject, message_size(subject, hdr, data), replaces=bool(wish and wish.rollup))
+            check_room(self, subject, self.size_of(subject, hdr, data), replaces=bool(wish and wish.rollup))
         seq = self._pass(now) if unwanted else self._store(subject, hdr, data, now)
         if asked is not None and asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
@@ -141,7 +141,7 @@ class StreamLog(StoredMessages):
             rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
             size += len(data) + (len(subject) if subject.isascii() else len(subject.encode()))
             if hdr is not None:
-                size += len(hdr) + HEADER_OVERHEAD
+                size += len(hdr) + self.cost.header
             delta = deltas.get(subject)
             if delta is None:
                 deltas[subject] = [seq, seq, 1]
@@ -153,7 +153,7 @@ class StreamLog(StoredMessages):
                 known.pop(subject, None)
         added = len(acks)
         self.msgs += added
-        self.bytes += size + added * OVERHEAD
+        self.bytes += size + added * self.cost.message
         self.last = seq
         self.last_ts = now
         self.dirty = True
@@ -188,7 +188,7 @@ class StreamLog(StoredMessages):
             self._mappings.say(((subject, data, hdr),), now)
         self._rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
         self.msgs += 1
-        self.bytes += message_size(subject, hdr, data)
+        self.bytes += self.size_of(subject, hdr, data)
         self.last, self.last_ts, self.dirty = seq, now, True
         self._count_subject(subject, seq)
         if self._per_subject and 0 < self.config.max_bytes < self.bytes:
@@ -314,7 +314,7 @@ class StreamLog(StoredMessages):
         for _, _, subject, data, hdr in self.table.oldest(_CHUNK):
             if excess <= 0:
                 break
-            excess -= stored_size(subject, data, hdr)
+            excess -= self.cost.size(subject, data, hdr)
             count += 1
         return count
 
@@ -333,7 +333,7 @@ class StreamLog(StoredMessages):
         self._forget_totals()
         touched_first = False
         for seq, subject, data, hdr in removed:
-            self.bytes -= stored_size(len(subject.encode()), data, hdr)
+            self.bytes -= self.cost.size(len(subject.encode()), data, hdr)
             delta = self._deltas.get(subject)
             if delta is None:
                 self._deltas[subject] = [seq, seq, -1]

@@ -7,7 +7,9 @@ from typing import Protocol
 from pelton.api import ApiError, StreamConfig, api_error
 from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
 from pelton.storage import Row
-from pelton.streams.stored import stored_size
+
+Data = bytes
+"""Within :class:`Stream` the name ``bytes`` is taken."""
 
 
 class Stream(Protocol):
@@ -19,6 +21,7 @@ class Stream(Protocol):
     dirty: bool
 
     def flush(self) -> None: ...
+    def size_of(self, subject: str, hdr: Data | None, data: Data) -> int: ...
     def subject_row(self, subject: str) -> list[int]: ...
     def next_row_of(self, seq: int, subject_filter: str) -> Row | None: ...
 
@@ -56,7 +59,7 @@ def _makes_room(stream: Stream, subject: str, size: int) -> bool:
     if row is None:
         return False
     _, _, _, hdr, data, _ = row
-    return size <= stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+    return size <= stream.size_of(subject, hdr, data)
 
 
 def _no_room(text: str) -> ApiError:

@@ -8,7 +8,7 @@ appended and not written yet; whatever reads message rows writes those first. Wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.api import Outgoing, StreamConfig
 from pelton.api.config import Storage
@@ -18,25 +18,23 @@ from pelton.streams.timers import Timers
 from pelton.streams.wishes import NEVER
 from pelton.subjects import Draw, has_wildcard
 
-OVERHEAD: Final = 30
-HEADER_OVERHEAD: Final = 4
 ANY: Final = Condition("1", ())
 _LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
 
 
-def stored_size(subject: int, data: int, hdr: int) -> int:
-    """Return the bytes that a message counts for, as NATS's file store counts.
+class Cost(NamedTuple):
+    """The bytes that a message counts for beside its own: for itself, and for having headers."""
 
-    ``hdr`` -1 for no header block.
-    """
-    if hdr < 0:
-        return OVERHEAD + subject + data
-    return OVERHEAD + HEADER_OVERHEAD + subject + data + hdr
+    message: int
+    header: int
+
+    def size(self, subject: int, data: int, hdr: int) -> int:
+        """Return what a message with parts of these lengths counts for; ``hdr`` -1 for no header block."""
+        return self.message + subject + data + (self.header + hdr if hdr >= 0 else 0)
 
 
-def message_size(subject: str, hdr: bytes | None, data: bytes) -> int:
-    """Return the bytes that a message counts for."""
-    return stored_size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+# As NATS's two kinds of store count; how a message really lies in the file is another matter.
+COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
 
 
 class StoredMessages:
@@ -77,6 +75,7 @@ class StoredMessages:
     def configure(self, config: StreamConfig) -> None:
         """Take a (changed) configuration."""
         self.config = config
+        self.cost = COSTS[config.storage]
         self.ids.window = config.duplicate_window
         # Whether single messages have deadlines, and whether time does anything to the stream at all.
         self.is_timed = config.allow_msg_ttl or config.allow_msg_schedules
@@ -143,6 +142,10 @@ class StoredMessages:
         if self.subject_row(subject)[2] <= 0:
             return None
         return self.timers.schedule(subject) is not None
+
+    def size_of(self, subject: str, hdr: bytes | None, data: bytes) -> int:
+        """Return the bytes that a message counts for."""
+        return self.cost.size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
 
     # --- look-up
 

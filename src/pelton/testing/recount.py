@@ -17,7 +17,7 @@ from pelton.engine.catalogue import Catalogue
 from pelton.storage import Database, intact
 from pelton.storage.messages import DAMAGED_COLUMNS
 from pelton.storage.packing import ORIGINAL_LENGTH, unpack
-from pelton.streams import StreamLog, stored_size
+from pelton.streams import StreamLog
 
 _STATES: Final = (("stream_state", "streams"), ("consumer_state", "consumers"))
 _OF_STREAMS: Final = (
@@ -109,7 +109,7 @@ def _compare(kept: dict[str, Any], counted: dict[str, Any]) -> Iterator[str]:
 def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
     stream.load()
     sql = f"SELECT length(CAST(subject AS BLOB)), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {stream.table.name}"
-    sizes = [stored_size(*(int(str(part)) for part in row)) for row in database.execute(sql)]
+    sizes = [stream.cost.size(*(int(str(part)) for part in row)) for row in database.execute(sql)]
     bounds = database.execute(f"SELECT min(seq), max(seq) FROM {stream.table.name}").fetchone() or (None, None)
     first = stream.last + 1 if bounds[0] is None else bounds[0]
     yield from _compare(

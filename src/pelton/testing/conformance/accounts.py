@@ -30,8 +30,8 @@ async def use_is_told_by_storage(jet: Jet) -> None:
     await jet.publish_batch([("f", b"12345"), ("m", b"123"), ("m", b"")])
     await on_disk.create_consumer(durable_name="c")
     info = await jet.account_info()
-    assert info.storage == (await on_disk.info()).state.bytes > 0
-    assert info.memory == (await in_memory.info()).state.bytes > 0
+    assert info.storage == (await on_disk.info()).state.bytes == 30 + 1 + 5
+    assert info.memory == (await in_memory.info()).state.bytes == 16 + 1 + 3 + 16 + 1
     assert (info.streams, info.consumers) == (2, 1)
     await in_memory.purge()
     await on_disk.delete()

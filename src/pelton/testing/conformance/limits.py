@@ -99,3 +99,14 @@ async def no_more_consumers_than_allowed(jet: Jet) -> None:
     await stream.create_consumer(durable_name="a")
     await stream.create_consumer(durable_name="a")
     await refused(10026, stream.create_consumer(durable_name="b"))
+
+
+@case
+async def bytes_in_memory_count_less(jet: Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s"], storage="memory", max_bytes=3 * (16 + 1 + 10))
+    for _ in range(5):
+        await jet.publish("s", b"x" * 10)
+    state = (await stream.info()).state
+    assert (state.messages, state.bytes, state.first_seq) == (3, 81, 3)
+    await jet.publish("s", b"", headers={"A": "b"})
+    assert (await stream.info()).state.bytes == 27 + 16 + 1 + len("NATS/1.0\r\nA: b\r\n\r\n")
