@@ -17,12 +17,14 @@ from benchmarks.cases import (
     publish_batch,
     publish_each,
     publish_in_flight,
+    publish_mapped,
 )
 
 CASES: tuple[Case, ...] = (
     publish_each.CASE,
     publish_in_flight.CASE,
     publish_batch.CASE,
+    publish_mapped.CASE,
     fetch_ack_each.CASE,
     fetch_ack_batch.CASE,
     fetch_one.CASE,

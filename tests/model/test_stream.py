@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 import pytest
 from hypothesis import strategies as st
@@ -54,15 +55,18 @@ def publishes(draw: st.DrawFn) -> tuple[str, bytes, dict[str, object]]:
 class StreamMachine(StoreMachine):
     """Two openers of one file against one model."""
 
+    MAPPINGS: ClassVar[dict[str, dict[str, str]]] = {}
+    MODEL: ClassVar[type[StreamModel]] = StreamModel
+
     @initialize(limits=limits, per_subject=st.booleans())
     def create(self, limits: dict[str, object], per_subject: bool) -> None:
         limits = dict(limits)
         if limits["discard"] == "new" and limits["max_msgs_per_subject"] != -1:
             limits["discard_new_per_subject"] = per_subject
         window = 1 if limits["max_age"] == 1 else 3
-        config = {"subjects": ["s.>"], "duplicate_window": window, **limits}
+        config = {"subjects": ["s.>"], "duplicate_window": window, **limits, **self.MAPPINGS}
         self.run(self.jets[0].create_stream("S", **config))
-        self.model = StreamModel(resolved_stream(stream_config("S", **config)))
+        self.model = self.MODEL(resolved_stream(stream_config("S", **config)))
 
     def _asked(self, subject: str, wanted: dict[str, object]) -> Asked:
         asked = Asked(**wanted)  # type: ignore[arg-type]  # drawn to fit
