@@ -194,6 +194,16 @@ async def the_last_sequence_in_a_work_queue(jet: Jet) -> None:
 
 
 @case
+async def what_nobody_wants_is_not_said(jet: Jet) -> None:
+    stream, listener = await _pair(jet, retention="interest")
+    await jet.publish("a.x", b"1")
+    await stream.create_consumer(durable_name="c")
+    await jet.publish("a.x", b"2")
+    (message,) = await _heard(listener, 1)
+    assert (message.data, message.headers["Nats-Sequence"]) == (b"2", "2")
+
+
+@case
 async def a_changed_republish_holds_from_then_on(jet: Jet) -> None:
     _, listener = await _pair(jet)
     await jet.publish("a.x", b"1")
