@@ -32,7 +32,7 @@ configs = st.fixed_dictionaries(
         "max_deliver": st.sampled_from([-1, -1, 1, 2]),
         "filters": st.sampled_from([(), (), ("s.b",), ("s.*",), ("s.a", "s.b.>")]),
         "max_ack_pending_per_subject": st.sampled_from([0, 0, 1, 2]),
-        "deliver_policy": st.sampled_from(["all", "all", "new", "by_start_sequence"]),
+        "deliver_policy": st.sampled_from(["all", "all", "new", "by_start_sequence", "last_per_subject"]),
         "opt_start_seq": st.sampled_from([2, 9]),
         "inactive_threshold": st.sampled_from([0, 0, 3]),
     }
@@ -92,7 +92,10 @@ class InterestMachine(StoreMachine):
         self.run(_create(self.jets[opener], wanted))
         model = self.consumers[name] = Wanting(resolved_consumer(wanted), self.stream, used=self.now)
         starts = {"all": 0, "new": self.stream.last, "by_start_sequence": wanted.opt_start_seq - 1}
-        model.start = starts[wanted.deliver_policy]
+        model.start = starts.get(wanted.deliver_policy, 0)
+        if wanted.deliver_policy == "last_per_subject":
+            lasts = {message[1]: seq for seq, message in sorted(self.stream.messages.items())}
+            model.met = set(self.stream.messages) - set(lasts.values())
         self.held[name] = []
 
     @rule(name=names, opener=openers)
@@ -109,6 +112,20 @@ class InterestMachine(StoreMachine):
             wanted = consumer_config(model.config, filter_subject=filter_subject)
             self.run(_create(self.jets[opener], wanted))
             model.config = wanted
+
+    @rule(name=names, seq=st.integers(1, 12), opener=openers)
+    def reset(self, name: str, seq: int, opener: int) -> None:
+        """Go on from a sequence: what it leaves out is wanted no more, what is still there is wanted again."""
+        self._settle_model()
+        model = self.consumers.get(name)
+        if model is None or seq > self.stream.last + 1 or seq < model.config.opt_start_seq:
+            return
+        if model.config.deliver_policy not in ("new", "last_per_subject"):
+            self.run(_reset(self.jets[opener], name, seq))
+            model.pending.clear()
+            model.exhausted.clear()
+            model.met.clear()
+            model.start = seq - 1
 
     # --- messages
 
@@ -199,6 +216,8 @@ def _fields(config: dict[str, Any]) -> dict[str, Any]:
     fields["filter_subject"] = filters[0] if len(filters) == 1 else ""
     if fields["ack_policy"] != "explicit":
         fields["max_ack_pending_per_subject"] = 0
+    if fields["deliver_policy"] == "last_per_subject" and not filters:
+        fields["filter_subject"] = ">"
     if fields["deliver_policy"] != "by_start_sequence":
         fields["opt_start_seq"] = 0
     return {**fields, "ack_wait": 1}
@@ -210,6 +229,10 @@ async def _create(jet: pelton.Jet, config: pelton.ConsumerConfig) -> None:
 
 async def _delete_consumer(jet: pelton.Jet, name: str) -> None:
     await (await (await jet.stream("S")).consumer(name)).delete()
+
+
+async def _reset(jet: pelton.Jet, name: str, seq: int) -> None:
+    await (await (await jet.stream("S")).consumer(name)).reset(seq)
 
 
 async def _delete(jet: pelton.Jet, seq: int) -> None:

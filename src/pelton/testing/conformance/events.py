@@ -11,7 +11,7 @@ from pelton.api.times import SECOND, ZERO_TIME
 from pelton.connect import Jet
 from pelton.jet import Consumer, Stream
 from pelton.testing.conformance.eventually import eventually
-from pelton.testing.conformance.table import case, only, refused
+from pelton.testing.conformance.table import case, refused
 
 _ADVISORY: Final = "$JS.EVENT.ADVISORY"
 _COMMON: Final = ["type", "id", "timestamp"]
@@ -307,13 +307,17 @@ async def a_pin_times_out(jet: Jet) -> None:
     another = await (await jet.stream("S")).consumer("c")
     assert len(await consumer.fetch(1, group="A", timeout=5)) == 1
     assert len(await another.fetch(1, group="A", timeout=5)) == 1
-    (first, *_) = await record.messages(f"{_ADVISORY}.CONSUMER.UNPINNED.S.c")
-    event = decode_event(first.data)
+
+    async def said() -> bool:
+        return bool(await record.messages(f"{_ADVISORY}.CONSUMER.UNPINNED.S.c"))
+
+    await eventually(said, True)
+    event = decode_event((await record.messages(f"{_ADVISORY}.CONSUMER.UNPINNED.S.c"))[0].data)
     assert isinstance(event, GroupUnpinned)
     assert (event.group, event.reason) == ("A", "timeout")
 
 
-@only("engine", "nothing needs to be asked of a server to let an unused consumer go")
+@case
 async def an_unused_consumer_is_deleted(jet: Jet) -> None:
     record = await _record(jet, f"{_ADVISORY}.CONSUMER.DELETED.>")
     stream = await _stream(jet)
