@@ -262,3 +262,27 @@ async def test_a_work_queue_emptied_and_used_again(jet: pelton.Jet) -> None:
         await message.ack()
         state = (await stream.info()).state
         assert (state.messages, state.first_seq, state.last_seq) == (0, number + 1, number)
+
+
+async def test_a_waiting_pull_follows_a_change_of_filters(jet: pelton.Jet) -> None:
+    stream = await jet.create_stream("f", subjects=["f.>"])
+    consumer = await stream.create_consumer(durable_name="c", filter_subject="f.a")
+    waiting = asyncio.ensure_future(consumer.fetch(1, timeout=None))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await stream.create_consumer(durable_name="c", filter_subject="f.b")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await jet.publish("f.b")
+    assert len(await asyncio.wait_for(waiting, 20)) == 1
+
+
+async def test_a_message_wakes_only_those_who_want_it(jet: pelton.Jet) -> None:
+    stream = await jet.create_stream("f", subjects=["f.>"])
+    consumers = [await stream.create_consumer(durable_name=f"c{n}", filter_subject=f"f.{n}") for n in range(3)]
+    waiting = [asyncio.ensure_future(consumer.fetch(1, timeout=None)) for consumer in consumers]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    for number in (2, 0, 1):
+        await jet.publish(f"f.{number}")
+        assert len(await asyncio.wait_for(waiting[number], 20)) == 1

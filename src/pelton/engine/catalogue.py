@@ -21,6 +21,7 @@ from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
 from pelton.engine.bus import Bus
+from pelton.engine.waiting import News
 from pelton.storage import Database, message_table
 from pelton.streams import Herald, Staging, StreamLog, is_bare
 from pelton.subjects import Draw, SubjectIndex, is_subject, is_subset, overlaps
@@ -61,7 +62,7 @@ class Catalogue:
         self.version = -1
         self._used: set[StreamLog] = set()
         self._used_consumers: set[ConsumerLog] = set()
-        self.touched: set[StreamLog] = set()
+        self.news = News()
         # Streams that the last transaction has met, and in which time makes messages.
         self.ticked: list[StreamLog] = []
 
@@ -101,13 +102,13 @@ class Catalogue:
         for consumer in self._used_consumers:
             if consumer.dirty:
                 self.changed = True
-                self.touched.add(consumer.log)
+                self.news.consumers.add((consumer.log.name, consumer.name))
                 consumer.flush()
         for log in self._used:
             if log.dirty:
                 self.changed = True
-                self.touched.add(log)
                 log.flush()
+                self.news.of(log)
             if log.outbox:
                 self.outbox += log.outbox
                 log.outbox.clear()
@@ -143,7 +144,7 @@ class Catalogue:
             consumer.reset()
         self._used.clear()
         self._used_consumers.clear()
-        self.touched.clear()
+        self.news = News()
         self.outbox.clear()
         self.bus.reset()
         self.staging.rolled_back()
@@ -321,7 +322,7 @@ class Catalogue:
         self.db.execute(f"DROP TABLE {log.table.name}")
         log.reset()
         self._used.discard(log)
-        self.touched.add(log)
+        self.news.streams.add(log.name)
         self.bump()
         self._say_deleted(consumers)
         self.herald.say(StreamAction(stream=log.name, action="delete"))
@@ -359,7 +360,7 @@ class Catalogue:
         for consumer in consumers:
             consumer.reset()
             self._used_consumers.discard(consumer)
-            self.touched.add(consumer.log)
+            self.news.streams.add(consumer.log.name)
         self.bump()
         for log, seq in first.items():
             self.tidy(log, seq)

@@ -41,7 +41,7 @@ from pelton.engine.pulls import Pulls
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
 from pelton.engine.verbs import HANDLERS, READS
-from pelton.engine.waiting import WaitingPulls
+from pelton.engine.waiting import News, WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
 from pelton.runtime import Runtime
 from pelton.runtime.version import VERSION
@@ -126,8 +126,8 @@ class Engine:
         catalogue = self.catalogue
         if catalogue.changed:
             catalogue.changed = False
-            touched, catalogue.touched = catalogue.touched, set()
-            self._waiting.notify(touched)
+            news, catalogue.news = catalogue.news, News()
+            self._waiting.notify(news)
             self._channel.wake_others()
         catalogue.bus.committed()
         self._timekeeper.committed()

@@ -140,8 +140,7 @@ class Pulls:
 
     async def _wait_and_try(self, one: _Pull) -> list[Delivered]:
         key = (one.stream, one.consumer)
-        self._check_waiting(one)
-        signal = self._waiting.join(key)
+        signal = self._waiting.join(key, self._check_waiting(one))
         alarm = Alarm(self._clock, signal)
         expires = one.request.expires_ns
         end = None if expires is None else self._clock.monotonic() + expires / 1e9
@@ -162,14 +161,19 @@ class Pulls:
             alarm.cancel()
             self._waiting.leave(key)
 
-    def _check_waiting(self, one: _Pull) -> None:
+    def _check_waiting(self, one: _Pull) -> tuple[str, ...]:
+        """Return the filters of the consumer, unless ``max_waiting`` pulls wait already."""
         log = self._host.catalogue.consumers.get((one.stream, one.consumer))
-        if log is not None and self._waiting.count(log) >= log.config.max_waiting:
+        if log is None:
+            return ()
+        if self._waiting.count(log) >= log.config.max_waiting:
             raise too_many_waiting(log.config, one.stream)
+        return log.filters
 
     def _look(self, one: _Pull) -> tuple[bool, float | None]:
         """Look, in a snapshot, whether a pull could get something now, and if not, when to look again."""
         log = self._host.catalogue.consumer(one.stream, one.consumer)
+        self._waiting.follow((one.stream, one.consumer), log.filters)
         now = self._host.now()
         delays = [seconds_until_due(log, now)]
         threshold = log.config.inactive_threshold

@@ -1,17 +1,42 @@
-"""Pulls that wait: who is woken when, in this process.
+"""Those who wait for something to deliver: who is woken when, in this process.
 
-A waiting pull has looked and found nothing. It looks again when something was committed on its stream, by
-whichever process, when the nearest deadline of its consumer has come, and when it expires. Looking is a read;
-only a look that promises something becomes a transaction.
+A waiting pull has looked and found nothing. It looks again when something that its consumer may want was committed,
+by whichever process, when the nearest deadline of its consumer has come, and when it expires. Looking is a read; only
+a look that promises something becomes a transaction. Many consumers with filters of their own may wait on one stream:
+a message wakes only those whose filters it matches. What another process has committed wakes all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from pelton.consumers import NEVER, ConsumerLog
 from pelton.runtime import Clock, Signal, Timer
 from pelton.streams import StreamLog
+from pelton.subjects import SubjectIndex
 
 Key = tuple[str, str]
+_FEW: Final = 64
+_EVERYTHING: Final = (">",)
+
+
+class News:
+    """What one transaction changed, for those who wait."""
+
+    def __init__(self) -> None:
+        self.streams: set[str] = set()
+        self.consumers: set[Key] = set()
+        self.arrived: dict[str, set[str]] = {}
+
+    def of(self, log: StreamLog) -> None:
+        """Note what became of a stream that was written: messages arrived, or some were removed."""
+        if log.removals != log.told_removals or len(log.arrived) > _FEW:
+            log.told_removals = log.removals
+            self.streams.add(log.name)
+        elif log.arrived:
+            self.arrived.setdefault(log.name, set()).update(log.arrived)
+        log.arrived.clear()
 
 
 class WaitingPulls:
@@ -20,33 +45,55 @@ class WaitingPulls:
     def __init__(self) -> None:
         self._signals: dict[Key, Signal] = {}
         self._counts: dict[Key, int] = {}
-        self._by_stream: dict[str, set[Key]] = {}
+        self._filters: dict[Key, tuple[str, ...]] = {}
+        self._by_stream: dict[str, SubjectIndex[Key]] = {}
 
-    def join(self, key: Key) -> Signal:
+    def join(self, key: Key, filters: Iterable[str]) -> Signal:
+        """Wait for messages that match these filters; none: for all of the stream's."""
         signal = self._signals.setdefault(key, Signal())
         self._counts[key] = self._counts.get(key, 0) + 1
-        self._by_stream.setdefault(key[0], set()).add(key)
+        self.follow(key, filters)
         return signal
+
+    def follow(self, key: Key, filters: Iterable[str]) -> None:
+        """Wait for messages that match these filters from now on."""
+        wanted = tuple(filters) or _EVERYTHING
+        if self._filters.get(key) == wanted:
+            return
+        index = self._by_stream.setdefault(key[0], SubjectIndex())
+        for text in self._filters.get(key, ()):
+            index.remove(text, key)
+        for text in wanted:
+            index.insert(text, key)
+        self._filters[key] = wanted
 
     def leave(self, key: Key) -> None:
         self._counts[key] -= 1
         if self._counts[key] == 0:
             del self._counts[key], self._signals[key]
-            keys = self._by_stream[key[0]]
-            keys.discard(key)
-            if not keys:
+            index = self._by_stream[key[0]]
+            for text in self._filters.pop(key):
+                index.remove(text, key)
+            if not len(index):
                 del self._by_stream[key[0]]
 
     def count(self, consumer: ConsumerLog) -> int:
         return self._counts.get((consumer.log.name, consumer.name), 0)
 
-    def notify(self, touched: set[StreamLog]) -> None:
-        """Something was committed on these streams."""
+    def notify(self, news: News) -> None:
+        """Wake those whom a transaction concerns."""
         if not self._signals:
             return
-        for log in touched:
-            for key in self._by_stream.get(log.name, ()):
-                self._signals[key].notify()
+        woken = {key for key in news.consumers if key in self._signals}
+        if news.streams:
+            woken.update(key for key in self._signals if key[0] in news.streams)
+        for stream, subjects in news.arrived.items():
+            index = self._by_stream.get(stream)
+            if index is not None:
+                for subject in subjects:
+                    woken.update(index.match(subject))
+        for key in woken:
+            self._signals[key].notify()
 
     def notify_all(self) -> None:
         for signal in list(self._signals.values()):

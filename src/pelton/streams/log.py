@@ -270,6 +270,7 @@ class StreamLog(StoredMessages):
         if not self._deltas:
             return
         changed = [(self.id, subject, d[0], d[1], d[2]) for subject, d in self._deltas.items()]
+        self.arrived.update(self._deltas)
         self._deltas.clear()
         if len(changed) == 1:
             self._db.execute(_UPSERT_SUBJECT, changed[0])

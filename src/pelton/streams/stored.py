@@ -59,6 +59,9 @@ class StoredMessages:
         self._oldest_ts: int | None = None
         # What this transaction says to others: republished messages, advisories; told when it commits.
         self.outbox: list[Outgoing] = []
+        # Which subjects got messages, and how many removals there had been, since somebody was last told.
+        self.arrived: set[str] = set()
+        self.told_removals = 0
         # Whether anybody wants to be delivered a subject; None where it is stored in any case.
         self.is_wanted: Callable[[str], bool] | None = None
         # Refuses a message where all streams together have no room for its bytes; None where there is no such limit.
