@@ -69,10 +69,12 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
 class Incoming(msgspec.Struct, gc=False):
     """A message told to whoever listened when it was published: never stored for them, never told again.
 
-    `headers` is the encoded block or None; `reply` is where the publisher awaits an answer, or empty.
+    `headers` is the encoded block or None; `reply` is where the publisher awaits an answer, or empty. `delivered` is
+    the delivery that it is, where a push consumer of this process sent it.
     """
 
     subject: str
     data: bytes
     headers: bytes | None = None
     reply: str = ""
+    delivered: Delivered | None = None

@@ -273,6 +273,12 @@ class ConsumerLog:
         self.ahead_removals = -1
         self.dirty = True
 
+    def offer_again(self, now: int) -> None:
+        """Make everything that was delivered and not settled due: whoever got it may be gone."""
+        self.db.execute("UPDATE pending SET due=? WHERE consumer=?", (now, self.id))
+        if self.unsettled:
+            self.due, self.dirty = now, True
+
     def has_ready(self) -> bool:
         return self.db.value("SELECT 1 FROM ready WHERE consumer=? LIMIT 1", (self.id,)) is not None
 
@@ -327,6 +333,8 @@ class ConsumerLog:
 
 def due_after(config: ConsumerConfig, deliveries: int, now: int) -> int:
     """Return when a message delivered ``deliveries`` times falls due again."""
+    if config.ack_policy == "flow_control":
+        return NEVER
     if config.backoff:
         return now + config.backoff[min(deliveries, len(config.backoff)) - 1]
     return now + config.ack_wait

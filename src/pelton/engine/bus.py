@@ -27,11 +27,18 @@ _KEPT_BYTES: Final = 64 << 20
 _PAGE: Final = 4096
 _EVERYBODY: Final = 0
 
-Hear = Callable[[Incoming], None]
+
+class Hearer(Protocol):
+    """Who takes in what a listener is told; ``room`` is how many messages more it would like to hold."""
+
+    def hear(self, message: Incoming) -> None: ...
+
+    @property
+    def room(self) -> int: ...
 
 
 class Listener(NamedTuple):
-    """One subscription of some process: its row."""
+    """One subscription of some process: its row; in order of joining."""
 
     id: int
     owner: str
@@ -56,15 +63,20 @@ class Bus:
         self._choose = choose
         self._index: SubjectIndex[Listener] = SubjectIndex()
         self._version = -1
-        self._mine: dict[int, Hear] = {}
+        self._mine: dict[int, Hearer] = {}
         self._joining: list[int] = []
         self._cursor = 0
-        self._rows: list[tuple[int, str, str, bytes | None, bytes]] = []
-        self._ready: list[tuple[Hear, Incoming]] = []
+        self._rows: list[tuple[int, str, Incoming]] = []
+        self._ready: list[tuple[Hearer, Incoming]] = []
         self._dead: set[str] = set()
         self._alive: set[str] = set()
 
     # --- who listens
+
+    @property
+    def version(self) -> int:
+        """A number that moves when somebody joins or leaves."""
+        return self._version
 
     @property
     def active(self) -> bool:
@@ -75,8 +87,17 @@ class Bus:
         """Return whether anybody listens to a subject."""
         return bool(self._index.match(subject))
 
-    def join(self, subject: str, queue: str, hear: Hear) -> int:
-        """Listen: ``hear`` is called with every message from this transaction on. Returns the listener's number."""
+    def listeners(self, subject: str) -> list[Listener]:
+        """Return who listens to a subject, and lives; the longest standing first."""
+        return sorted(listener for listener in self._index.match(subject) if self._lives(listener.owner))
+
+    def room(self, subject: str) -> int:
+        """Return how many messages more the listeners of this process would like to hold."""
+        mine = (self._mine.get(listener.id) for listener in self._index.match(subject))
+        return min((hearer.room for hearer in mine if hearer is not None), default=_PAGE)
+
+    def join(self, subject: str, queue: str, hearer: Hearer) -> int:
+        """Listen: ``hearer`` hears every message from this transaction on. Returns the listener's number."""
         if not self._mine:
             last = self._db.value("SELECT seq FROM sqlite_sequence WHERE name='told'")
             self._cursor = int(last or 0)
@@ -84,7 +105,7 @@ class Bus:
             "INSERT INTO listeners(owner, subject, grp) VALUES(?, ?, ?)", (self._peers.name, subject, queue)
         )
         listener = self._db.connection.last_insert_rowid()
-        self._mine[listener] = hear
+        self._mine[listener] = hearer
         self._joining.append(listener)
         self._bump()
         return listener
@@ -130,18 +151,20 @@ class Bus:
         self._joining.clear()
         if self._ready:
             ready, self._ready = self._ready, []
-            for hear, message in ready:
-                hear(message)
+            for hearer, message in ready:
+                hearer.hear(message)
 
     # --- telling
 
     def tell(self, message: Outgoing) -> None:
         """Say something to everybody who listens, when the transaction commits."""
         subject, data, headers = message
-        found = self._index.match(subject)
-        if not found:
-            return
-        incoming = Incoming(subject, data, headers)
+        if self._index.match(subject):
+            self.deliver(subject, Incoming(subject, data, headers))
+
+    def deliver(self, route: str, incoming: Incoming) -> None:
+        """Say something to everybody who listens to ``route``, whatever its own subject is."""
+        found = self._index.match(route)
         groups: dict[tuple[str, str], list[Listener]] = {}
         elsewhere = False
         for listener in found:
@@ -154,9 +177,9 @@ class Bus:
         for members in groups.values():
             chosen = self._choose(members)
             if not self._hand_over(chosen, incoming):
-                self._rows.append((chosen.id, subject, "", headers, data))
+                self._rows.append((chosen.id, route, incoming))
         if elsewhere:
-            self._rows.append((_EVERYBODY, subject, "", headers, data))
+            self._rows.append((_EVERYBODY, route, incoming))
 
     def _lives(self, owner: str) -> bool:
         if owner == self._peers.name or owner in self._alive:
@@ -171,9 +194,9 @@ class Bus:
         """Hand a message to a listener of this process once it is committed; False when it is another's."""
         if listener.owner != self._peers.name:
             return False
-        hear = self._mine.get(listener.id)
-        if hear is not None:
-            self._ready.append((hear, incoming))
+        hearer = self._mine.get(listener.id)
+        if hearer is not None:
+            self._ready.append((hearer, incoming))
         return True
 
     def flush(self) -> bool:
@@ -187,11 +210,12 @@ class Bus:
             return False
         total = int(self._db.value("SELECT total FROM told ORDER BY seq DESC LIMIT 1") or 0)
         rows = []
-        for listener, subject, reply, headers, data in self._rows:
-            total += len(subject) + len(data) + len(headers or b"")
-            rows.append((self._peers.name, listener, subject, reply, headers, data, total))
+        for listener, route, m in self._rows:
+            total += len(m.subject) + len(m.data) + len(m.headers or b"")
+            rows.append((self._peers.name, listener, route, m.subject, m.reply, m.headers, m.data, total))
         self._rows.clear()
-        sql = "INSERT INTO told(origin, listener, subject, reply, hdr, data, total) VALUES(?, ?, ?, ?, ?, ?, ?)"
+        columns = "origin, listener, route, subject, reply, hdr, data, total"
+        sql = f"INSERT INTO told({columns}) VALUES(?, ?, ?, ?, ?, ?, ?, ?)"
         self._db.executemany(sql, rows)
         self._trim(self._db.connection.last_insert_rowid(), total)
         return True
@@ -207,7 +231,8 @@ class Bus:
         """Hand over what other processes have said since the last look."""
         while True:
             rows = self._db.execute(
-                "SELECT seq, origin, listener, subject, reply, hdr, data FROM told WHERE seq>? ORDER BY seq LIMIT ?",
+                "SELECT seq, origin, listener, route, subject, reply, hdr, data FROM told WHERE seq>? "
+                "ORDER BY seq LIMIT ?",
                 (self._cursor, _PAGE),
             ).fetchall()
             if not rows:
@@ -215,17 +240,17 @@ class Bus:
             if (first := int(str(rows[0][0]))) > self._cursor + 1 and self._cursor:
                 _log.warning("store %s: up to %d messages were missed: this process read them too late",
                              self._db.path, first - self._cursor - 1)  # fmt: skip
-            for seq, origin, listener, subject, reply, headers, data in rows:
+            for seq, origin, listener, route, subject, reply, headers, data in rows:
                 self._cursor = int(str(seq))
                 if origin != self._peers.name:
                     incoming = Incoming(subject, data, headers, reply)  # type: ignore[arg-type]  # the columns' types
-                    self._hear(int(str(listener)), incoming)
+                    self._hear(int(str(listener)), str(route), incoming)
 
-    def _hear(self, listener: int, incoming: Incoming) -> None:
+    def _hear(self, listener: int, route: str, incoming: Incoming) -> None:
         if listener != _EVERYBODY:
-            if (hear := self._mine.get(listener)) is not None:
-                hear(incoming)
+            if (hearer := self._mine.get(listener)) is not None:
+                hearer.hear(incoming)
             return
-        for other in self._index.match(incoming.subject):
-            if not other.queue and (hear := self._mine.get(other.id)) is not None:
-                hear(incoming)
+        for other in self._index.match(route):
+            if not other.queue and (hearer := self._mine.get(other.id)) is not None:
+                hearer.hear(incoming)

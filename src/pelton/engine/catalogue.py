@@ -348,6 +348,7 @@ class Catalogue:
         self.db.execute("UPDATE consumers SET config=? WHERE id=?", (_encode(config), consumer.id))
         self.bump()
         consumer = self.consumer(consumer.log.name, config.name)
+        self.news.consumers.add((consumer.log.name, consumer.name))
         if consumer.reconfigured(old):
             self.tidy(consumer.log, first)
         return consumer

@@ -223,7 +223,7 @@ class Engine:
         if not is_filter(subject) or (queue and not is_subject(queue)):
             raise ConfigError(f"subscribe to {subject!r}, queue {queue!r}: not a subject filter, or not a name")
         subscription = EngineSubscription(subject, self._db.path, self._clock)
-        joined = self.stage(lambda: self.catalogue.bus.join(subject, queue, subscription.hear), durable=False)
+        joined = self.stage(lambda: self.catalogue.bus.join(subject, queue, subscription), durable=False)
         subscription.leave = lambda: self._leave(subscription, joined)
         self._subscriptions.add(subscription)
         if self._channel.polled and len(self._subscriptions) == 1:

@@ -14,6 +14,8 @@ from pelton.runtime import Clock, Signal
 
 _log: Final = logging.getLogger("pelton")
 _KEPT: Final = 65_536
+# A push consumer of this process fills up to here, and goes on when half of it is read.
+_WINDOW: Final = 2048
 
 
 class EngineSubscription:
@@ -28,6 +30,12 @@ class EngineSubscription:
         self._closed = False
         self._complained = False
         self.leave: Callable[[], Awaitable[object]] | None = None
+        self.on_room: Callable[[], None] = lambda: None
+
+    @property
+    def room(self) -> int:
+        """How many messages more a push consumer should hand over."""
+        return _WINDOW - len(self._waiting)
 
     def hear(self, message: Incoming) -> None:
         """Take a message in."""
@@ -49,7 +57,7 @@ class EngineSubscription:
             while True:
                 seen = self._signal.generation
                 if self._waiting:
-                    return self._waiting.popleft()
+                    return self._take()
                 if self._closed:
                     raise StoreClosedError(self._path)
                 left = None if end is None else end - self._clock.monotonic()
@@ -59,6 +67,11 @@ class EngineSubscription:
                 await self._signal.wait(seen)
         finally:
             alarm.cancel()
+
+    def _take(self) -> Incoming:
+        if len(self._waiting) == _WINDOW // 2:
+            self.on_room()
+        return self._waiting.popleft()
 
     def end(self) -> None:
         """The store is closed: whoever waits is told, after what has come already."""

@@ -11,8 +11,8 @@ import msgspec
 
 from pelton.api import *
 from pelton.connect import ClusterOptions as ClusterOptions
-from pelton.jet import AnyMessage, HeaderValues, Seconds
-from pelton.jet import Metadata as Metadata
+from pelton.jet.core import HeaderValues, Seconds
+from pelton.jet.core import Metadata as Metadata
 from pelton.queue.context import JobContext as JobContext
 from pelton.queue.job import Call as Call
 from pelton.queue.job import JobRules, P, R
@@ -239,8 +239,9 @@ class Jet:
         expected_last_subject_seq_subject: str | None = None,
         ttl: Seconds | Literal["never"] | None = None,
     ) -> PubAck: ...
-    def publish_atomic(self, messages: Iterable[AnyMessage]) -> PubAck: ...
-    def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]: ...
+    def publish_batch(
+        self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]
+    ) -> list[PubAck]: ...
     def queue(
         self,
         name: str,
@@ -390,7 +391,6 @@ def open(
     sync: SyncMode | None = None,
     sync_interval: float | timedelta | None = None,
     busy_timeout: float | timedelta | None = None,
-    limits: AccountLimits | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

@@ -1,0 +1,52 @@
+"""The reply subject of a delivery, which names it to whoever acknowledges it (ADR-15).
+
+``$JS.ACK.<stream>.<consumer>.<deliveries>.<seq>.<consumer seq>.<time>.<pending>``; servers in a domain put domain and
+account hash before the stream, and a random token at the end.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pelton.api.errors import ConfigError
+from pelton.api.message import Delivered, Incoming
+
+PREFIX: Final = "$JS.ACK."
+_SHORT: Final = 9
+_LONG: Final = 11
+
+
+def reply_subject(delivered: Delivered) -> str:
+    """The subject on which this delivery is acknowledged."""
+    d = delivered
+    return f"{PREFIX}{d.stream}.{d.consumer}.{d.num_delivered}.{d.seq}.{d.consumer_seq}.{d.time_ns}.{d.num_pending}"
+
+
+def delivery_of(message: Incoming) -> Delivered:
+    """The delivery that a pushed or pulled message is; `ConfigError` where its reply subject names none.
+
+    The fencing token is the delivery's number.
+    """
+    stream, consumer, deliveries, seq, consumer_seq, time_ns, pending = _where(message.reply)
+    number = int(consumer_seq)
+    return Delivered(
+        message.subject,
+        int(seq),
+        int(time_ns),
+        message.headers,
+        message.data,
+        number,
+        int(deliveries),
+        int(pending),
+        stream,
+        consumer,
+        number,
+    )
+
+
+def _where(reply: str) -> Sequence[str]:
+    tokens = reply.split(".")
+    if reply.startswith(PREFIX) and len(tokens) == _SHORT:
+        return tokens[2:]
+    if reply.startswith(PREFIX) and len(tokens) >= _LONG:
+        return tokens[4:11]
+    raise ConfigError(f"{reply!r} names no delivery: the message does not come from a consumer")
