@@ -9,7 +9,7 @@ from pelton import sync
 from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
 from pelton.api import __all__ as _vocabulary
 from pelton.connect import ClusterOptions, Jet, open
-from pelton.jet import Consumer, Message, Metadata, Stream
+from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Stream
 from pelton.queue import Call, DeadLetter, Job, JobContext, JobCounts, JobHandle, JobInfo, Outcome, Queue
 from pelton.runtime import Backoff
 from pelton.runtime.version import VERSION
@@ -22,6 +22,7 @@ __all__ = [
     "Call",
     "ClusterOptions",
     "Consumer",
+    "Heard",
     "DeadLetter",
     "Jet",
     "Job",
@@ -29,6 +30,7 @@ __all__ = [
     "JobCounts",
     "JobHandle",
     "JobInfo",
+    "Listening",
     "Message",
     "Metadata",
     "Outcome",

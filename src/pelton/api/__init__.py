@@ -4,6 +4,7 @@ Nothing here does I/O, reads a clock or keeps state. Every other room may import
 possible to swap an embedded store for a cluster.
 """
 
+from pelton.api.acks import delivery_of, reply_subject
 from pelton.api.backend import Backend, Outgoing, Subscription
 from pelton.api.build import consumer_config, stream_config
 from pelton.api.codec import (
@@ -36,6 +37,7 @@ from pelton.api.errors import (
     CorruptMessageError,
     DirectGetDisabledError,
     ExpectationError,
+    HeartbeatMissedError,
     JetStreamMissingError,
     JobArgumentsError,
     JobCancelledError,
@@ -192,6 +194,7 @@ __all__ = [
     "GroupPinned",
     "GroupUnpinned",
     "Headers",
+    "HeartbeatMissedError",
     "Incoming",
     "JetStreamMissingError",
     "JobArgumentsError",
@@ -273,12 +276,14 @@ __all__ = [
     "decode_event",
     "decode_reply",
     "decode_request",
+    "delivery_of",
     "encode_body",
     "encode_error",
     "encode_event",
     "encode_reply",
     "from_reply",
     "parse_rfc3339",
+    "reply_subject",
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api.errors import ConfigError
-from pelton.api.message import Delivered, Incoming
+from pelton.api.message import Delivered
 
 PREFIX: Final = "$JS.ACK."
 _SHORT: Final = 9
@@ -21,25 +21,15 @@ def reply_subject(delivered: Delivered) -> str:
     return f"{PREFIX}{d.stream}.{d.consumer}.{d.num_delivered}.{d.seq}.{d.consumer_seq}.{d.time_ns}.{d.num_pending}"
 
 
-def delivery_of(message: Incoming) -> Delivered:
+def delivery_of(subject: str, reply: str, headers: bytes | None, data: bytes) -> Delivered:
     """The delivery that a pushed or pulled message is; `ConfigError` where its reply subject names none.
 
     The fencing token is the delivery's number.
     """
-    stream, consumer, deliveries, seq, consumer_seq, time_ns, pending = _where(message.reply)
+    stream, consumer, deliveries, seq, consumer_seq, time_ns, pending = _where(reply)
     number = int(consumer_seq)
     return Delivered(
-        message.subject,
-        int(seq),
-        int(time_ns),
-        message.headers,
-        message.data,
-        number,
-        int(deliveries),
-        int(pending),
-        stream,
-        consumer,
-        number,
+        subject, int(seq), int(time_ns), headers, data, number, int(deliveries), int(pending), stream, consumer, number
     )
 
 

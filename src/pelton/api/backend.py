@@ -27,6 +27,10 @@ class Subscription(Protocol):
         """Return the next message; None when none came within ``timeout`` seconds. Raises `StoreClosedError`."""
         ...
 
+    def take(self, limit: int) -> list[Incoming]:
+        """Return what has come already, at most ``limit`` messages; does not wait."""
+        ...
+
     async def close(self) -> None:
         """Stop listening. Idempotent."""
         ...
@@ -90,6 +94,17 @@ class Backend(Protocol):
         message id that makes repeating them harmless, then the ack. Raises `AckRejectedError`, or as
         `publish`.
         """
+        ...
+
+    async def subscribe(self, subject: str, queue: str = "") -> Subscription:
+        """Listen to what is published under a subject or filter from now on, stored or not, by whoever.
+
+        Of those with the same ``queue`` each message is told to one. Raises `ConfigError`.
+        """
+        ...
+
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
+        """Tell a message to whoever listens, and to a stream that takes it, without waiting for an answer."""
         ...
 
     def clone(self) -> "Backend":

@@ -16,6 +16,7 @@
     │   │   └── MessageTooLargeError
     │   ├── DirectGetDisabledError       the stream does not allow direct get
     │   └── NoStreamForSubjectError      nobody stores this subject
+    ├── HeartbeatMissedError             a push consumer fell silent
     ├── AckError
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
     ├── StoreError                       the file, the disk, another process, or a cluster's servers
@@ -402,6 +403,17 @@ class JetStreamMissingError(StoreError):
     """The server keeps no streams, not for this account, or is too old."""
 
     text = "{path!r} offers no JetStream that can be used{reason}: start it with -js, and check account and version"
+
+
+class HeartbeatMissedError(PeltonError):
+    """A push consumer was silent for `seconds`: whoever sends is gone, or cannot be heard."""
+
+    def __init__(self, stream: str, consumer: str, seconds: float) -> None:
+        self.stream, self.consumer, self.seconds = stream, consumer, seconds
+        super().__init__(
+            f"consumer {consumer!r} of stream {stream!r} was silent for {seconds:g} s, its heartbeats were missed: "
+            "see whether it exists and its server runs, then listen again"
+        )
 
 
 class CorruptMessageError(StoreError):

@@ -8,6 +8,7 @@ none (:class:`ConsumerUnsettled`), so a queue's counts show retrying jobs as run
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -204,6 +205,11 @@ class Cluster:
         if refused is not None:
             raise refused
         return acks
+
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
+        """Tell a message to whoever listens, without waiting for an answer; lost while there is no connection."""
+        with suppress(Interrupted):
+            await self._connection.tell(subject, data, block=headers)
 
     async def subscribe(self, subject: str, queue: str = "") -> ClusterSubscription:
         """Listen to what is published from now on, stored or not; with ``queue`` one member of it is told.

@@ -263,12 +263,12 @@ class Connection:
         client = await self._ready()
         return await self._send(client, subject, data, block, until)
 
-    async def tell(self, subject: str, data: bytes, reply: str) -> None:
+    async def tell(self, subject: str, data: bytes, reply: str = "", block: bytes | None = None) -> None:
         """Send a message that is answered elsewhere; raises Interrupted where there is no connection."""
         client = await self._ready()
         if not client.is_connected:
             raise NotSent
-        client.send(subject, reply, data, None)
+        client.send(subject, reply, data, block)
 
     def no_answer(self) -> PeltonError:
         """Return the error for a request that was not answered in time."""

@@ -73,6 +73,10 @@ class ClusterSubscription:
                 async with asyncio.timeout(left):
                     await self._signal.wait(seen)
 
+    def take(self, limit: int) -> list[Incoming]:
+        """Return what has come already, at most ``limit`` messages."""
+        return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+
     async def close(self) -> None:
         """Stop listening. Idempotent."""
         if self._closed:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import nats.errors
 
-from pelton.api import Delivered, PullRequest, api_error
+from pelton.api import Delivered, PullRequest, api_error, delivery_of
 from pelton.api.errors import from_reply
 from pelton.cluster.client import Client
 from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted, status_of
@@ -121,7 +121,7 @@ class Channel:
     def _arrived(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         status, text = status_of(block)
         if not status:
-            self.messages.append(delivered(subject, reply, block, data))
+            self.messages.append(delivery_of(subject, reply, block, data))
             if len(self.messages) != 1 and len(self.messages) < self._enough:
                 # Whoever waits looks when there is enough, or when it is quiet.
                 return
@@ -207,25 +207,3 @@ class Pull:
             stream, consumer = self._where
             raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=consumer)
         raise from_reply(status, 0, text, stream=self._where[0], consumer=self._where[1])
-
-
-def delivered(subject: str, reply: str, block: bytes | None, data: bytes) -> Delivered:
-    """Return a delivery; where and how often it was delivered stands in its reply subject."""
-    tokens = reply.split(".")
-    # $JS.ACK.<stream>..., or $JS.ACK.<domain>.<account>.<stream>... with a random token at the end.
-    first = 2 if len(tokens) == 9 else 4
-    stream, consumer, deliveries, seq, consumer_seq, time_ns, pending = tokens[first : first + 7]
-    number = int(consumer_seq)
-    return Delivered(
-        subject,
-        int(seq),
-        int(time_ns),
-        block,
-        data,
-        number,
-        int(deliveries),
-        int(pending),
-        stream,
-        consumer,
-        number,
-    )

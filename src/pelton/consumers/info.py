@@ -6,7 +6,7 @@ from pelton.api import ConsumerInfo, PriorityGroupState, SequenceInfo, rfc3339
 from pelton.consumers.log import ConsumerLog
 
 
-def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int) -> ConsumerInfo:
+def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_bound: bool) -> ConsumerInfo:
     """Return the info of a consumer whose state is fresh; runs inside a transaction or snapshot."""
     sql = "SELECT min(seq), min(dseq), ifnull(sum(n > 1), 0) FROM pending WHERE consumer=?"
     row = consumer.db.execute(sql, (consumer.id,)).fetchone()
@@ -25,6 +25,7 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int) -> Consum
         num_redelivered=redelivered or 0,
         num_waiting=waiting_pulls,
         num_pending=consumer.num_pending(),
+        push_bound=push_bound,
         paused=now < consumer.paused_until,
         pause_remaining=max(consumer.paused_until - now, 0),
         priority_groups=[_group(consumer, group, now) for group in consumer.config.priority_groups],

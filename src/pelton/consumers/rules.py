@@ -1,13 +1,9 @@
-"""Which consumer configurations make sense, and which changes of one are allowed. Pure.
-
-Codes are nats-server's. What this engine cannot do yet is refused by name rather than ignored, but
-``max_waiting`` and ``mem_storage``, which are kept and reported without effect.
-"""
+"""Which consumer configurations make sense. Pure; checks, their order and codes are nats-server 2.15's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, parse_rfc3339
 from pelton.api.times import go_duration
@@ -17,17 +13,8 @@ from pelton.subjects import is_filter, overlaps
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
-_PLAIN: Final = ConsumerConfig()
 _DESCRIPTION_LIMIT: Final = 4096
 _METADATA_LIMIT: Final = 128 * 1024
-
-_UNSUPPORTED: Final = (
-    "deliver_subject",
-    "deliver_group",
-    "flow_control",
-    "idle_heartbeat",
-    "rate_limit_bps",
-)
 
 
 def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
@@ -66,13 +53,6 @@ def _check_name(config: ConsumerConfig, stream: str) -> None:
 
 
 def _check_supported(config: ConsumerConfig, stream: str) -> None:
-    for field in _UNSUPPORTED:
-        value: Any = getattr(config, field)
-        if value != getattr(_PLAIN, field):
-            raise ConfigError(
-                f"consumer {config.name!r} of stream {stream!r}: the embedded engine does not "
-                f"support {field!r}; leave it out"
-            )
     if config.num_replicas < 0:
         raise api_error("JSReplicasCountCannotBeNegative", stream=stream, consumer=config.name)
     if config.num_replicas > 1:

@@ -38,6 +38,7 @@ from pelton.engine.epoch import current_epoch
 from pelton.engine.faults import public_error
 from pelton.engine.idle import IdleBatches
 from pelton.engine.pulls import Pulls
+from pelton.engine.pushes import Pushes
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
 from pelton.engine.verbs import HANDLERS, READS
@@ -99,6 +100,7 @@ class Engine:
         self._idle_batches = IdleBatches(self.catalogue.staging, self._clock, self.stage)
         self._direct = DirectGets(self.catalogue, self._clock.now)
         self._audit = Audit(self.catalogue, self._clock.now(), VERSION)
+        self._pushes = Pushes(self, self._waiting, self._channel, runtime, self._epoch)
         self._pulls = Pulls(self, self._waiting, self._channel, self._clock, self._epoch)
         self._committer = Committer(
             self._db,
@@ -130,6 +132,7 @@ class Engine:
             self._waiting.notify(news)
             self._channel.wake_others()
         catalogue.bus.committed()
+        self._pushes.look()
         self._timekeeper.committed()
         self._idle_batches.committed()
 
@@ -225,6 +228,7 @@ class Engine:
         subscription = EngineSubscription(subject, self._db.path, self._clock)
         joined = self.stage(lambda: self.catalogue.bus.join(subject, queue, subscription), durable=False)
         subscription.leave = lambda: self._leave(subscription, joined)
+        subscription.on_room = self._pushes.poke
         self._subscriptions.add(subscription)
         if self._channel.polled and len(self._subscriptions) == 1:
             self._poll()
@@ -242,6 +246,11 @@ class Engine:
             listener: int = await joined
             await self.stage(lambda: self.catalogue.bus.leave(listener), durable=False)
 
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
+        """Tell a message to whoever listens, and store it where a stream takes it, without an answer."""
+        message = (subject, data, headers)
+        await self.stage(lambda: self.catalogue.outbox.append(message), durable=False)
+
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
         return Engine(replace(self._settings), self._runtime)
@@ -255,6 +264,7 @@ class Engine:
         if self._db.is_inherited:
             # The parent's loop, sockets and timers are not ours to stop.
             return
+        await self._pushes.close()
         for subscription in list(self._subscriptions):
             await subscription.close()
         self._timekeeper.close()
@@ -345,3 +355,4 @@ class Engine:
         if self._subscriptions:
             # What it said is heard by reading.
             self.read(lambda: None)
+            self._pushes.look()

@@ -68,6 +68,10 @@ class EngineSubscription:
         finally:
             alarm.cancel()
 
+    def take(self, limit: int) -> list[Incoming]:
+        """Return what has come already, at most ``limit`` messages."""
+        return [self._take() for _ in range(min(limit, len(self._waiting)))]
+
     def _take(self) -> Incoming:
         if len(self._waiting) == _WINDOW // 2:
             self.on_room()

@@ -22,6 +22,7 @@ from pelton.api import (
 from pelton.consumers import ConsumerLog, check_consumer, check_consumer_update, consumer_info, start_cursor
 from pelton.consumers.rules import check_unique_on_workqueue, filters_of
 from pelton.consumers.rules_pedantic import check_pedantic
+from pelton.engine.pushes import listeners_of
 from pelton.streams import StreamLog
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def _again(scope: Scope, request: ConsumerCreate, existing: ConsumerLog, config:
 
 
 def _info(scope: Scope, consumer: ConsumerLog) -> ConsumerInfo:
-    return consumer_info(consumer, scope.waiting_pulls(consumer), scope.now())
+    bound = bool(listeners_of(scope.catalogue, consumer))
+    return consumer_info(consumer, scope.waiting_pulls(consumer), scope.now(), push_bound=bound)
 
 
 def info_of(scope: Scope, stream: str, name: str) -> ConsumerInfo:

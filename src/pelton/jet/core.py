@@ -7,9 +7,11 @@ backend.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -34,6 +36,7 @@ from pelton.api import (
     ConsumerUnpin,
     Delivered,
     Headers,
+    Incoming,
     MessageNotFoundError,
     MsgDelete,
     MsgGet,
@@ -53,6 +56,7 @@ from pelton.api import (
     StreamNames,
     StreamPurge,
     StreamUpdate,
+    Subscription,
     consumer_config,
     headers,
     rfc3339,
@@ -62,7 +66,9 @@ from pelton.api.build import seconds_to_ns
 from pelton.api.numbers import counter_value, from_digits, to_digits
 from pelton.api.times import datetime_ns
 from pelton.api.timing import schedule_headers, schedule_text, ttl_text
-from pelton.reading import Readable
+from pelton.jet.ordered import HEARTBEAT_S, OrderedReader
+from pelton.jet.push import Pushed
+from pelton.jet.reading import Readable
 from pelton.runtime import Runtime
 
 HeaderValues = Mapping[str, str | Sequence[str]]
@@ -72,6 +78,8 @@ AnyMessage = tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]
 _PREFETCH: Final = 64
 _LARGEST_BATCH: Final = 1000
 _BATCH_HEADERS: Final = (headers.BATCH_ID, headers.BATCH_SEQUENCE, headers.BATCH_COMMIT)
+_CONSUMED: Final = 512
+_log: Final = logging.getLogger("pelton")
 
 
 class Streams:
@@ -104,7 +112,7 @@ class Streams:
         10065 for overlapping subjects.
         """
         info = await self.backend.call(StreamCreate(config=stream_config(name, **config)))
-        return Stream(self.backend, info.config)
+        return Stream(self.backend, info.config, self.runtime)
 
     async def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream:
         """Change fields of a stream's configuration.
@@ -115,11 +123,11 @@ class Streams:
         if isinstance(name, str):
             base = (await self.backend.call(StreamInfoRequest(name=name))).config
         info = await self.backend.call(StreamUpdate(config=stream_config(base, **config)))
-        return Stream(self.backend, info.config)
+        return Stream(self.backend, info.config, self.runtime)
 
     async def stream(self, name: str) -> Stream:
         """Return a stream that exists. Raises StreamNotFoundError."""
-        return Stream(self.backend, (await self.backend.call(StreamInfoRequest(name=name))).config)
+        return Stream(self.backend, (await self.backend.call(StreamInfoRequest(name=name))).config, self.runtime)
 
     async def delete_stream(self, name: str) -> None:
         """Remove a stream, its messages and its consumers. Raises StreamNotFoundError."""
@@ -223,6 +231,15 @@ class Streams:
         """
         return await self.backend.publish_atomic(batch_of(messages))
 
+    async def subscribe(self, subject: str, *, queue: str = "") -> Listening:
+        """Listen to what is published from now on under a subject or filter, by whichever process, stored or not.
+
+        At most once, as NATS's own subscriptions: nothing from before, nothing again; a consumer is for those who must
+        miss nothing. Republished messages and events (``$JS.EVENT.>``) are heard so. Each message is told to one of
+        those with the same ``queue``. Close it, or use it in ``async with``. Raises ConfigError.
+        """
+        return Listening(await self.backend.subscribe(subject, queue))
+
     async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
         """Store messages in order, durable together: the fast way to write many.
 
@@ -268,8 +285,76 @@ def outgoing(subject: str, data: bytes, values: HeaderValues | None = None) -> O
     return subject, data, headers.encode(values) if values else None
 
 
+class Listening:
+    """What is published while one listens; made by :meth:`Streams.subscribe`."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def next(self, *, timeout: Seconds | None = None) -> Heard | None:
+        """Return the next message; None when none came within ``timeout``. Raises StoreClosedError."""
+        limit = None if timeout is None else seconds_to_ns("timeout", timeout) / 1e9
+        found = await self._subscription.next(limit)
+        return None if found is None else Heard(found)
+
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        while True:
+            found = await self._subscription.next()
+            if found is not None:
+                yield Heard(found)
+
+    async def close(self) -> None:
+        """Stop listening. Idempotent."""
+        await self._subscription.close()
+
+
+class Heard:
+    """A message that was heard when it was published."""
+
+    __slots__ = ("_incoming",)
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+
+    def __repr__(self) -> str:
+        return f"<Heard {self.subject!r} {len(self.data)} bytes>"
+
+    @property
+    def subject(self) -> str:
+        """The subject it was published under."""
+        return self._incoming.subject
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self._incoming.data
+
+    @property
+    def headers(self) -> Headers:
+        """The headers; empty when the message has none."""
+        block = self._incoming.headers
+        return Headers() if block is None else headers.decode(block)
+
+    @property
+    def reply(self) -> str:
+        """Where its publisher awaits an answer, or empty."""
+        return self._incoming.reply
+
+
 class Stream(Readable):
     """A stream. ``config`` is what was last known of its configuration."""
+
+    def __init__(self, backend: Backend, config: StreamConfig, runtime: Runtime) -> None:
+        super().__init__(backend, config)
+        self._runtime = runtime
 
     @property
     def name(self) -> str:
@@ -332,9 +417,26 @@ class Stream(Readable):
         """Remove a consumer. Raises ConsumerNotFoundError."""
         await self._backend.call(ConsumerDelete(stream=self.name, name=name))
 
+    async def ordered(self, *, heartbeat: Seconds = HEARTBEAT_S, **fields: Any) -> AsyncIterator[Message]:
+        """Read messages exactly in order, each once, for ever: for readers that keep no position of their own.
+
+        ``fields`` are those of a consumer that say where to begin and what to take (``deliver_policy``,
+        ``opt_start_seq``, ``filter_subject``, ``headers_only`` ...). Whatever is lost on the way is read again, from
+        another consumer if need be (ADR-17); two missed ``heartbeat``s count as a loss. Nothing is acknowledged.
+        Raises ConfigError, StreamNotFoundError.
+        """
+        seconds = seconds_to_ns("heartbeat", heartbeat) / 1e9
+        reader = OrderedReader(self._backend, self._runtime, self.name, heartbeat=seconds, **fields)
+        deliveries = reader.read()
+        try:
+            async for delivered in deliveries:
+                yield Message(self._backend, delivered)
+        finally:
+            await deliveries.aclose()
+
 
 class Consumer:
-    """A pull consumer of a stream. ``config`` is what was last known of its configuration."""
+    """A consumer of a stream. ``config`` is what was last known of its configuration."""
 
     def __init__(self, backend: Backend, info: ConsumerInfo) -> None:
         self._backend = backend
@@ -409,21 +511,81 @@ class Consumer:
         """
         await self._backend.call(ConsumerUnpin(stream=self.stream_name, name=self.name, group=group))
 
-    async def messages(self, *, prefetch: int = _PREFETCH) -> AsyncIterator[Message]:
+    async def messages(self, *, prefetch: int = _PREFETCH, **pull: Any) -> AsyncIterator[Message]:
         """Iterate over messages for ever, taking up to ``prefetch`` at a time.
 
-        What was taken and not handed out when the iteration is closed goes back at once.
+        A pull consumer is pulled from: ``pull`` are further arguments of :meth:`fetch`, such as ``group``. A push
+        consumer is listened to. What was taken and not handed out when the iteration is closed goes back at once.
+        Raises HeartbeatMissedError for a push consumer that asks for heartbeats, and is silent.
         """
         taken: list[Message] = []
+        batches = self._batches(prefetch, pull)
         try:
-            while True:
-                taken = await self.fetch(prefetch, timeout=None)
+            async for taken in batches:
                 taken.reverse()
                 while taken:
                     yield taken.pop()
         finally:
-            if taken and self.config.ack_policy != "none":
+            await batches.aclose()
+            if taken and self.config.ack_policy not in ("none", "flow_control"):
                 await self._give_back(taken)
+
+    async def consume(self, callback: Callable[[Message], object], *, prefetch: int = _CONSUMED, **pull: Any) -> None:
+        """Call back with every message, one after the other, until cancelled.
+
+        When ``callback`` (a function, or a coroutine function) returns, the message is acknowledged, unless it was
+        settled by the callback itself; when it raises, the error is logged and the message given back. Acks become
+        durable in groups; ``prefetch`` bounds them, and ``pull`` is passed to :meth:`fetch`.
+        """
+        acked = self.config.ack_policy not in ("none", "flow_control")
+        batches = self._batches(prefetch, pull)
+        try:
+            async for messages in batches:
+                done, failed = await self._called_back(callback, messages)
+                if acked and done:
+                    await self._settled("ack", done)
+                if acked and failed:
+                    await self._settled("nak", failed)
+        finally:
+            await batches.aclose()
+
+    async def _called_back(
+        self, callback: Callable[[Message], object], messages: Sequence[Message]
+    ) -> tuple[list[Message], list[Message]]:
+        done: list[Message] = []
+        failed: list[Message] = []
+        for message in messages:
+            try:
+                result = callback(message)
+                if isawaitable(result):
+                    await result
+            except Exception:  # whatever it is: one message that fails must not stop the others
+                _log.exception("the callback of consumer %s/%s failed", self.stream_name, self.name)
+                failed.append(message)
+                continue
+            if not message.is_settled:
+                done.append(message)
+        return done, failed
+
+    async def _settled(self, kind: AckKind, messages: Sequence[Message]) -> None:
+        try:
+            await self._acked(kind, messages)
+        except AckRejectedError as error:
+            _log.warning("%s", error)
+
+    async def _batches(self, prefetch: int, pull: Mapping[str, Any]) -> AsyncGenerator[list[Message], None]:
+        if not self.config.deliver_subject:
+            while True:
+                yield await self.fetch(prefetch, timeout=None, **pull)
+        pushed = Pushed(self._backend, self.config, self.stream_name)
+        await pushed.open()
+        try:
+            while True:
+                first = await pushed.next()
+                if first is not None:
+                    yield [Message(self._backend, one) for one in (first, *pushed.take(prefetch - 1))]
+        finally:
+            await pushed.close()
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
@@ -473,12 +635,14 @@ class Consumer:
 class Message:
     """A delivered message. ``delivered`` is the delivery itself (sequences, counts, time, fencing token)."""
 
-    __slots__ = ("_backend", "_headers", "delivered")
+    __slots__ = ("_backend", "_headers", "delivered", "is_settled")
 
     def __init__(self, backend: Backend, delivered: Delivered) -> None:
         self._backend = backend
         self._headers: Headers | None = None
         self.delivered = delivered
+        # Whether this handle has said what is to become of it.
+        self.is_settled: bool = False
 
     def __repr__(self) -> str:
         d = self.delivered
@@ -541,6 +705,7 @@ class Message:
             num_delivered=d.num_delivered,
         )
         answers: list[PeltonError | None] = await self._backend.ack(d.stream, d.consumer, (ack,))
+        self.is_settled = self.is_settled or kind != "progress"
         if answers[0] is not None:
             raise answers[0]
 

@@ -81,7 +81,8 @@ CREATE TABLE nearest(consumer INTEGER NOT NULL, grp TEXT NOT NULL, failover INTE
 CREATE TABLE listeners(id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, subject TEXT NOT NULL,
                        grp TEXT NOT NULL);
 CREATE TABLE told(seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, listener INTEGER NOT NULL,
-                  route TEXT NOT NULL, subject TEXT NOT NULL, reply TEXT NOT NULL, hdr BLOB, data BLOB NOT NULL, total INTEGER NOT NULL);
+                  route TEXT NOT NULL, subject TEXT NOT NULL,
+                  reply TEXT NOT NULL, hdr BLOB, data BLOB NOT NULL, total INTEGER NOT NULL);
 CREATE TABLE quarantine(stream INTEGER NOT NULL, seq INTEGER NOT NULL, found INTEGER NOT NULL, reason TEXT NOT NULL,
                         PRIMARY KEY(stream, seq)) WITHOUT ROWID;
 """

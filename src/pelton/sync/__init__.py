@@ -19,7 +19,7 @@ from pelton import connect, jet, queue
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
 from pelton.api import __all__ as _vocabulary
 from pelton.connect import ClusterOptions
-from pelton.jet import Metadata
+from pelton.jet import Heard, Metadata
 from pelton.queue import Call, DeadLetter, JobContext, JobCounts, JobInfo, Outcome
 from pelton.runtime import Backoff
 from pelton.sync.derive import derive, wrap
@@ -31,6 +31,7 @@ __all__ = [
     "Call",
     "ClusterOptions",
     "Consumer",
+    "Heard",
     "DeadLetter",
     "Jet",
     "Job",
@@ -38,6 +39,7 @@ __all__ = [
     "JobCounts",
     "JobHandle",
     "JobInfo",
+    "Listening",
     "Message",
     "Metadata",
     "Outcome",
@@ -49,6 +51,7 @@ __all__ = [
 Jet = derive(connect.Jet, ends_portal="close")
 Stream = derive(jet.Stream)
 Consumer = derive(jet.Consumer)
+Listening = derive(jet.Listening)
 Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)

@@ -11,7 +11,8 @@ import msgspec
 
 from pelton.api import *
 from pelton.connect import ClusterOptions as ClusterOptions
-from pelton.jet.core import HeaderValues, Seconds
+from pelton.jet.core import AnyMessage, HeaderValues, Seconds
+from pelton.jet.core import Heard as Heard
 from pelton.jet.core import Metadata as Metadata
 from pelton.queue.context import JobContext as JobContext
 from pelton.queue.job import Call as Call
@@ -80,6 +81,8 @@ __all__ = [
     "GroupPinned",
     "GroupUnpinned",
     "Headers",
+    "Heard",
+    "HeartbeatMissedError",
     "Incoming",
     "Jet",
     "JetStreamMissingError",
@@ -93,6 +96,7 @@ __all__ = [
     "JobInfo",
     "LeaseLostError",
     "LimitError",
+    "Listening",
     "MaxBytesError",
     "MaxDeliveries",
     "MaxMessagesError",
@@ -172,6 +176,7 @@ __all__ = [
     "decode_event",
     "decode_reply",
     "decode_request",
+    "delivery_of",
     "encode_body",
     "encode_error",
     "encode_event",
@@ -179,6 +184,7 @@ __all__ = [
     "from_reply",
     "open",
     "parse_rfc3339",
+    "reply_subject",
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",
@@ -191,6 +197,7 @@ class Consumer:
     config: ConsumerConfig
     def __iter__(self) -> Iterator[Message]: ...
     def ack(self, messages: Iterable[Message]) -> None: ...
+    def consume(self, callback: Callable[[Message], object], *, prefetch: int = 512, **pull: Any) -> None: ...
     def delete(self) -> None: ...
     def fetch(
         self,
@@ -206,7 +213,7 @@ class Consumer:
         failover: Seconds = 0,
     ) -> list[Message]: ...
     def info(self) -> ConsumerInfo: ...
-    def messages(self, *, prefetch: int = 64) -> Iterator[Message]: ...
+    def messages(self, *, prefetch: int = 64, **pull: Any) -> Iterator[Message]: ...
     def pause(self, until: datetime | str) -> PauseReply: ...
     def pin(self, group: str) -> str: ...
     def reset(self, seq: int = 0) -> ConsumerInfo: ...
@@ -239,9 +246,8 @@ class Jet:
         expected_last_subject_seq_subject: str | None = None,
         ttl: Seconds | Literal["never"] | None = None,
     ) -> PubAck: ...
-    def publish_batch(
-        self, messages: Iterable[tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]]
-    ) -> list[PubAck]: ...
+    def publish_atomic(self, messages: Iterable[AnyMessage]) -> PubAck: ...
+    def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]: ...
     def queue(
         self,
         name: str,
@@ -268,6 +274,7 @@ class Jet:
     ) -> PubAck: ...
     def stream(self, name: str) -> Stream: ...
     def stream_names(self, subject: str = "") -> list[str]: ...
+    def subscribe(self, subject: str, *, queue: str = "") -> Listening: ...
     def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
 
 class Job(Generic[P, R]):
@@ -292,8 +299,18 @@ class JobHandle:
     def info(self) -> JobInfo: ...
     def outcome(self, *, timeout: Duration | None = None) -> Outcome: ...
 
+class Listening:
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __iter__(self) -> Iterator[Heard]: ...
+    def close(self) -> None: ...
+    def next(self, *, timeout: Seconds | None = None) -> Heard | None: ...
+
 class Message:
     delivered: Delivered
+    is_settled: bool
     def ack(self) -> None: ...
     def ack_sync(self) -> None: ...
     @property
@@ -383,6 +400,7 @@ class Stream:
     def info(self, *, subjects_filter: str = "", deleted_details: bool = False) -> StreamInfo: ...
     @property
     def name(self) -> str: ...
+    def ordered(self, *, heartbeat: Seconds = 5.0, **fields: Any) -> Iterator[Message]: ...
     def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int: ...
 
 def open(
@@ -391,6 +409,7 @@ def open(
     sync: SyncMode | None = None,
     sync_interval: float | timedelta | None = None,
     busy_timeout: float | timedelta | None = None,
+    limits: AccountLimits | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

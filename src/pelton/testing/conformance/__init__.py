@@ -28,6 +28,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     limits,
     publishing,
     purge,
+    push,
     reading,
     redelivery,
     republish,

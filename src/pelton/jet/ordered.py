@@ -1,0 +1,110 @@
+"""Messages of a stream exactly in order, whatever is lost on the way (ADR-17).
+
+The story. An ordered reader makes a consumer for itself alone: pushed, without acks, in memory, with heartbeats and
+flow control. Deliveries are numbered; a number that is not the next one means that something was lost, and so do a
+heartbeat that names a later number, missed heartbeats, and a consumer that is gone. Then the reader makes another one,
+from the message after the last it handed out: its user sees every message once, in order, and nothing of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from pelton.api import (
+    Backend,
+    ConsumerConfig,
+    ConsumerCreate,
+    ConsumerDelete,
+    Delivered,
+    HeartbeatMissedError,
+    NotFoundError,
+    StoreClosedError,
+    consumer_config,
+)
+from pelton.api.times import SECOND
+from pelton.jet.push import Pushed
+from pelton.runtime import Runtime
+
+HEARTBEAT_S: Final = 5.0
+_IDLE_S: Final = 300
+
+
+class OrderedReader:
+    """One reading of a stream in order. ``heartbeat`` (seconds) is how often a silent consumer says that it lives."""
+
+    def __init__(
+        self, backend: Backend, runtime: Runtime, stream: str, *, heartbeat: float = HEARTBEAT_S, **fields: Any
+    ) -> None:
+        self._backend = backend
+        self._runtime = runtime
+        self._stream = stream
+        self._base = msgspec.structs.replace(
+            consumer_config(None, **fields),
+            ack_policy="none",
+            max_deliver=1,
+            flow_control=True,
+            idle_heartbeat=int(heartbeat * SECOND),
+            inactive_threshold=_IDLE_S * SECOND,
+            mem_storage=True,
+            num_replicas=1,
+        )
+        self._last_seq = 0
+        self._name = ""
+
+    async def read(self) -> AsyncGenerator[Delivered, None]:
+        """Hand out deliveries for ever; ends when the store is closed, with StoreClosedError."""
+        while True:
+            pushed = await self._begin()
+            try:
+                async for delivered in self._in_order(pushed):
+                    yield delivered
+            finally:
+                await pushed.close()
+                await self._delete()
+
+    async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered, None]:
+        """Hand out deliveries until one is missing."""
+        expected = 1
+        while True:
+            try:
+                delivered = await pushed.next()
+            except HeartbeatMissedError:
+                return
+            if delivered is None:
+                if pushed.last_consumer_seq >= expected:
+                    return
+                continue
+            if delivered.consumer_seq != expected:
+                return
+            expected += 1
+            self._last_seq = delivered.seq
+            yield delivered
+
+    async def _begin(self) -> Pushed:
+        """Make a consumer that goes on after the last message handed out."""
+        self._name = self._runtime.ids.new()
+        config = msgspec.structs.replace(self._base, name=self._name, deliver_subject=f"_INBOX.{self._name}")
+        if self._last_seq:
+            config = msgspec.structs.replace(
+                config, deliver_policy="by_start_sequence", opt_start_seq=self._last_seq + 1, opt_start_time=""
+            )
+        pushed = Pushed(self._backend, config, self._stream)
+        await pushed.open()
+        try:
+            await self._create(config)
+        except BaseException:
+            await pushed.close()
+            raise
+        return pushed
+
+    async def _create(self, config: ConsumerConfig) -> None:
+        await self._backend.call(ConsumerCreate(stream_name=self._stream, config=config))
+
+    async def _delete(self) -> None:
+        # Gone already is as good, and what cannot be deleted now is removed when nobody has used it for a while.
+        with suppress(NotFoundError, StoreClosedError):
+            await self._backend.call(ConsumerDelete(stream=self._stream, name=self._name))

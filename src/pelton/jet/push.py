@@ -1,0 +1,84 @@
+"""What a push consumer delivers, as it arrives: statuses answered, silence noticed.
+
+The story. A push consumer sends messages to its deliver subject, and status messages of its own (100): heartbeats when
+nothing else comes, and requests of flow control, which want an answer before it goes on. :class:`Pushed` listens on the
+subject, answers, and hands out deliveries alone. Where heartbeats are asked for and two in a row are missed, whoever
+sends is gone or cannot be heard: :class:`HeartbeatMissedError`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pelton.api import Backend, ConsumerConfig, Delivered, HeartbeatMissedError, Incoming, Subscription, headers
+from pelton.api import delivery_of as parsed
+
+_MISSED: Final = 2
+_STATUS: Final = b"NATS/1.0 100"
+
+
+class Pushed:
+    """The deliveries of one push consumer, listened for from :meth:`open` on. ``path`` names the store in errors."""
+
+    def __init__(self, backend: Backend, config: ConsumerConfig, stream: str) -> None:
+        self._backend = backend
+        self._config = config
+        self._stream = stream
+        self._subscription: Subscription | None = None
+        self._statuses: list[Incoming] = []
+        self.last_consumer_seq = 0
+
+    async def open(self) -> None:
+        """Listen from now on."""
+        self._subscription = await self._backend.subscribe(self._config.deliver_subject, self._config.deliver_group)
+
+    async def close(self) -> None:
+        """Listen no more. Idempotent."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.close()
+
+    async def next(self, timeout: float | None = None) -> Delivered | None:
+        """Return the next delivery, or None for a heartbeat (then :attr:`last_consumer_seq` is its word), or in time.
+
+        Raises HeartbeatMissedError, StoreClosedError.
+        """
+        assert self._subscription is not None
+        if self._statuses:
+            status = self._statuses.pop(0)
+            await self._answer(status, status.headers or b"")
+            return None
+        beat = self._config.idle_heartbeat / 1e9 * _MISSED
+        limit = min((value for value in (timeout, beat or None) if value is not None), default=None)
+        message = await self._subscription.next(limit)
+        if message is None:
+            if timeout is not None and (not beat or timeout < beat):
+                return None
+            raise HeartbeatMissedError(self._stream, self._config.name, beat)
+        if message.delivered is not None:
+            return message.delivered
+        if message.headers is not None and message.headers.startswith(_STATUS):
+            await self._answer(message, message.headers)
+            return None
+        return parsed(message.subject, message.reply, message.headers, message.data)
+
+    def take(self, limit: int) -> list[Delivered]:
+        """Return deliveries that have come already; statuses among them are answered at the next :meth:`next`."""
+        assert self._subscription is not None
+        found: list[Delivered] = []
+        for message in self._subscription.take(limit):
+            if message.delivered is not None:
+                found.append(message.delivered)
+            elif message.headers is not None and message.headers.startswith(_STATUS):
+                self._statuses.append(message)
+            else:
+                found.append(parsed(message.subject, message.reply, message.headers, message.data))
+        return found
+
+    async def _answer(self, message: Incoming, block: bytes) -> None:
+        stalled = message.reply or headers.first(block, headers.CONSUMER_STALLED)
+        if stalled:
+            await self._backend.send(stalled)
+        last = headers.first(block, headers.LAST_CONSUMER)
+        if last and last.isdecimal():
+            self.last_consumer_seq = int(last)
