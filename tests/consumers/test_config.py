@@ -70,7 +70,6 @@ async def test_what_only_a_struct_can_say(
 @pytest.mark.parametrize(
     "config",
     [
-        {"deliver_subject": "push.here"},
         {"max_ack_pending_per_subject": -1},
         {"max_ack_pending_per_subject": 1, "ack_policy": "all"},
         {"filter": "s.a"},
