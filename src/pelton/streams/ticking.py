@@ -50,6 +50,7 @@ class Ticking(Protocol):
     table: MessageTable
     timers: Timers
 
+    def stored_subject(self, subject: str) -> str: ...
     def oldest_ts(self) -> int | None: ...
     def remove(self, sequences: list[int]) -> int: ...
     def get(self, seq: int) -> Row | None: ...
@@ -135,16 +136,19 @@ def _fire(log: Ticking, firing: Firing, now: int) -> None:
         log.timers.stop(firing.subject)
         return
     _produce(log, firing.subject, hdr, row[4], schedule, following, now)
+    if log.timers.schedule(firing.subject) != firing:
+        # What it made has taken its place.
+        return
     if following is None:
         log.remove_subject(firing.subject)
-    elif log.timers.schedule(firing.subject) == firing:
+    else:
         log.timers.put(firing._replace(due=following))
 
 
 def _produce(
     log: Ticking, subject: str, hdr: bytes, data: bytes, schedule: Schedule, following: int | None, now: int
 ) -> None:
-    target = headers.first(hdr, headers.SCHEDULE_TARGET) or ""
+    target = log.stored_subject(headers.first(hdr, headers.SCHEDULE_TARGET) or "")
     carried: bytes | None = hdr
     source = headers.first(hdr, headers.SCHEDULE_SOURCE)
     sampled = log.last_row_of(source) if source else None

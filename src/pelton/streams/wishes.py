@@ -43,6 +43,7 @@ class Holder(Protocol):
 
     config: StreamConfig
 
+    def stored_subject(self, subject: str) -> str: ...
     def is_schedule(self, subject: str) -> bool | None:
         """Whether the last message of a subject is a schedule; None when there is no message."""
 
@@ -109,7 +110,7 @@ def _schedule_wish(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish:
     wish = Wish(hdr)
     if pattern:
         fires = _first_due(stream.config, pattern, zone, now)
-        _check_schedule(stream.config, subject, hdr)
+        _check_schedule(stream, subject, hdr)
         wish = wish._replace(fires=fires)
         if not headers.first(hdr, headers.ROLLUP):
             wish = wish._replace(hdr=with_header(hdr, headers.ROLLUP, _SUBJECT))
@@ -141,7 +142,8 @@ def _first_due(config: StreamConfig, pattern: str, zone: tzinfo | None, now: int
         raise api_error("JSMessageSchedulesPatternInvalidErr") from None
 
 
-def _check_schedule(config: StreamConfig, subject: str, hdr: bytes) -> None:
+def _check_schedule(stream: Holder, subject: str, hdr: bytes) -> None:
+    config = stream.config
     if life := headers.first(hdr, headers.SCHEDULE_TTL):
         try:
             seconds_of(life)
@@ -150,7 +152,8 @@ def _check_schedule(config: StreamConfig, subject: str, hdr: bytes) -> None:
         if not config.allow_msg_ttl:
             raise api_error("JSMessageTTLDisabledErr")
     target = headers.first(hdr, headers.SCHEDULE_TARGET) or ""
-    if target == subject or not _is_ours(config, target):
+    # A target that is renamed to the schedule's own subject would go with it, as it does on a NATS server.
+    if target == subject or not _is_ours(config, target) or stream.stored_subject(target) == subject:
         raise api_error("JSMessageSchedulesTargetInvalidErr")
     if headers.first(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
         raise api_error("JSMessageSchedulesRollupInvalidErr")

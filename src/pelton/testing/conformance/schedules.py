@@ -126,6 +126,22 @@ async def from_a_work_queue(jet: Jet) -> None:
 
 
 @case
+async def a_transform_renames_what_is_published(jet: Jet) -> None:
+    transform = {"src": "s.*", "dest": "t.{{wildcard(1)}}"}
+    stream = await jet.create_stream("S", subjects=["s.*"], subject_transform=transform, allow_msg_schedules=True)
+    await jet.schedule("s.plan", b"now", target="s.later", delay=0)
+    (message,) = await _next(stream, "t.later")
+    assert (message.data, _headers(message)["Nats-Scheduler"]) == (b"now", "t.plan")
+
+
+@only("engine", "a NATS server removes what it has made with the schedule")
+async def nor_may_a_transform_make_the_target_its_own_subject(jet: Jet) -> None:
+    transform = {"src": "s.*", "dest": "t.{{wildcard(1)}}"}
+    await jet.create_stream("S", subjects=["s.*"], subject_transform=transform, allow_msg_schedules=True)
+    await refused(10190, jet.schedule("s.plan", target="s.plan", delay=0))
+
+
+@case
 async def which_patterns_there_are(jet: Jet) -> None:
     await _stream(jet)
     for text in (
