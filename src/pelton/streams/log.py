@@ -32,12 +32,7 @@ from pelton.streams.timers import Firing
 from pelton.streams.wishes import Wish, wish_of
 
 _CHUNK: Final = 4096
-_KNOWN_LIMIT: Final = 50_000
 
-_UPSERT_SUBJECT: Final = (
-    "INSERT INTO subjects VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-    "last=max(last, excluded.last), msgs=msgs+excluded.msgs"
-)
 _SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
 
 
@@ -223,20 +218,6 @@ class StreamLog(StoredMessages):
         self._write_rows()
         self._trim_subject(subject, 0)
 
-    def _count_subject(self, subject: str, seq: int) -> None:
-        delta = self._deltas.get(subject)
-        if delta is None:
-            self._deltas[subject] = [seq, seq, 1]
-        else:
-            delta[1] = seq
-            delta[2] += 1
-        known = self._known.get(subject)
-        if known is not None:
-            if known[2] == 0:
-                known[0] = seq
-            known[1] = seq
-            known[2] += 1
-
     def last_seq_of(self, subject_filter: str) -> int:
         """Return the sequence of the last message that matches, 0 if there is none."""
         if self.is_trimmed:
@@ -265,22 +246,6 @@ class StreamLog(StoredMessages):
         state = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.id)
         self._db.execute(_SAVE_STATE, state)
         self.dirty = False
-
-    def _write_subjects(self) -> None:
-        if not self._deltas:
-            return
-        changed = [(self.id, subject, d[0], d[1], d[2]) for subject, d in self._deltas.items()]
-        self.arrived.update(self._deltas)
-        self._deltas.clear()
-        if len(changed) == 1:
-            self._db.execute(_UPSERT_SUBJECT, changed[0])
-        else:
-            self._db.executemany(_UPSERT_SUBJECT, changed)
-        emptied = [(self.id, subject) for _, subject, _, _, count in changed if count <= 0]
-        if emptied:
-            self._db.executemany("DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=0", emptied)
-        if len(self._known) > _KNOWN_LIMIT:
-            self._known.clear()
 
     def _trim(self) -> None:
         config = self.config

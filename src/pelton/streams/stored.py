@@ -19,6 +19,11 @@ from pelton.streams.wishes import NEVER
 from pelton.subjects import Draw, has_wildcard
 
 ANY: Final = Condition("1", ())
+_UPSERT_SUBJECT: Final = (
+    "INSERT INTO subjects VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "last=max(last, excluded.last), msgs=msgs+excluded.msgs"
+)
+_KNOWN_LIMIT: Final = 50_000
 _LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
 
 
@@ -149,6 +154,36 @@ class StoredMessages:
     def size_of(self, subject: str, hdr: bytes | None, data: bytes) -> int:
         """Return the bytes that a message counts for."""
         return self.cost.size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+
+    def _count_subject(self, subject: str, seq: int) -> None:
+        delta = self._deltas.get(subject)
+        if delta is None:
+            self._deltas[subject] = [seq, seq, 1]
+        else:
+            delta[1] = seq
+            delta[2] += 1
+        known = self._known.get(subject)
+        if known is not None:
+            if known[2] == 0:
+                known[0] = seq
+            known[1] = seq
+            known[2] += 1
+
+    def _write_subjects(self) -> None:
+        if not self._deltas:
+            return
+        changed = [(self.id, subject, d[0], d[1], d[2]) for subject, d in self._deltas.items()]
+        self.arrived.update(self._deltas)
+        self._deltas.clear()
+        if len(changed) == 1:
+            self._db.execute(_UPSERT_SUBJECT, changed[0])
+        else:
+            self._db.executemany(_UPSERT_SUBJECT, changed)
+        emptied = [(self.id, subject) for _, subject, _, _, count in changed if count <= 0]
+        if emptied:
+            self._db.executemany("DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=0", emptied)
+        if len(self._known) > _KNOWN_LIMIT:
+            self._known.clear()
 
     # --- look-up
 
