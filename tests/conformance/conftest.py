@@ -1,27 +1,30 @@
-"""One real server for all cases; a fresh store, or an account of its own on the server, for each."""
+"""One real server, and a cluster of three, for all cases; a fresh store, or an account of its own, for each."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import pelton
-from pelton.testing.nats_server import NatsServer, nats_server
+from pelton.testing.nats_server import nats_cluster, nats_server
 
 pytest.register_assert_rewrite("pelton.testing.conformance")
 
 from tests.conformance.accounts import Accounts, server_config  # noqa: E402  # after the line above
+from tests.conformance.replicated import Replicated  # noqa: E402
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+def on_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
     with nats_server(tmp_path_factory.mktemp("nats"), extra=server_config()) as running:
-        yield running
+        yield Accounts(running.url)
 
 
 @pytest.fixture(scope="session")
-def free_accounts(server: NatsServer) -> Accounts:
-    return Accounts(server.url)
+def on_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
+    with nats_cluster(tmp_path_factory.mktemp("cluster"), extra=server_config()) as running:
+        yield Accounts(running.url)
 
 
 @pytest.fixture
@@ -32,18 +35,36 @@ def limits(request: pytest.FixtureRequest) -> pelton.AccountLimits | None:
     return found
 
 
-@pytest.fixture
-def address(target: str, tmp_path: Path, limits: pelton.AccountLimits | None, request: pytest.FixtureRequest) -> str:
-    embedded = {"engine-memory": "memory:", "engine-file": str(tmp_path / "store.pelton")}
-    if target in embedded:
-        return embedded[target]
-    accounts: Accounts = request.getfixturevalue("free_accounts")
-    return accounts.take(limits)
+Opened = Callable[[], AbstractAsyncContextManager[pelton.Jet]]
 
 
 @pytest.fixture
-async def jet(address: str, limits: pelton.AccountLimits | None) -> AsyncIterator[pelton.Jet]:
-    # On a cluster without ids of ours, so that sizes are those the cases count.
-    cluster = "://" in address
-    async with pelton.open(address, message_ids=False) if cluster else pelton.open(address, limits=limits) as opened:
-        yield opened
+def opened(target: str, tmp_path: Path, limits: pelton.AccountLimits | None, request: pytest.FixtureRequest) -> Opened:
+    """Opens an empty store, or an account nobody has used."""
+    if target.startswith("engine"):
+        address = "memory:" if target == "engine-memory" else str(tmp_path / "store.pelton")
+        return lambda: pelton.open(address, limits=limits)
+    accounts: Accounts = request.getfixturevalue("on_server" if target == "nats" else "on_cluster")
+    if target == "nats-cluster":
+        return lambda: _replicated(accounts.take(limits))
+    # Without ids of ours, so that sizes are those the cases count.
+    return lambda: pelton.open(accounts.take(limits), message_ids=False)
+
+
+@pytest.fixture
+async def jet(opened: Opened) -> AsyncIterator[pelton.Jet]:
+    async with opened() as store:
+        yield store
+
+
+@asynccontextmanager
+async def _replicated(address: str) -> AsyncIterator[pelton.Jet]:
+    async with pelton.open(address, message_ids=False) as jet:
+        jet.backend = Replicated(jet.backend)  # type: ignore[assignment]  # hands on what it does not have
+        try:
+            yield jet
+        finally:
+            # What stays costs three servers an election and heartbeats.
+            for name in await jet.stream_names():
+                with suppress(pelton.ApiError):
+                    await jet.delete_stream(name)

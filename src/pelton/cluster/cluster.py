@@ -141,16 +141,11 @@ class Cluster:
         end = None if request.expires_ns is None else clock.monotonic() + request.expires_ns / 1e9
         patience: Patience | None = None
         while True:
-            reason: Exception = Interrupted()
-            try:
-                found = await self._pulled(self._take(stream, consumer), stream, consumer, request)
-                if found is not None:
-                    return found
-            except ConsumerNotFoundError as error:
-                # It exists (or that would have been the error): nobody leads it at the moment.
-                reason = error
+            found = await self._pulled(self._take(stream, consumer), stream, consumer, request)
+            if found is not None:
+                return found
             patience = patience or Patience(self._connection)
-            await patience.after(reason)
+            await patience.after(Interrupted())
             if end is not None:
                 left = max(end - clock.monotonic(), 0.0)
                 request = msgspec.structs.replace(request, expires_ns=int(left * 1e9))
@@ -243,7 +238,7 @@ class Cluster:
     async def _pulled(
         self, channel: Channel, stream: str, consumer: str, request: PullRequest
     ) -> list[Delivered] | None:
-        """Return what one pull got; None where the connection was lost and it got nothing."""
+        """Return what one pull got; None where it got nothing and is to be asked again."""
         subject = f"{self._settings.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         try:
             usable = await Pull(self._connection, subject, request, (stream, consumer)).run(channel)
@@ -251,6 +246,9 @@ class Cluster:
             self._runtime.spawn(self._give_back(channel, stream, consumer), "pelton gives back what it pulled")
             if isinstance(error, PeltonError):
                 await self._explain(stream, consumer)
+                if isinstance(error, ConsumerNotFoundError):
+                    # It exists: nobody leads it at the moment.
+                    return None
             raise
         if not usable:
             await channel.retire()

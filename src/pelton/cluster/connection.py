@@ -42,6 +42,7 @@ from pelton.runtime import Runtime, Signal
 
 _log: Final = logging.getLogger("pelton")
 _SILENCE_S: Final = 5.0
+_FIRST_S: Final = 1.0
 _SWEEP_S: Final = 1.0
 _BAD_SUBJECT: Final = re.compile(r"\s")
 NO_RESPONDERS: Final = 503
@@ -158,13 +159,24 @@ class Connection:
 
     async def _check_jetstream(self, client: Client) -> None:
         try:
-            answer = await self._send(client, f"{self.settings.api_prefix}.INFO", b"", None, self._patience())
+            answer = await self._first_answer(client)
         except Interrupted:
             said = [*self._complaints, *([client.last_error] if client.last_error else [])]
             raise refusal(self.settings.name, said, "it does not answer") from None
         if answer.is_unheard or b'"err_code":10039' in answer.data or b'"err_code":10076' in answer.data:
             where = "" if self.settings.api_prefix == "$JS.API" else f"nobody answers {self.settings.api_prefix}"
             raise JetStreamMissingError(self.settings.name, where)
+
+    async def _first_answer(self, client: Client) -> Answer:
+        """Ask until there is an answer: a cluster that has just started gives none before it has a leader."""
+        end = self._patience()
+        while True:
+            until = min(self.clock.monotonic() + _FIRST_S, end)
+            try:
+                return await self._send(client, f"{self.settings.api_prefix}.INFO", b"", None, until)
+            except Silent:
+                if until >= end:
+                    raise
 
     async def _complained(self, error: Exception) -> None:
         self._complaints[:] = [*self._complaints[-3:], error]
@@ -219,6 +231,11 @@ class Connection:
         return refusal(self.settings.name, self._complaints, "the connection was lost")
 
     # --- requests
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server we talk to is one of several."""
+        return self._client is not None and bool(self._client._server_info.get("cluster"))
 
     def new_inbox(self) -> str:
         """Return a subject that nobody else uses."""

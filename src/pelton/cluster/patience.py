@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.api import ApiError, PeltonError
-from pelton.cluster.connection import Connection, Interrupted
+from pelton.cluster.connection import Connection
 
 _FIRST_S: Final = 0.05
 _LONGEST_S: Final = 1.0
+_NO_PEERS: Final = 10005
+_PEERS_S: Final = 5.0
 _PASSING: Final = frozenset(
     {
+        _NO_PEERS,  # no suitable peers for placement: servers that have just started; or there are none
         10004,  # incomplete results: a server is away
         10007,  # JetStream cluster not assigned to this server
         10008,  # JetStream system temporarily unavailable: no leader yet
@@ -40,11 +43,13 @@ class Patience:
         """Return when to ask again after ``error``; raises it, or what it means, when patience is at an end."""
         clock = self._connection.clock
         if self._end is None:
-            self._end = clock.monotonic() + self._connection.settings.patience
+            patience = self._connection.settings.patience
+            # What may be an honest answer is not waited out for long.
+            seldom = isinstance(error, ApiError) and error.err_code == _NO_PEERS
+            self._end = clock.monotonic() + (min(patience, _PEERS_S) if seldom else patience)
         await self._connection.until_connected(self._end)
         left = self._end - clock.monotonic()
         if left <= 0:
             raise error if isinstance(error, PeltonError) else self._connection.no_answer()
-        if not isinstance(error, Interrupted):
-            await clock.sleep(min(self._pause, left))
-            self._pause = min(self._pause * 2, _LONGEST_S)
+        await clock.sleep(min(self._pause, left))
+        self._pause = min(self._pause * 2, _LONGEST_S)

@@ -23,8 +23,10 @@ from pelton.api.errors import from_reply
 from pelton.api.info import ErrorBody
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
 from pelton.cluster.patience import Patience, is_passing
+from pelton.subjects import is_subject
 
 _IN_FLIGHT: Final = 4096
+_NEWS_S: Final = 0.25
 _MSG_ID: Final = b"\r\n" + headers.MSG_ID.encode() + b":"
 _OPENING: Final = b"NATS/1.0\r\n" + headers.MSG_ID.encode() + b": "
 _END: Final = b"\r\n\r\n"
@@ -130,7 +132,7 @@ class Publisher:
     async def passes(self, error: PeltonError) -> bool:
         """Whether an error goes away by itself, and what was published was not stored."""
         if isinstance(error, NoStreamForSubjectError):
-            return await self._is_taken(error.subject)
+            return is_subject(error.subject) and await self._is_taken(error.subject)
         return is_passing(error)
 
     async def _is_taken(self, subject: str) -> bool:
@@ -138,8 +140,15 @@ class Publisher:
         request = StreamNames(subject=subject)
         where = api_subject(request, self._connection.settings.api_prefix)
         try:
-            answer = await self._connection.ask(where, encode_body(request), again=True)
-            return answer.is_unheard or bool(decode_reply(request, answer.data).streams)
+            # The first answer may come from before the stream was known everywhere.
+            for pause in (0.0, _NEWS_S):
+                await self._connection.clock.sleep(pause)
+                answer = await self._connection.ask(where, encode_body(request), again=True)
+                if answer.is_unheard or decode_reply(request, answer.data).streams:
+                    return True
+                if not self._connection.is_clustered:
+                    break
+            return False
         except Interrupted:
             return True
         except PeltonError as error:

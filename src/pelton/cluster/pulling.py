@@ -40,6 +40,7 @@ _TIMED_OUT: Final = (404, 408)
 _CONFLICT: Final = 409
 _BUSY: Final = "requests pending"
 _TOO_LARGE: Final = "message size exceeds maxbytes"
+_COMPLETED: Final = "Batch Completed"
 _CONSUMER_GONE: Final = "consumer deleted"
 _ASK_AGAIN: Final = ("leadership change", "server shutdown")
 _encode: Final = msgspec.json.Encoder().encode
@@ -125,6 +126,9 @@ class Channel:
             if len(self.messages) != 1 and len(self.messages) < self._enough:
                 # Whoever waits looks when there is enough, or when it is quiet.
                 return
+        elif text == _COMPLETED and not self.messages:
+            # Said ahead of the messages, which wait for the other replicas.
+            return
         elif status != _HEARTBEAT and subject.endswith(f".{self._number}"):
             self.last_word = (status, text)
         self._signal.notify()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ _START_S: Final = 20.0
 _LISTENING: Final = re.compile(rb"Listening for client connections on 127\.0\.0\.1:(\d+)")
 _READY: Final = b"Server is ready"
 _CONFIG: Final = """
+server_name: {name}
 host: "127.0.0.1"
 port: {port}
 {jetstream}
@@ -38,10 +41,13 @@ def binary() -> Path:
 class NatsServer:
     """A server that can be killed and started again on the same port and files below ``home``.
 
-    ``extra`` is added to its configuration; ``domain`` is that of its JetStream.
+    ``extra`` is added to its configuration; ``domain`` is that of its JetStream, ``name`` its own.
     """
 
-    def __init__(self, home: Path, *, jetstream: bool = True, domain: str = "", extra: str = "") -> None:
+    def __init__(
+        self, home: Path, *, jetstream: bool = True, domain: str = "", name: str = "pelton", extra: str = ""
+    ) -> None:
+        self.name = name
         self._home = home
         self._jetstream = jetstream
         self._domain = f", domain: {domain}" if domain else ""
@@ -61,7 +67,10 @@ class NatsServer:
         store = json.dumps(str(self._home / "store"))
         jetstream = f"jetstream {{ store_dir: {store}, max_file_store: 8G, max_memory_store: 1G{self._domain} }}"
         config = self._home / "server.conf"
-        text = _CONFIG.format(port=self.port, jetstream=jetstream if self._jetstream else "", extra=self._extra)
+        self._home.mkdir(parents=True, exist_ok=True)
+        text = _CONFIG.format(
+            name=self.name, port=self.port, jetstream=jetstream if self._jetstream else "", extra=self._extra
+        )
         config.write_text(text)
         self._ready.clear()
         self._log.clear()
@@ -79,6 +88,18 @@ class NatsServer:
         if process is not None:
             process.kill()
             process.wait()
+
+    def pause(self) -> None:
+        """Let it stand still (SIGSTOP), as a machine that hangs, until :meth:`resume`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
 
     def stop(self) -> None:
         """End it in order. Idempotent."""
@@ -110,3 +131,56 @@ def nats_server(home: Path, *, jetstream: bool = True, domain: str = "", extra: 
         yield server
     finally:
         server.kill()
+
+
+class NatsCluster:
+    """Servers that know each other; any of them can be killed and started again."""
+
+    def __init__(self, servers: list[NatsServer]) -> None:
+        self.servers = servers
+
+    @property
+    def url(self) -> str:
+        """Where they listen, as one address."""
+        return f"nats://{','.join(self._hosts)}"
+
+    def url_as(self, login: str) -> str:
+        """Return the address for somebody (``user:password``)."""
+        return f"nats://{login}@{','.join(self._hosts)}"
+
+    @property
+    def _hosts(self) -> list[str]:
+        return [f"127.0.0.1:{server.port}" for server in self.servers]
+
+
+@contextmanager
+def nats_cluster(home: Path, number: int = 3, *, extra: str = "") -> Iterator[NatsCluster]:
+    """Run servers that are one JetStream cluster, with files below ``home``, for as long as the context lasts.
+
+    They take connections when it begins; a leader may not be elected yet.
+    """
+    ports = _free_ports(number)
+    routes = [f"nats-route://127.0.0.1:{port}" for port in ports]
+    servers = []
+    for index, port in enumerate(ports):
+        others = json.dumps([route for route in routes if not route.endswith(f":{port}")])
+        cluster = f'cluster {{ name: pelton, listen: "127.0.0.1:{port}", routes: {others} }}'
+        servers.append(NatsServer(home / f"n{index}", name=f"n{index}", extra=f"{cluster}\n{extra}"))
+    try:
+        for server in servers:
+            server.start()
+        yield NatsCluster(servers)
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def _free_ports(number: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

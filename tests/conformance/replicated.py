@@ -1,0 +1,25 @@
+"""A cluster's backend on which every stream has three replicas, whatever a case says."""
+
+from typing import Any
+
+import msgspec
+
+from pelton.api import Backend, StreamCreate
+
+REPLICAS = 3
+
+
+class Replicated:
+    """Hands everything on; a stream that is made gets three replicas."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def call(self, request: Any) -> Any:
+        if isinstance(request, StreamCreate) and request.config.num_replicas <= 1:
+            config = msgspec.structs.replace(request.config, num_replicas=REPLICAS)
+            request = msgspec.structs.replace(request, config=config)
+        return await self._backend.call(request)
