@@ -38,12 +38,14 @@ def promised(block: Block) -> list[str]:
     return _SAID.findall(block.text)
 
 
-async def run_page(page: Path) -> None:
+async def run_page(page: Path, **given: object) -> None:
     """Run the Python blocks of a page one after another, in one namespace, as ``python -m asyncio`` would.
+
+    ``given`` are names the page says the reader has.
 
     A block that runs an event loop of its own is a whole program, and gets a thread.
     """
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    namespace: dict[str, object] = {"__name__": "__main__", **given}
     for block in blocks(page, "python"):
         printed = io.StringIO()
         with redirect_stdout(printed):

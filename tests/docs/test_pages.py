@@ -12,6 +12,7 @@ import pytest
 
 import pelton
 from pelton.queue import TRANSITIONS
+from pelton.testing.nats_server import nats_cluster
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
 
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
@@ -23,7 +24,11 @@ async def test_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    await run_page(page)
+    if page.name != "cluster.md":
+        await run_page(page)
+        return
+    with nats_cluster(tmp_path / "servers") as running:
+        await run_page(page, cluster=running.url)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
