@@ -11,6 +11,8 @@ from typing import Final
 
 from pelton.api.errors import ConfigError
 
+Seconds = float | timedelta
+"""A duration as users give it."""
 SECOND: Final = 1_000_000_000
 """Nanoseconds in a second."""
 

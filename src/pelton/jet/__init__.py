@@ -1,5 +1,22 @@
 """The handles a user holds: for a store, a stream, a consumer, a message."""
 
-from pelton.jet.core import Consumer, HeaderValues, Heard, Listening, Message, Metadata, Seconds, Stream, Streams
+from pelton.api.times import Seconds
+from pelton.jet.consumer import Consumer
+from pelton.jet.listening import Heard, Listening
+from pelton.jet.message import Message, Metadata
+from pelton.jet.outgoing import AnyMessage, HeaderValues
+from pelton.jet.stream import Stream
+from pelton.jet.streams import Streams
 
-__all__ = ["Consumer", "HeaderValues", "Heard", "Listening", "Message", "Metadata", "Seconds", "Stream", "Streams"]
+__all__ = [
+    "AnyMessage",
+    "Consumer",
+    "HeaderValues",
+    "Heard",
+    "Listening",
+    "Message",
+    "Metadata",
+    "Seconds",
+    "Stream",
+    "Streams",
+]

@@ -10,10 +10,11 @@ from typing import Any, Generic, Literal, Self, Unpack, overload
 import msgspec
 
 from pelton.api import *
+from pelton.api.times import Seconds
 from pelton.connect import ClusterOptions as ClusterOptions
-from pelton.jet.core import AnyMessage, HeaderValues, Seconds
-from pelton.jet.core import Heard as Heard
-from pelton.jet.core import Metadata as Metadata
+from pelton.jet.listening import Heard as Heard
+from pelton.jet.message import Metadata as Metadata
+from pelton.jet.outgoing import AnyMessage, HeaderValues
 from pelton.queue.context import JobContext as JobContext
 from pelton.queue.job import Call as Call
 from pelton.queue.job import JobRules, P, R

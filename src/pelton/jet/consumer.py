@@ -1,0 +1,239 @@
+"""A consumer in the hands of its clients: pulled from, listened to, steered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from inspect import isawaitable
+from typing import Any, Final
+
+import msgspec
+
+from pelton.api import (
+    AckKind,
+    AckOp,
+    AckRejectedError,
+    Backend,
+    ConfigError,
+    ConsumerDelete,
+    ConsumerInfo,
+    ConsumerInfoRequest,
+    ConsumerPause,
+    ConsumerReset,
+    ConsumerUnpin,
+    Delivered,
+    NotFoundError,
+    PauseReply,
+    PinLostError,
+    PullRequest,
+    StoreClosedError,
+    headers,
+    rfc3339,
+)
+from pelton.api.build import seconds_to_ns
+from pelton.api.times import Seconds, datetime_ns
+from pelton.jet.message import Message
+from pelton.jet.push import Pushed
+
+_PREFETCH: Final = 64
+_CONSUMED: Final = 512
+_log: Final = logging.getLogger("pelton")
+
+
+class Consumer:
+    """A consumer of a stream. ``config`` is what was last known of its configuration."""
+
+    def __init__(self, backend: Backend, info: ConsumerInfo) -> None:
+        self._backend = backend
+        self.stream_name = info.stream_name
+        self.name = info.name
+        self.config = info.config
+        self._pins: dict[str, str] = {}
+
+    async def info(self) -> ConsumerInfo:
+        """Return configuration, positions and what is outstanding."""
+        return await self._backend.call(ConsumerInfoRequest(stream=self.stream_name, name=self.name))
+
+    async def fetch(
+        self,
+        batch: int = 1,
+        *,
+        timeout: Seconds | None = 5.0,
+        max_bytes: int = 0,
+        no_wait: bool = False,
+        group: str = "",
+        priority: int = 0,
+        min_pending: int = 0,
+        min_ack_pending: int = 0,
+        failover: Seconds = 0,
+    ) -> list[Message]:
+        """Take up to ``batch`` messages; waits up to ``timeout`` (None: for ever) for the first, returns what is there.
+
+        Empty when none came, and at once where the next message is larger than ``max_bytes``. On a consumer with
+        priority groups ``group`` names one, and the other four say when this client is served (ADR-42): see
+        :class:`PullRequest`. Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
+        """
+        if batch < 1 or max_bytes < 0:
+            raise ConfigError(f"fetch of {batch} messages, {max_bytes} bytes: at least 1, and 0 (no limit) or more")
+        request = PullRequest(
+            batch=batch,
+            max_bytes=max_bytes,
+            # A limit of the consumer holds for each pull: waiting longer is pulling again.
+            expires_ns=self.config.max_expires or None if timeout is None else seconds_to_ns("timeout", timeout),
+            no_wait=no_wait,
+            group=group,
+            pin_id=self._pins.get(group, ""),
+            priority=priority,
+            min_pending=min_pending,
+            min_ack_pending=min_ack_pending,
+            failover_ns=seconds_to_ns("failover", failover),
+        )
+        while True:
+            try:
+                found = await self._backend.pull(self.stream_name, self.name, request)
+            except PinLostError:
+                del self._pins[group]
+                request = msgspec.structs.replace(request, pin_id="")
+                continue
+            if found and group:
+                self._remember_pin(group, found[0])
+            if found or no_wait or timeout is not None or request.expires_ns is None:
+                return [Message(self._backend, delivered) for delivered in found]
+
+    def _remember_pin(self, group: str, delivered: Delivered) -> None:
+        pin = headers.first(delivered.headers or b"", headers.PIN_ID)
+        if pin:
+            self._pins[group] = pin
+
+    def pin(self, group: str) -> str:
+        """Return the id under which this handle is pinned in a priority group, as far as it knows; or empty."""
+        return self._pins.get(group, "")
+
+    async def unpin(self, group: str) -> None:
+        """Take the pin of a priority group from whoever holds it, so that another client gets it (ADR-42).
+
+        What was delivered already is finished first. Raises ApiError 10160 for a group that the consumer has not.
+        """
+        await self._backend.call(ConsumerUnpin(stream=self.stream_name, name=self.name, group=group))
+
+    async def messages(self, *, prefetch: int = _PREFETCH, **pull: Any) -> AsyncIterator[Message]:
+        """Iterate over messages for ever, taking up to ``prefetch`` at a time.
+
+        A pull consumer is pulled from: ``pull`` are further arguments of :meth:`fetch`, such as ``group``. A push
+        consumer is listened to. What was taken and not handed out when the iteration is closed goes back at once.
+        Raises HeartbeatMissedError for a push consumer that asks for heartbeats, and is silent.
+        """
+        taken: list[Message] = []
+        batches = self._batches(prefetch, pull)
+        try:
+            async for taken in batches:
+                taken.reverse()
+                while taken:
+                    yield taken.pop()
+        finally:
+            await batches.aclose()
+            if taken and self.config.ack_policy not in ("none", "flow_control"):
+                await self._give_back(taken)
+
+    async def consume(self, callback: Callable[[Message], object], *, prefetch: int = _CONSUMED, **pull: Any) -> None:
+        """Call back with every message, one after the other, until cancelled.
+
+        When ``callback`` (a function, or a coroutine function) returns, the message is acknowledged, unless it was
+        settled by the callback itself; when it raises, the error is logged and the message given back. Acks become
+        durable in groups; ``prefetch`` bounds them, and ``pull`` is passed to :meth:`fetch`.
+        """
+        acked = self.config.ack_policy not in ("none", "flow_control")
+        batches = self._batches(prefetch, pull)
+        try:
+            async for messages in batches:
+                done, failed = await self._called_back(callback, messages)
+                if acked and done:
+                    await self._settled("ack", done)
+                if acked and failed:
+                    await self._settled("nak", failed)
+        finally:
+            await batches.aclose()
+
+    async def _called_back(
+        self, callback: Callable[[Message], object], messages: Sequence[Message]
+    ) -> tuple[list[Message], list[Message]]:
+        done: list[Message] = []
+        failed: list[Message] = []
+        for message in messages:
+            try:
+                result = callback(message)
+                if isawaitable(result):
+                    await result
+            except Exception:  # whatever it is: one message that fails must not stop the others
+                _log.exception("the callback of consumer %s/%s failed", self.stream_name, self.name)
+                failed.append(message)
+                continue
+            if not message.is_settled:
+                done.append(message)
+        return done, failed
+
+    async def _settled(self, kind: AckKind, messages: Sequence[Message]) -> None:
+        try:
+            await self._acked(kind, messages)
+        except AckRejectedError as error:
+            _log.warning("%s", error)
+
+    async def _batches(self, prefetch: int, pull: Mapping[str, Any]) -> AsyncGenerator[list[Message], None]:
+        if not self.config.deliver_subject:
+            while True:
+                yield await self.fetch(prefetch, timeout=None, **pull)
+        pushed = Pushed(self._backend, self.config, self.stream_name)
+        await pushed.open()
+        try:
+            while True:
+                first = await pushed.next()
+                if first is not None:
+                    yield [Message(self._backend, one) for one in (first, *pushed.take(prefetch - 1))]
+        finally:
+            await pushed.close()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self.messages()
+
+    async def ack(self, messages: Iterable[Message]) -> None:
+        """Acknowledge many messages at once; returns when durable.
+
+        Raises the AckRejectedError of the first that had no effect; the others took effect.
+        """
+        await self._acked("ack", list(messages))
+
+    async def _give_back(self, messages: Sequence[Message]) -> None:
+        # Those that are delivered elsewhere by now, or whose consumer or store is gone, need no handing back.
+        with suppress(AckRejectedError, NotFoundError, StoreClosedError):
+            await self._acked("nak", messages)
+
+    async def _acked(self, kind: AckKind, messages: Sequence[Message]) -> None:
+        acks = [
+            AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, num_delivered=d.num_delivered)
+            for d in (message.delivered for message in messages)
+        ]
+        for refused in await self._backend.ack(self.stream_name, self.name, acks):
+            if refused is not None:
+                raise refused
+
+    async def pause(self, until: datetime | str) -> PauseReply:
+        """Deliver nothing until a time (an aware datetime, or RFC 3339 text). Raises ConsumerNotFoundError."""
+        time = rfc3339(datetime_ns(until)) if isinstance(until, datetime) else until
+        return await self._backend.call(ConsumerPause(stream=self.stream_name, name=self.name, pause_until=time))
+
+    async def resume(self) -> None:
+        """Deliver again, if the consumer was paused."""
+        await self._backend.call(ConsumerPause(stream=self.stream_name, name=self.name))
+
+    async def reset(self, seq: int = 0) -> ConsumerInfo:
+        """Forget what was delivered and go on from ``seq``, or (0) from the first message that is not acknowledged.
+
+        Raises ApiError 10204 for a sequence that the consumer's deliver policy leaves out.
+        """
+        return await self._backend.call(ConsumerReset(stream=self.stream_name, name=self.name, seq=seq))
+
+    async def delete(self) -> None:
+        """Remove the consumer; messages that it awaited acks for stay in the stream."""
+        await self._backend.call(ConsumerDelete(stream=self.stream_name, name=self.name))

@@ -1,0 +1,121 @@
+"""A delivered message in the hands of its receiver."""
+
+from __future__ import annotations
+
+from pelton.api import (
+    AckKind,
+    AckOp,
+    Backend,
+    Delivered,
+    Headers,
+    PeltonError,
+    headers,
+)
+from pelton.api.build import seconds_to_ns
+from pelton.api.times import Seconds
+
+
+class Message:
+    """A delivered message. ``delivered`` is the delivery itself (sequences, counts, time, fencing token)."""
+
+    __slots__ = ("_backend", "_headers", "delivered", "is_settled")
+
+    def __init__(self, backend: Backend, delivered: Delivered) -> None:
+        self._backend = backend
+        self._headers: Headers | None = None
+        self.delivered = delivered
+        # Whether this handle has said what is to become of it.
+        self.is_settled: bool = False
+
+    def __repr__(self) -> str:
+        d = self.delivered
+        return f"<Message {d.stream}/{d.seq} {d.subject!r} {len(d.data)} bytes, delivery {d.num_delivered}>"
+
+    @property
+    def subject(self) -> str:
+        """The subject it was stored under."""
+        return self.delivered.subject
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self.delivered.data
+
+    @property
+    def headers(self) -> Headers:
+        """The headers; empty when the message has none."""
+        if self._headers is None:
+            block = self.delivered.headers
+            self._headers = Headers() if block is None else headers.decode(block)
+        return self._headers
+
+    @property
+    def metadata(self) -> Metadata:
+        """Where the message comes from and how often it was delivered."""
+        return Metadata(self.delivered)
+
+    async def ack(self) -> None:
+        """Settle the message.
+
+        Returns when that is durable. Raises AckRejectedError when the delivery is no longer ours.
+        """
+        await self._say("ack")
+
+    async def ack_sync(self) -> None:
+        """The same as :meth:`ack`, which already awaits durability; NATS's name for it."""
+        await self._say("ack")
+
+    async def nak(self, *, delay: Seconds = 0) -> None:
+        """Give the message back, to be delivered again after ``delay``. Raises AckRejectedError."""
+        await self._say("nak", delay_ns=seconds_to_ns("delay", delay))
+
+    async def in_progress(self) -> None:
+        """Start the ack wait again: still working. Raises AckRejectedError."""
+        await self._say("progress")
+
+    async def term(self, *, reason: str = "") -> None:
+        """Settle the message as one that must not be delivered again. Raises AckRejectedError."""
+        await self._say("term", reason=reason)
+
+    async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:
+        d = self.delivered
+        ack = AckOp(
+            kind=kind,
+            seq=d.seq,
+            consumer_seq=d.consumer_seq,
+            delay_ns=delay_ns,
+            reason=reason,
+            num_delivered=d.num_delivered,
+        )
+        answers: list[PeltonError | None] = await self._backend.ack(d.stream, d.consumer, (ack,))
+        self.is_settled = self.is_settled or kind != "progress"
+        if answers[0] is not None:
+            raise answers[0]
+
+
+class Metadata:
+    """NATS's metadata of a delivery, under NATS's names.
+
+    ``timestamp`` is wall nanoseconds since the epoch.
+    """
+
+    __slots__ = (
+        "consumer",
+        "consumer_seq",
+        "num_delivered",
+        "num_pending",
+        "stream",
+        "stream_seq",
+        "timestamp",
+        "token",
+    )
+
+    def __init__(self, delivered: Delivered) -> None:
+        self.stream = delivered.stream
+        self.consumer = delivered.consumer
+        self.stream_seq = delivered.seq
+        self.consumer_seq = delivered.consumer_seq
+        self.num_delivered = delivered.num_delivered
+        self.num_pending = delivered.num_pending
+        self.timestamp = delivered.time_ns
+        self.token = delivered.token

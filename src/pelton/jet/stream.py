@@ -1,0 +1,127 @@
+"""A stream in the hands of its users: read, purged, consumed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pelton.api import (
+    Backend,
+    ConsumerConfig,
+    ConsumerCreate,
+    ConsumerDelete,
+    ConsumerInfoRequest,
+    ConsumerNames,
+    MessageNotFoundError,
+    MsgDelete,
+    MsgGet,
+    StreamConfig,
+    StreamDelete,
+    StreamInfo,
+    StreamInfoRequest,
+    StreamPurge,
+    consumer_config,
+)
+from pelton.api.build import seconds_to_ns
+from pelton.api.numbers import counter_value
+from pelton.api.times import Seconds
+from pelton.jet.consumer import Consumer
+from pelton.jet.message import Message
+from pelton.jet.ordered import HEARTBEAT_S, OrderedReader
+from pelton.jet.reading import Readable
+from pelton.runtime import Runtime
+
+
+class Stream(Readable):
+    """A stream. ``config`` is what was last known of its configuration."""
+
+    def __init__(self, backend: Backend, config: StreamConfig, runtime: Runtime) -> None:
+        super().__init__(backend, config)
+        self._runtime = runtime
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.config.name
+
+    async def info(self, *, subjects_filter: str = "", deleted_details: bool = False) -> StreamInfo:
+        """Return configuration and state; with a filter also the number of messages per subject."""
+        request = StreamInfoRequest(name=self.name, subjects_filter=subjects_filter, deleted_details=deleted_details)
+        return await self._backend.call(request)
+
+    async def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int:
+        """Remove messages.
+
+        All, of one subject filter, below a sequence, or all but the newest ``keep``; return how many.
+        """
+        request = StreamPurge(name=self.name, filter=filter, seq=seq, keep=keep)
+        return (await self._backend.call(request)).purged
+
+    async def counter(self, subject: str) -> int:
+        """Return the total of a counter, 0 where nothing was added yet (ADR-49); :meth:`Jet.add` adds.
+
+        Raises ConfigError where the subject's last message is no counter.
+        """
+        return await total_of(self._backend, self.name, subject)
+
+    async def delete_message(self, seq: int) -> None:
+        """Remove one message. Raises ApiError 10057 or 10043 when there is none."""
+        await self._backend.call(MsgDelete(stream=self.name, seq=seq))
+
+    async def delete(self) -> None:
+        """Remove the stream, its messages and its consumers."""
+        await self._backend.call(StreamDelete(name=self.name))
+
+    async def create_consumer(self, config: ConsumerConfig | None = None, /, **fields: Any) -> Consumer:
+        """Make a consumer, change it, or return the one there is.
+
+        Keyword arguments are the fields of :class:`ConsumerConfig`; without ``durable_name`` it is ephemeral:
+        removed when nobody has used it for ``inactive_threshold``.
+        """
+        request = ConsumerCreate(stream_name=self.name, config=consumer_config(config, **fields))
+        info = await self._backend.call(request)
+        return Consumer(self._backend, info)
+
+    async def consumer(self, name: str) -> Consumer:
+        """Return a consumer that exists. Raises ConsumerNotFoundError."""
+        info = await self._backend.call(ConsumerInfoRequest(stream=self.name, name=name))
+        return Consumer(self._backend, info)
+
+    async def consumer_names(self) -> list[str]:
+        """Return the names of the stream's consumers."""
+        names: list[str] = []
+        while True:
+            page = await self._backend.call(ConsumerNames(stream=self.name, offset=len(names)))
+            names += page.consumers
+            if not page.consumers or len(names) >= page.total:
+                return names
+
+    async def delete_consumer(self, name: str) -> None:
+        """Remove a consumer. Raises ConsumerNotFoundError."""
+        await self._backend.call(ConsumerDelete(stream=self.name, name=name))
+
+    async def ordered(self, *, heartbeat: Seconds = HEARTBEAT_S, **fields: Any) -> AsyncIterator[Message]:
+        """Read messages exactly in order, each once, for ever: for readers that keep no position of their own.
+
+        ``fields`` are those of a consumer that say where to begin and what to take (``deliver_policy``,
+        ``opt_start_seq``, ``filter_subject``, ``headers_only`` ...). Whatever is lost on the way is read again, from
+        another consumer if need be (ADR-17); two missed ``heartbeat``s count as a loss. Nothing is acknowledged.
+        Raises ConfigError, StreamNotFoundError.
+        """
+        seconds = seconds_to_ns("heartbeat", heartbeat) / 1e9
+        reader = OrderedReader(self._backend, self._runtime, self.name, heartbeat=seconds, **fields)
+        deliveries = reader.read()
+        try:
+            async for delivered in deliveries:
+                yield Message(self._backend, delivered)
+        finally:
+            await deliveries.aclose()
+
+
+async def total_of(backend: Backend, stream: str, subject: str) -> int:
+    """Return the total of a counter, 0 where nothing was added."""
+    try:
+        found = await backend.call(MsgGet(stream=stream, last_by_subj=subject))
+    except MessageNotFoundError:
+        return 0
+    return counter_value(found.message.data)
