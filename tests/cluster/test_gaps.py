@@ -115,3 +115,29 @@ async def test_closing_ends_waiting_pulls(server: NatsServer) -> None:
     await jet.close()
     with pytest.raises(pelton.StoreClosedError):
         await pull
+
+
+async def test_a_worker_cut_off_for_longer_than_its_lease_drops_its_result(server: NatsServer, jet: pelton.Jet) -> None:
+    queue = await jet.queue("q", lease=1.0)
+    told = asyncio.Event()
+    attempts: list[int] = []
+
+    async def slow(context: pelton.JobContext) -> int:
+        attempts.append(context.attempt)
+        if len(attempts) > 1:
+            return len(attempts)
+        server.pause()
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), 20)
+        finally:
+            told.set()
+            server.resume()
+        return 1
+
+    handle = await queue.job(slow, name="slow").enqueue()
+    work = asyncio.ensure_future(queue.work(concurrency=1, handle_signals=False))
+    await asyncio.wait_for(told.wait(), 15)
+    outcome = await handle.outcome(timeout=30)
+    queue.stop()
+    await asyncio.wait_for(work, 30)
+    assert (outcome.state, outcome.value(), attempts) == ("completed", 2, [1, 2])

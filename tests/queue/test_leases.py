@@ -288,3 +288,15 @@ async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
         await drain(queue, concurrency=1)
     assert (await handle.info()).state == "completed"
     assert attempts == ([3] if replaced else [1])
+
+
+def test_where_late_acks_are_confirmed_the_clock_alone_judges() -> None:
+    told: list[str] = []
+    here = Lease("s", "c", 1, 1, 0.0, told.append)
+    there = Lease("s", "c", 1, 1, 0.0, told.append, by_clock=True)
+    assert not here.is_over(99.0, 1.0)
+    assert not there.is_over(0.7, 1.0)
+    assert there.is_over(0.9, 1.0)
+    there.lose("late")
+    assert there.is_over(0.1, 1.0)
+    assert told == ["late"]

@@ -37,7 +37,12 @@ class Subscription(Protocol):
 
 
 class Backend(Protocol):
-    """A place that keeps streams."""
+    """A place that keeps streams.
+
+    ``refuses_late_acks`` says whether an ack of a delivery that was replaced is refused (`AckRejectedError`).
+    """
+
+    refuses_late_acks: bool
 
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb; raises `ApiError`."""

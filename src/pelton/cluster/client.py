@@ -122,9 +122,13 @@ class Client(nats.aio.client.Client):
                 await self.close()
         except (OSError, nats.errors.Error, TimeoutError):
             # What is left to say to a server that is gone stays unsaid.
-            self._cut()
+            self.cut()
+        except BaseException:
+            self.cut()
+            raise
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """End the connection at once, without a word."""
         if isinstance(self._transport, _Transport):
             self._transport.abort()
 
@@ -135,7 +139,7 @@ class Client(nats.aio.client.Client):
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         if not self.is_connected:
-            self._cut()
+            self.cut()
         self._forget_unsent()
         await super()._close(status, do_cbs)
 
@@ -144,7 +148,7 @@ class Client(nats.aio.client.Client):
         super()._remove_sub(sid, max_msgs)
 
     async def _attempt_reconnect(self) -> None:
-        self._cut()
+        self.cut()
         self._forget_unsent()
         await super()._attempt_reconnect()
 

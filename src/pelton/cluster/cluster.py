@@ -74,6 +74,8 @@ _READS: Final = frozenset(
 class Cluster:
     """A Backend on a NATS cluster; belongs to the event loop that uses it first."""
 
+    refuses_late_acks = False
+
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime

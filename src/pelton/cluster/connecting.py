@@ -59,6 +59,9 @@ async def connected(
     except (OSError, nats.errors.Error, TimeoutError) as error:
         await client.abandon()
         raise refusal(settings.name, complaints, str(error)) from None
+    except BaseException:
+        client.cut()
+        raise
     client.options["max_reconnect_attempts"] = _FOR_EVER
     version = client.connected_server_version
     if (version.major, version.minor) < _OLDEST:

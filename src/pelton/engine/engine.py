@@ -70,6 +70,8 @@ class EngineSettings:
 class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
 
+    refuses_late_acks = True
+
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
         if not settings.memory:
             # SQLite names its log after the file itself, not after a link to it; and folders may be changed.

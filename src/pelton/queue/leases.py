@@ -9,7 +9,9 @@ that its lease is lost when
   short, and a lease is given up when no further round would come in time, so that the job is told before
   anyone else may hold it.
 
-What the job then returns is refused by the store, whose word is final: an ack names its delivery.
+What the job then returns is refused by the store, whose word is final: an ack names its delivery. A NATS server
+has no such word, it confirms late acks too: there a lease is judged by the clock alone, and one that was not
+extended in time is lost for good.
 """
 
 from __future__ import annotations
@@ -41,10 +43,18 @@ _TOLD: Final = 0.8
 class Lease:
     """A job's hold on its message: extended by the keeper, lost at most once."""
 
-    __slots__ = ("confirmed", "consumer", "consumer_seq", "lost", "on_lost", "seq", "stream")
+    __slots__ = ("by_clock", "confirmed", "consumer", "consumer_seq", "lost", "on_lost", "seq", "stream")
 
     def __init__(
-        self, stream: str, consumer: str, seq: int, consumer_seq: int, confirmed: float, on_lost: Callable[[str], None]
+        self,
+        stream: str,
+        consumer: str,
+        seq: int,
+        consumer_seq: int,
+        confirmed: float,
+        on_lost: Callable[[str], None],
+        *,
+        by_clock: bool = False,
     ) -> None:
         self.stream = stream
         self.consumer = consumer
@@ -52,11 +62,16 @@ class Lease:
         self.consumer_seq = consumer_seq
         self.confirmed = confirmed
         self.on_lost = on_lost
+        self.by_clock = by_clock
         self.lost = False
 
     def is_doubtful(self, now: float, duration: float) -> bool:
         """Whether somebody else may hold the message by now (monotonic seconds), as far as we can tell."""
         return now - self.confirmed > duration * _TOLD
+
+    def is_over(self, now: float, duration: float) -> bool:
+        """Whether it is lost, known or not: where only the clock can tell, doubt is enough."""
+        return self.lost or (self.by_clock and self.is_doubtful(now, duration))
 
     def lose(self, reason: str) -> None:
         """Tell the job, once."""
@@ -132,7 +147,11 @@ class LeaseKeeper:
                 await asyncio.wait_for(backend.close(), self._duration * _TRY)
 
     def _due(self) -> list[Lease]:
-        limit = self._clock.monotonic() - self._duration * _RENEW_AFTER
+        now = self._clock.monotonic()
+        limit = now - self._duration * _RENEW_AFTER
+        for lease in list(self._leases.values()):
+            if lease.is_over(now, self._duration):
+                lease.lose("it was not extended in time")
         return [lease for lease in list(self._leases.values()) if not lease.lost and lease.confirmed <= limit]
 
     async def _extend(self, backend: Backend, due: list[Lease]) -> None:

@@ -224,7 +224,8 @@ class Worker:
             self._loop.call_soon_threadsafe(self._lose, attempt, reason)
 
         d = delivered
-        attempt.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, on_lost)
+        by_clock = not self._backend.refuses_late_acks
+        attempt.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, on_lost, by_clock=by_clock)
         self._keeper.hold(attempt.lease)
         return attempt
 
@@ -276,6 +277,9 @@ class Worker:
         lease, asked = attempt.lease, self._clock.monotonic()
         if lease is None or not lease.is_doubtful(asked, self._queue.lease):
             return True
+        if lease.is_over(asked, self._queue.lease):
+            lease.lose("it was not extended in time")
+            return False
         progress = AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq)
         [refused] = await self._backend.ack(lease.stream, lease.consumer, [progress])
         if refused is not None:
