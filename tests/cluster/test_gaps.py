@@ -141,3 +141,21 @@ async def test_a_worker_cut_off_for_longer_than_its_lease_drops_its_result(serve
     queue.stop()
     await asyncio.wait_for(work, 30)
     assert (outcome.state, outcome.value(), attempts) == ("completed", 2, [1, 2])
+
+
+async def test_a_plain_publish_outlasts_a_restart_and_lands_once(server: NatsServer, jet: pelton.Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s"])
+    acks: list[pelton.PubAck] = []
+
+    async def publish() -> None:
+        while len(acks) < 300:
+            acks.append(await jet.publish("s", b"the same"))
+
+    publishers = asyncio.gather(*(publish() for _ in range(8)))
+    while len(acks) < 100:
+        await asyncio.sleep(0)
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+    await publishers
+    assert sorted(ack.seq for ack in acks) == list(range(1, len(acks) + 1))
+    assert (await stream.info()).state.messages == len(acks)

@@ -6,6 +6,7 @@ _REPLICAS: Final = "it says what one replica allows, or counts replicas"
 _SILENT: Final = "nats-server 2.15 gives no answer where a replicated stream refuses this"
 _LEADER: Final = "the leader of a replicated stream looks at limits before it proposes, in another order"
 _LATER: Final = "the replicas remember ids and positions after the publish is proposed"
+_SAID: Final = "each server says its part, and large advisories come compressed from another server"
 
 NOT_REPLICATED: Final = {
     "changes.what_may_change": _REPLICAS,
@@ -25,5 +26,7 @@ NOT_REPLICATED: Final = {
     "expectations.a_duplicate_is_told_before_the_last_id_it_expects": _LATER,
     "delivery.the_last_of_each_subject_and_then_all": _LATER,
     "reading.streams_come_in_pages": _LATER,
+    "events.what_changes_nothing_is_not_said": _SAID,
+    "events.requests_are_audited": _SAID,
     "counters.a_counter_ends_with_its_last_message": _LATER,
 }

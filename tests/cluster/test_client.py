@@ -1,0 +1,46 @@
+"""What rests on methods of nats-py that are not public: if one of these fails after an upgrade, look at client.py."""
+
+import asyncio
+from contextlib import suppress
+
+import pelton
+from pelton.testing.nats_server import NatsServer
+
+
+async def test_a_flush_that_is_given_up_does_not_silence_the_connection(jet: pelton.Jet) -> None:
+    client = await jet.backend._connection.client()  # type: ignore[attr-defined]
+    for _ in range(3):
+        flush = asyncio.ensure_future(client.flush())
+        await asyncio.sleep(0)
+        flush.cancel()
+        with suppress(asyncio.CancelledError):
+            await flush
+    await asyncio.wait_for(client.flush(), 5)
+    assert await asyncio.wait_for(jet.stream_names(), 5) == []
+
+
+async def test_a_read_loop_that_fails_is_a_lost_connection(jet: pelton.Jet) -> None:
+    client = await jet.backend._connection.client()  # type: ignore[attr-defined]
+
+    def fails(subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+        raise RuntimeError("no such message")
+
+    await client.listen("bad", fails)
+    client.send("bad", "", b"", None)
+    while client.stats["reconnects"] < 1:
+        await asyncio.sleep(0)
+    assert await asyncio.wait_for(jet.stream_names(), 5) == []
+
+
+async def test_closing_does_not_wait_for_a_server_that_stands_still(server: NatsServer) -> None:
+    jet = await pelton.open(server.url)
+    await jet.create_stream("S")
+    server.pause()
+    try:
+        batch = asyncio.ensure_future(jet.publish_batch([("S", bytes(500_000))] * 40))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(jet.close(), 10)
+        with suppress(pelton.PeltonError):
+            await asyncio.wait_for(batch, 10)
+    finally:
+        server.resume()
