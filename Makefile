@@ -7,10 +7,14 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check demo bench clean lock
+.PHONY: test check differential demo bench clean lock
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(ARGS)
+
+# Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" plays those of a seed again.
+differential: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/differential -s --hypothesis-profile differential $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """What all tests share: how much Hypothesis tries.
 
-`make test` runs few examples of each; `pytest --hypothesis-profile thorough` many.
+`make test` runs few examples of each; `pytest --hypothesis-profile thorough` many. What is compared with a real server
+(`tests/differential`) is always the same in `make test`, and thousands of new programs in `make differential`.
 """
 
 from hypothesis import HealthCheck, settings
@@ -9,4 +10,5 @@ _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, H
 
 settings.register_profile("default", _COMMON, stateful_step_count=30)
 settings.register_profile("thorough", _COMMON, max_examples=1000, stateful_step_count=50)
+settings.register_profile("differential", _COMMON, max_examples=2000)
 settings.load_profile("default")

@@ -177,6 +177,7 @@ class ConsumerModel:
     def fetch(self, batch: int, now: int) -> list[tuple[int, int, int, int]]:
         """Deliver: (sequence, number of the delivery, deliveries of the message, left) each."""
         self.stream.age(now)
+        self.forget_vanished()
         out: list[tuple[int, int, int, int]] = []
         for seq in sorted(self.pending, key=lambda s: (self.pending[s].due, s)):
             entry = self.pending[seq]
@@ -189,6 +190,11 @@ class ConsumerModel:
         while len(out) < batch and (seq := self._next_new()):
             out.append(self._deliver(seq, 1, now))
         return out
+
+    def forget_vanished(self) -> None:
+        """Nothing awaits what was removed from the stream, but where its holder keeps a subject."""
+        if not self.config.max_ack_pending_per_subject:
+            self.pending = {seq: entry for seq, entry in self.pending.items() if seq in self.stream.messages}
 
     def _next_new(self) -> int:
         if 0 < self.config.max_ack_pending <= len(self.pending):
@@ -218,7 +224,10 @@ class ConsumerModel:
         """Return whether it had an effect."""
         if self.config.ack_policy == "none":
             return True
+        self.forget_vanished()
         entry = self.pending.get(seq)
+        if entry is None and self.stream.config.retention == "limits" and seq not in self.stream.messages:
+            return True
         if entry is None or entry.name != name:
             return False
         if kind == "nak":

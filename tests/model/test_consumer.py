@@ -126,6 +126,7 @@ class ConsumerMachine(StoreMachine):
         model = self.model
         for jet in self.jets:
             info = self.run(_info(jet))
+            model.forget_vanished()
             assert info.num_pending == len(model.ahead())
             assert info.num_ack_pending == len(model.pending)
             assert info.num_redelivered == sum(entry.deliveries > 1 for entry in model.pending.values())

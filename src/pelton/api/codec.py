@@ -126,7 +126,8 @@ def _consumer_tail(request: ConsumerCreate) -> str:
     config = request.config
     name = config.name or config.durable_name
     # What is no filter would make it no subject either; in the body alone it gets the server's answer.
-    shown = config.filter_subject if config.filter_subject != ">" and is_filter(config.filter_subject) else ""
+    only_body = config.filter_subjects or config.filter_subject == ">" or not is_filter(config.filter_subject)
+    shown = "" if only_body else config.filter_subject
     tokens = [request.stream_name, name, shown]
     # The filter follows the name, so that access rules can see it; without a name there is no place for it.
     return ".".join(token for token in tokens if token) if name else request.stream_name

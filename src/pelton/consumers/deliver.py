@@ -210,15 +210,11 @@ class Delivery:
     def _take(self, row: Row, deliveries: int) -> bool:
         """Add one message to what the pull gets; False when its bytes do not fit any more."""
         seq, ts, subject, hdr, data, _ = row
-        if self._bytes_left != NEVER:
-            size = self._log.size_of(subject, hdr, data)
-            if size > self._bytes_left:
-                self._full = True
-                return False
-            self._bytes_left -= size
         c = self._c
         if c.config.headers_only:
             hdr, data = headers.with_value(hdr, headers.MSG_SIZE, str(len(data))), b""
+        if self._bytes_left != NEVER and not self._fits(row, hdr, data, deliveries):
+            return False
         c.dseq = dseq = c.dseq + 1
         if seq > c.delivered:
             c.delivered = seq
@@ -239,6 +235,16 @@ class Delivery:
             )
         )
         return True
+
+    def _fits(self, row: Row, hdr: bytes | None, data: bytes, deliveries: int) -> bool:
+        """Take a message's bytes off what is left; they are those a NATS server sends: with the subject of its ack."""
+        c, left = self._c, self._c.ahead + self._c.waiting - (deliveries == 1)
+        reply = f"$JS.ACK.{self._log.name}.{c.name}.{deliveries}.{row[0]}.{c.dseq + 1}.{row[1]}.{left}"
+        size = len(row[2].encode()) + len(reply.encode()) + len(hdr or b"") + len(data)
+        self._full = size > self._bytes_left
+        if not self._full:
+            self._bytes_left -= size
+        return not self._full
 
     def _keep_pending(self, row: Row, subject: str | None) -> None:
         c = self._c

@@ -8,6 +8,7 @@ from pelton.consumers.log import ConsumerLog
 
 def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_bound: bool) -> ConsumerInfo:
     """Return the info of a consumer whose state is fresh; runs inside a transaction or snapshot."""
+    ahead = consumer.num_pending()
     sql = "SELECT min(seq), min(dseq), ifnull(sum(n > 1), 0) FROM pending WHERE consumer=?"
     row = consumer.db.execute(sql, (consumer.id,)).fetchone()
     assert row is not None
@@ -24,7 +25,7 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
         num_ack_pending=consumer.unsettled,
         num_redelivered=redelivered or 0,
         num_waiting=waiting_pulls,
-        num_pending=consumer.num_pending(),
+        num_pending=ahead,
         push_bound=push_bound,
         paused=now < consumer.paused_until,
         pause_remaining=max(consumer.paused_until - now, 0),

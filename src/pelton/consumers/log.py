@@ -160,7 +160,8 @@ class ConsumerLog:
         return log.table.count(self.cursor + 1, log.last)
 
     def _drop_vanished(self) -> None:
-        """Forget messages that waited behind others of their subject, and were removed from the stream."""
+        """Forget what was removed from the stream: what was delivered and not settled, and what waits behind others."""
+        self._drop_vanished_pending()
         if not self.waiting:
             return
         if not self.per_subject:
@@ -179,6 +180,16 @@ class ConsumerLog:
         self.db.execute(sql, (self.id,))
         self.waiting = int(self.db.value("SELECT count(*) FROM ready WHERE consumer=?", (self.id,)))
         self.dirty = True
+
+    def _drop_vanished_pending(self) -> None:
+        if not self.unsettled or self.per_subject:
+            # Where subjects are exclusive their holder is waited for: it works on, whatever became of the message.
+            return
+        sql = "SELECT seq FROM pending WHERE consumer=?1 AND seq<?2"
+        if not self.log.is_gapless:
+            sql += f" OR consumer=?1 AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=pending.seq)"
+        for (seq,) in self.db.execute(sql, (self.id, self.log.first)).fetchall():
+            self.forget_missing(int(str(seq)), None)
 
     def _drop_waiting(self, rows: list[tuple[str, int, int]]) -> None:
         """Drop claims (subject, sequence, held) that were never delivered."""
@@ -279,6 +290,13 @@ class ConsumerLog:
         if self.unsettled:
             self.due, self.dirty = now, True
 
+    def pass_to(self, seq: int) -> None:
+        """Pass everything up to ``seq``: it was purged."""
+        self.cursor = max(self.cursor, seq)
+        self.delivered = max(self.delivered, self.cursor)
+        self.ahead_removals = -1
+        self.dirty = True
+
     def has_ready(self) -> bool:
         return self.db.value("SELECT 1 FROM ready WHERE consumer=? LIMIT 1", (self.id,)) is not None
 
@@ -290,7 +308,7 @@ class ConsumerLog:
             return False
         if self.due <= now:
             return True
-        if self.unsettled >= self.room:
+        if self.unsettled >= self.room and self.ahead_removals == self.log.removals:
             return False
         if self.waiting and self.has_ready():
             return True

@@ -33,11 +33,6 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
         raise api_error("JSConsumerMetadataLengthErrF", consumer=config.name, limit=f"{_METADATA_LIMIT // 1024}KB")
     check_groups(config)
     _check_supported(config, stream.name)
-    if stream.retention == "workqueue" and not config.direct:
-        if config.ack_policy not in ("explicit", "flow_control"):
-            raise api_error("JSConsumerWQRequiresExplicitAckErr", stream=stream.name, consumer=config.name)
-        if config.deliver_policy != "all":
-            raise api_error("JSConsumerWQConsumerNotDeliverAllErr", stream=stream.name, consumer=config.name)
 
 
 def _check_name(config: ConsumerConfig, stream: str) -> None:
@@ -123,6 +118,17 @@ def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
 def filters_of(config: ConsumerConfig) -> tuple[str, ...]:
     """Return the filters of a consumer; none means every subject."""
     return config.filter_subjects or ((config.filter_subject,) if config.filter_subject else ())
+
+
+def check_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig]) -> None:
+    """Raise ApiError where a new consumer does not fit a work queue and the consumers it has."""
+    if config.direct:
+        return
+    if config.ack_policy not in ("explicit", "flow_control"):
+        raise api_error("JSConsumerWQRequiresExplicitAckErr", consumer=config.name)
+    if config.deliver_policy != "all":
+        raise api_error("JSConsumerWQConsumerNotDeliverAllErr", consumer=config.name)
+    check_unique_on_workqueue(config, others)
 
 
 def check_unique_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig]) -> None:

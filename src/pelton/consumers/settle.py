@@ -62,6 +62,8 @@ class Settlement:
 
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
         found = known.get(ack.seq)
+        if found is None and self._is_gone(ack.seq):
+            return None
         if found is None:
             return self._rejected(ack, "it is settled already, or was never delivered")
         if found[0] != ack.consumer_seq:
@@ -79,6 +81,11 @@ class Settlement:
         else:
             self._again.append((due_after(self._c.config, found[2], self._now), 0, self._c.id, ack.seq))
         return None
+
+    def _is_gone(self, seq: int) -> bool:
+        """Whether limits, a purge or a deletion took the message: then an ack is harmless and nobody's fault."""
+        log = self._c.log
+        return log.config.retention == "limits" and 0 < seq <= log.last and log.get(seq) is None
 
     def _rejected(self, ack: AckOp, reason: str) -> AckRejectedError:
         return AckRejectedError(self._c.log.name, self._c.name, ack.seq, reason)

@@ -20,7 +20,7 @@ from pelton.api import (
     resolved_consumer,
 )
 from pelton.consumers import ConsumerLog, check_consumer, check_consumer_update, consumer_info, start_cursor
-from pelton.consumers.rules import check_unique_on_workqueue, filters_of
+from pelton.consumers.rules import check_on_workqueue, check_unique_on_workqueue, filters_of
 from pelton.consumers.rules_pedantic import check_pedantic
 from pelton.engine.pushes import listeners_of
 from pelton.streams import StreamLog
@@ -48,7 +48,7 @@ def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
     others = catalogue.consumers_of(log.name)
     scope.account.check_consumers(log.config, len(others), config.name)
     if log.config.retention == "workqueue":
-        check_unique_on_workqueue(config, [other.config for other in others])
+        check_on_workqueue(config, [other.config for other in others])
     cursor = start_cursor(config, log, filters_of(config))
     return _info(scope, catalogue.create_consumer(log, config, cursor, scope.now()))
 

@@ -26,8 +26,16 @@ from pelton.api import (
     resolved_stream,
     rfc3339,
 )
+from pelton.consumers import follow_purge
 from pelton.storage import Row, intact
-from pelton.streams import StreamLog, changed_stream, check_consumers, check_new_stream, check_time_pedantic
+from pelton.streams import (
+    StreamLog,
+    changed_stream,
+    check_consumers,
+    check_new_stream,
+    check_stream,
+    check_time_pedantic,
+)
 from pelton.subjects import overlaps
 
 if TYPE_CHECKING:
@@ -79,10 +87,12 @@ def _check_overlap(scope: Scope, config: StreamConfig) -> None:
 
 def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
-    log = fresh(scope, request.config.name)
     if request.pedantic:
         check_time_pedantic(request.config)
-    config = changed_stream(log.config, resolved_stream(request.config))
+    wanted = resolved_stream(request.config)
+    check_stream(wanted)
+    log = fresh(scope, wanted.name)
+    config = changed_stream(log.config, wanted)
     scope.account.check_bytes(config)
     scope.account.check_reservation(config, log.config)
     check_consumers(log.config, config, (each.config for each in scope.catalogue.consumers_of(log.name)))
@@ -151,7 +161,11 @@ def purge(scope: Scope, request: StreamPurge) -> PurgeReply:
     _check_open(log.config)
     if log.config.deny_purge:
         raise api_error("JSStreamPurgeFailedF", stream=log.name, err="stream purge not permitted")
-    return PurgeReply(purged=log.purge(request.filter, request.seq, request.keep))
+    purged = log.purge(request.filter, request.seq, request.keep)
+    log.flush()
+    for consumer in scope.catalogue.consumers_of(log.name):
+        follow_purge(scope.catalogue.use_consumer(consumer), request.filter)
+    return PurgeReply(purged=purged)
 
 
 def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:

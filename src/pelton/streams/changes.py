@@ -11,7 +11,7 @@ from typing import Final
 
 from pelton.api import ApiError, ConsumerConfig, StreamConfig, api_error
 from pelton.api.defaults import sealed_stream
-from pelton.streams.rules import check_stream, invalid
+from pelton.streams.rules import invalid
 
 _UPDATE: Final = "stream configuration update can not"
 
@@ -30,11 +30,10 @@ _ONE_WAY: Final = {
 
 
 def changed_stream(old: StreamConfig, new: StreamConfig) -> StreamConfig:
-    """Return the configuration that an update from ``old`` to the resolved ``new`` arrives at.
+    """Return the configuration that an update from ``old`` to the resolved and checked ``new`` arrives at.
 
-    Raises ApiError or ConfigError where that change is not allowed.
+    Raises ApiError where that change is not allowed.
     """
-    check_stream(new)
     if old.retention != new.retention and "workqueue" in (old.retention, new.retention):
         raise invalid(f"{_UPDATE} change retention policy to/from workqueue", new.name)
     for field, text in _FIXED.items():

@@ -355,6 +355,7 @@ class StreamLog(StoredMessages):
         removed.
         """
         self._write_rows()
+        filter_subject = "" if filter_subject == ">" else filter_subject
         last = upto - 1 if upto > 0 else self.last
         if filter_subject in ("", ">") and not keep and last >= self.last:
             return self._purge_all(last)

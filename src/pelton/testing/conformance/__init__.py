@@ -39,6 +39,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     streams,
     transforms,
     ttl,
+    vanishing,
 )
 from pelton.testing.conformance.table import CASES, Case
 

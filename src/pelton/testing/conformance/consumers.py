@@ -248,3 +248,17 @@ async def an_unused_ephemeral_one_vanishes(jet: Jet) -> None:
         assert await other.fetch(1, timeout=0.3) == []
     await refused(10014, idle.info())
     assert await stream.consumer_names() == [other.name]
+
+
+@case
+async def one_filter_or_several_but_not_both(jet: Jet) -> None:
+    stream = await _five(jet)
+    both = {"filter_subject": "s.a", "filter_subjects": ["s.b", "s.c"]}
+    await refused(10136, stream.create_consumer(durable_name="c", **both))
+
+
+@case
+async def what_is_to_be_updated_has_to_be_there(jet: Jet) -> None:
+    await jet.create_stream("S", subjects=["s"], retention="workqueue")
+    config = consumer_config(durable_name="c", deliver_policy="new")
+    await refused(10149, jet.backend.call(ConsumerCreate(stream_name="S", config=config, action="update")))

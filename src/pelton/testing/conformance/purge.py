@@ -22,6 +22,14 @@ async def _ten(jet: Jet, name: str = "S") -> Stream:
 
 
 @case
+async def the_filter_of_everything_is_no_filter(jet: Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s"])
+    await jet.publish_batch([("s", b"")] * 3)
+    assert await stream.purge(filter=">", seq=20) == 3
+    assert (await jet.publish("s")).seq == 20
+
+
+@case
 async def everything(jet: Jet) -> None:
     stream = await _ten(jet)
     assert await stream.purge() == 10

@@ -1,0 +1,25 @@
+"""What a purge does to the consumers of a stream: they pass what is no longer there at once."""
+
+from __future__ import annotations
+
+from pelton.consumers.log import ConsumerLog
+from pelton.subjects import is_subset
+
+
+def follow_purge(consumer: ConsumerLog, purged: str) -> None:
+    """Move a consumer to the first message that a purge of filter ``purged`` (empty: of all) may have left it."""
+    first = _first_left(consumer, purged)
+    if first is not None:
+        consumer.pass_to(first - 1)
+
+
+def _first_left(consumer: ConsumerLog, purged: str) -> int | None:
+    """Return where the consumer goes on; None where the purge is none of its business."""
+    log, mine = consumer.log, consumer.filters
+    if purged in ("", ">"):
+        return log.first
+    if mine and all(is_subset(text, purged) for text in mine):
+        left = log.next_row_of(log.first, purged)
+        return log.last + 1 if left is None else left[0]
+    wide = not mine or any(is_subset(purged, text) for text in mine)
+    return log.first if wide else None
