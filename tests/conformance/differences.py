@@ -6,7 +6,7 @@ _REPLICAS: Final = "it says what one replica allows, or counts replicas"
 _SILENT: Final = "nats-server 2.15 gives no answer where a replicated stream refuses this"
 _LEADER: Final = "the leader of a replicated stream looks at limits before it proposes, in another order"
 _LATER: Final = "the replicas remember ids and positions after the publish is proposed"
-_SAID: Final = "each server says its part, and large advisories come compressed from another server"
+_SAID: Final = "the servers of a cluster say it in parts: an audit without its request, a change once more"
 
 NOT_REPLICATED: Final = {
     "changes.what_may_change": _REPLICAS,
