@@ -1,0 +1,70 @@
+"""Errors of a job, or of the code that runs it."""
+
+from collections.abc import Sequence
+
+from pelton.api.errors import PeltonError
+
+
+class JobError(PeltonError):
+    """Something about a job."""
+
+
+class PermanentJobError(JobError):
+    """Raised by a job that can never succeed: it is not retried and goes to the dead letters at once."""
+
+
+class RetryJob(JobError):  # noqa: N818 - an instruction to the worker, no failure
+    """Raised by a job that wants to run again after `delay` seconds (None: the queue's backoff)."""
+
+    def __init__(self, delay: float | None = None, reason: str = "") -> None:
+        self.delay, self.reason = delay, reason
+        when = "after the queue's backoff" if delay is None else f"in {delay:g} s"
+        super().__init__(f"the job asks to run again {when}{': ' if reason else ''}{reason}")
+
+
+class LeaseLostError(JobError):
+    """The job's lease is lost: another worker may run it, so this run must stop and must not commit."""
+
+    def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
+        self.job_id, self.key, self.reason = job_id, key, reason
+        super().__init__(
+            f"job {job_id!r}{_keyed(key)} lost its lease{_because(reason)}: stop now and commit nothing, "
+            "it is run again"
+        )
+
+
+class JobCancelledError(JobError):
+    """The job was cancelled while, or before, it ran."""
+
+    def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
+        self.job_id, self.key, self.reason = job_id, key, reason
+        super().__init__(
+            f"job {job_id!r}{_keyed(key)} was cancelled{_because(reason)}: enqueue it anew if still wanted"
+        )
+
+
+class UnknownJobError(JobError):
+    """No job of this name is registered with the worker."""
+
+    def __init__(self, name: str, known: Sequence[str] = ()) -> None:
+        self.name, self.known = name, tuple(known)
+        super().__init__(
+            f"no job is named {name!r} (known: {', '.join(self.known) or 'none'}): "
+            "import the module that registers it before work()"
+        )
+
+
+class JobArgumentsError(JobError):
+    """The arguments do not fit the job's signature, or cannot be stored."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(f"job {name!r} cannot take these arguments: {reason}; pass what it declares")
+
+
+def _keyed(key: str) -> str:
+    return f" (key {key!r})" if key else ""
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""

@@ -1,0 +1,124 @@
+"""Errors of the place that keeps streams: the file, the disk, another process, or a cluster's servers."""
+
+from typing import ClassVar
+
+from pelton.api.errors import PeltonError
+
+
+class StoreError(PeltonError):
+    """The store at `path` cannot do its work; `reason` adds what is known."""
+
+    text: ClassVar[str] = "store {path!r} failed{reason}: check the file and its disk, then reopen it"
+
+    def __init__(self, path: str, reason: str = "") -> None:
+        self.path, self.reason = path, reason
+        super().__init__(self.text.format(path=path, reason=f" ({reason})" if reason else ""))
+
+
+class StoreBusyError(StoreError):
+    """Another process keeps the write lock for longer than we wait."""
+
+    text = "store {path!r} is busy{reason}: retry, and keep transactions of other processes short"
+
+
+class StoreFullError(StoreError):
+    """The disk has no room for the write; nothing of it was stored."""
+
+    text = "store {path!r} has no room left on its disk{reason}: nothing was stored; free space, then retry"
+
+
+class StoreFailedError(StoreError):
+    """A write or sync failed and what reached the disk is unknown: no more work until reopened."""
+
+    text = "store {path!r} stopped after a failed write{reason}: check the disk, then close and reopen it"
+
+
+class StoreClosedError(StoreError):
+    """The store was closed before, or while, it was asked to work."""
+
+    text = "store {path!r} is closed{reason}: open it again"
+
+
+class StoreForkedError(StoreError):
+    """The process forked with the store open; the child must not use its parent's connection."""
+
+    text = "store {path!r} was opened before this process forked{reason}: open it again in the child"
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer Pelton."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        self.found, self.known = found, known
+        super().__init__(path, f"its schema is {found}, this release knows up to {known}")
+
+    text = "store {path!r} was written by a newer Pelton{reason}: upgrade Pelton to open it"
+
+
+class NotAStoreError(StoreError):
+    """The file is something else, damaged at its head, or encrypted with another key."""
+
+    text = "{path!r} is no Pelton store{reason}: check the path and the key; the file was left untouched"
+
+
+class StoreReadOnlyError(StoreError):
+    """A write to a store that is, or had to be, opened read-only."""
+
+    text = "store {path!r} is read-only{reason}: open it writable, or check the rights of the file and folder"
+
+
+class StoreSettingsError(StoreError):
+    """The store, or where it lies, does not allow what `open` asked for."""
+
+    text = "store {path!r} cannot be opened with these settings{reason}: change them, or where the store lies"
+
+
+class ServerUnreachableError(StoreError):
+    """No server of the cluster answers, or none has for too long."""
+
+    text = "no server of {path!r} can be reached{reason}: check the address, and that nats-server runs there"
+
+
+class ServerRefusedError(StoreError):
+    """A server answers and does not let us in."""
+
+    text = "{path!r} refuses the connection{reason}: check user, password, token, credentials and certificates"
+
+
+class ServerPermissionError(ServerRefusedError):
+    """We are let in, and may not use a subject that is needed."""
+
+    text = "{path!r} forbids this{reason}: allow our user to publish and subscribe there (docs/guides/cluster.md)"
+
+
+class ServerTimeoutError(StoreError):
+    """No answer came: whether the request took effect is unknown."""
+
+    text = "{path!r} gave no answer{reason}: whether the request took effect is unknown; look, then repeat it"
+
+
+class JetStreamMissingError(StoreError):
+    """The server keeps no streams, not for this account, or is too old."""
+
+    text = "{path!r} offers no JetStream that can be used{reason}: start it with -js, and check account and version"
+
+
+class HeartbeatMissedError(PeltonError):
+    """A push consumer was silent for `seconds`: whoever sends is gone, or cannot be heard."""
+
+    def __init__(self, stream: str, consumer: str, seconds: float) -> None:
+        self.stream, self.consumer, self.seconds = stream, consumer, seconds
+        super().__init__(
+            f"consumer {consumer!r} of stream {stream!r} was silent for {seconds:g} s, its heartbeats were missed: "
+            "see whether it exists and its server runs, then listen again"
+        )
+
+
+class CorruptMessageError(StoreError):
+    """The stored bytes of a message do not match their checksum; it is set aside, never delivered."""
+
+    text = "store {path!r} holds a damaged message{reason}: it is never delivered; publish or restore it anew"
+
+    def __init__(self, stream: str, seq: int, path: str = "") -> None:
+        self.stream, self.seq = stream, seq
+        super().__init__(path, f"stream {stream!r}, sequence {seq}, checksum mismatch")
