@@ -13,6 +13,7 @@ pytest.register_assert_rewrite("pelton.testing.conformance")
 
 from tests.conformance.accounts import Accounts, server_config  # noqa: E402  # after the line above
 from tests.conformance.replicated import Replicated  # noqa: E402
+from tests.conformance.wire import validated  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +44,7 @@ def opened(target: str, tmp_path: Path, limits: pelton.AccountLimits | None, req
     """Opens an empty store, or an account nobody has used."""
     if target.startswith("engine"):
         address = "memory:" if target == "engine-memory" else str(tmp_path / "store.pelton")
-        return lambda: pelton.open(address, limits=limits)
+        return lambda: _validated(address, limits)
     accounts: Accounts = request.getfixturevalue("on_server" if target == "nats" else "on_cluster")
     if target == "nats-cluster":
         return lambda: _replicated(accounts.take(limits))
@@ -55,6 +56,13 @@ def opened(target: str, tmp_path: Path, limits: pelton.AccountLimits | None, req
 async def jet(opened: Opened) -> AsyncIterator[pelton.Jet]:
     async with opened() as store:
         yield store
+
+
+@asynccontextmanager
+async def _validated(address: str, limits: pelton.AccountLimits | None) -> AsyncIterator[pelton.Jet]:
+    async with pelton.open(address, limits=limits) as jet:
+        validated(jet)
+        yield jet
 
 
 @asynccontextmanager

@@ -46,7 +46,7 @@ def stage(home: Path) -> Iterator[Stage]:
         urls = [server.url.replace("//", f"//u{number}:p@") for number in range(_ACCOUNTS)]
 
         async def connect() -> list[pelton.Jet]:
-            return [await pelton.open(url) for url in urls]
+            return [await pelton.open(url, message_ids=False) for url in urls]
 
         async def close(jets: list[pelton.Jet]) -> None:
             for jet in jets:

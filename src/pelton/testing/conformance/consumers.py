@@ -262,3 +262,9 @@ async def what_is_to_be_updated_has_to_be_there(jet: Jet) -> None:
     await jet.create_stream("S", subjects=["s"], retention="workqueue")
     config = consumer_config(durable_name="c", deliver_policy="new")
     await refused(10149, jet.backend.call(ConsumerCreate(stream_name="S", config=config, action="update")))
+
+
+@case
+async def a_name_has_its_limit(jet: Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s"])
+    await refused(10102, stream.create_consumer(durable_name="c" * 256))
