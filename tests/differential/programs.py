@@ -41,6 +41,11 @@ def stream_configs(name: str) -> st.SearchStrategy[dict[str, Any]]:
         "duplicate_window": (60 * SECOND, HOUR, 1, 0),
         "description": ("one", "two"),
         "allow_direct": (True, False),
+        "deny_delete": (True, False),
+        "deny_purge": (True, False),
+        "allow_rollup_hdrs": (True, False),
+        "first_seq": (5,),
+        "subject_transform": ({"src": "s.a", "dest": "s.z"}, {"src": "s.*", "dest": "s.t.{{wildcard(1)}}"}),
         "metadata": ({"a": "b"}, {}),
         "consumer_limits": ({"max_ack_pending": 5}, {"inactive_threshold": 60 * SECOND}, {}),
     }
@@ -65,6 +70,7 @@ consumer_pool: dict[str, tuple[Any, ...]] = {
     "inactive_threshold": (60 * SECOND, HOUR),
     "description": ("one", "two"),
     "metadata": ({"a": "b"},),
+    "headers_only": (True,),
     "mem_storage": (True,),
     "durable_name": ("",),
     "num_replicas": (1,),
@@ -88,6 +94,7 @@ message_headers = st.one_of(
     st.just({}),
     some(**{"Nats-Msg-Id": ("one", "two", "three")}),
     some(Color=("red", "")),
+    some(**{"Nats-Rollup": ("sub", "all", "no")}),
     asked,
 )
 
