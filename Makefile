@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential demo bench clean lock
+.PHONY: test check differential demo bench soak clean lock
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(ARGS)
@@ -27,6 +27,10 @@ demo: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Minutes (10) and the seed of the troubles may be given: make soak ARGS="60 7"
+soak: $(VENV)/.dev
+	$(BIN)/python -m tests.soak $(ARGS)
 
 # The stamps say which extras are in the environment; they are stale once a dependency changed.
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt

@@ -47,6 +47,18 @@ async def test_the_next_is_deliverable_in_the_transaction_that_settles_the_previ
     assert database.execute("SELECT seq, subject FROM ready").fetchall() == [(2, "s.a")]
 
 
+async def test_the_floor_of_acks_lies_below_what_became_ready(consumer: pelton.Consumer) -> None:
+    """A reset goes on above the floor: whatever is not settled must lie there."""
+    a, b, c = await consumer.fetch(3)
+    await consumer.ack([a, c])
+    info = await consumer.info()
+    assert (info.delivered.stream_seq, info.ack_floor.stream_seq) == (6, 1)
+    await b.ack()
+    assert (await consumer.info()).ack_floor.stream_seq == 1
+    await consumer.reset()
+    assert await taken(consumer) == [2, 5]
+
+
 async def test_a_retry_keeps_its_place(consumer: pelton.Consumer, runtime: ManualRuntime) -> None:
     a, b, _ = await consumer.fetch(10)
     await a.nak(delay=5)

@@ -32,14 +32,14 @@ class Woken:
 
 async def test_a_byte_reaches_everyone_else(tmp_path: Path) -> None:
     woken = [Woken() for _ in range(3)]
-    channels = [WakeChannel(str(tmp_path / "a"), each, time.time_ns) for each in woken]
+    channels = [WakeChannel(str(tmp_path / "a"), each, time.monotonic) for each in woken]
     for _ in range(3):
         channels[0].wake_others()
         await woken[1].once()
         await woken[2].once()
     assert woken[0].times == 0
     newcomer = Woken()
-    channels.append(WakeChannel(str(tmp_path / "a"), newcomer, time.time_ns))
+    channels.append(WakeChannel(str(tmp_path / "a"), newcomer, time.monotonic))
     channels[0].wake_others()
     await newcomer.once()
     for channel in channels:
@@ -47,17 +47,23 @@ async def test_a_byte_reaches_everyone_else(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_clock_that_is_wrong_misses_nobody(tmp_path: Path) -> None:
-    for clock in (lambda: 0, lambda: 1 << 62):
-        woken = Woken()
-        first = WakeChannel(str(tmp_path / "a"), Woken(), clock)
+async def test_who_comes_in_the_same_tick_of_the_folder_is_not_missed(tmp_path: Path) -> None:
+    """The time stamp of the folder moves in ticks: who reads it and comes in one is not seen by it."""
+    seconds = [0.0]
+    first = WakeChannel(str(tmp_path / "a"), Woken(), lambda: seconds[0])
+    others = []
+    for passed in (0.0, 0.05, 5.0, 0.05):
+        seconds[0] += passed
         first.wake_others()
-        second = WakeChannel(str(tmp_path / "a"), woken, clock)
-        if clock() == 0:
-            first.wake_others()
-            await woken.once()
-        first.close()
-        second.close()
+        woken, stamp = Woken(), os.stat(tmp_path / "a-wake").st_mtime_ns
+        others.append(WakeChannel(str(tmp_path / "a"), woken, time.monotonic))
+        if passed < 1:
+            os.utime(tmp_path / "a-wake", ns=(stamp, stamp))
+        assert first.is_alive(others[-1].name)
+        first.wake_others()
+        await woken.once()
+    for channel in (first, *others):
+        channel.close()
 
 
 async def test_a_number_that_a_dead_process_had_is_passed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +73,7 @@ async def test_a_number_that_a_dead_process_had_is_passed_by(tmp_path: Path, mon
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
             dead.bind(str(folder / f"{os.getpid()}-{number}"))
     monkeypatch.setattr(wake, "_count", count(1))
-    channel = WakeChannel(str(tmp_path / "a"), Woken(), time.time_ns)
+    channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
     assert not channel.polled
     channel.wake_others()
     assert os.listdir(folder) == [f"{os.getpid()}-4"]
@@ -77,7 +83,7 @@ async def test_a_number_that_a_dead_process_had_is_passed_by(tmp_path: Path, mon
 
 async def test_without_a_folder_there_is_polling(tmp_path: Path) -> None:
     (tmp_path / "a-wake").touch()
-    channel = WakeChannel(str(tmp_path / "a"), Woken(), time.time_ns)
+    channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
     assert channel.polled
     channel.wake_others()
     channel.close()
@@ -86,9 +92,9 @@ async def test_without_a_folder_there_is_polling(tmp_path: Path) -> None:
 
 async def test_memory_stores_wake_by_name() -> None:
     woken, other = Woken(), Woken()
-    first = MemoryChannel("a", Woken(), time.time_ns)
-    second = MemoryChannel("a", woken, time.time_ns)
-    stranger = MemoryChannel("b", other, time.time_ns)
+    first = MemoryChannel("a", Woken(), time.monotonic)
+    second = MemoryChannel("a", woken, time.monotonic)
+    stranger = MemoryChannel("b", other, time.monotonic)
     first.wake_others()
     await woken.once()
     assert (woken.times, other.times) == (1, 0)

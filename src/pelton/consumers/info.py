@@ -13,7 +13,11 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
     row = consumer.db.execute(sql, (consumer.id,)).fetchone()
     assert row is not None
     least_seq, least_dseq, redelivered = (None if value is None else int(str(value)) for value in row)
-    floor_seq = consumer.delivered if least_seq is None else least_seq - 1
+    if consumer.waiting:
+        # What became ready behind a later delivery is not settled either. What is parked lies behind one of these.
+        ready = consumer.db.value("SELECT min(seq) FROM ready WHERE consumer=?", (consumer.id,))
+        least_seq = min((seq for seq in (least_seq, ready) if seq is not None), default=None)
+    floor_seq = consumer.delivered if least_seq is None else min(least_seq - 1, consumer.delivered)
     floor_dseq = consumer.dseq if least_dseq is None else least_dseq - 1
     return ConsumerInfo(
         stream_name=consumer.log.name,

@@ -94,7 +94,7 @@ class Engine:
         except Fault as fault:
             raise public_error(fault) from None
         channel = MemoryChannel if settings.memory else WakeChannel
-        self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.now)
+        self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.monotonic)
         self._subscriptions: set[EngineSubscription] = set()
         bus = Bus(self._db, self._channel, runtime.random.choice)
         self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange, runtime.ids.new)

@@ -24,20 +24,25 @@ from typing import ClassVar, Final
 
 _count = itertools.count(1)
 _LONGEST_ADDRESS: Final = 100
-_TICK_NS: Final = 100_000_000
+_TICK_S: Final = 0.1
 _BIND_TRIES: Final = 100
 
 
 class WakeChannel:
-    """One opener's end of the wake-up channel of a store file; belongs to one event loop."""
+    """One opener's end of the wake-up channel of a store file; belongs to one event loop.
 
-    def __init__(self, path: str, on_wake: Callable[[], None], now: Callable[[], int]) -> None:
-        self._now = now
+    ``monotonic`` counts seconds: the wall clock may be wrong.
+    """
+
+    def __init__(self, path: str, on_wake: Callable[[], None], monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
         self._folder = os.path.abspath(path) + "-wake"
         self.name = f"{os.getpid()}-{next(_count)}"
         self._on_wake = on_wake
         self._folder_fd: int | None = None
         self._stamp = 0
+        self._stamp_since = 0.0
+        self._trusted = False
         self._peers: list[str] = []
         self._socket: socket.socket | None = None
         self.polled = not (hasattr(socket, "AF_UNIX") and self._join())
@@ -111,9 +116,11 @@ class WakeChannel:
         assert self._folder_fd is not None
         stamp = os.stat(self._folder_fd).st_mtime_ns
         if stamp != self._stamp:
+            self._stamp, self._stamp_since, self._trusted = stamp, self._monotonic(), False
+        if not self._trusted:
             # A stamp's tick is some milliseconds: a socket bound in the tick of our reading would be missed,
-            # so a fresh stamp is not trusted yet.
-            self._stamp = stamp if self._now() - stamp > _TICK_NS else 0
+            # so a stamp is trusted once it has stood for longer.
+            self._trusted = self._monotonic() - self._stamp_since > _TICK_S
             try:
                 self._peers = [name for name in os.listdir(self._folder) if name != self.name]
             except OSError:
@@ -156,7 +163,7 @@ class MemoryChannel:
     _lock: ClassVar[threading.Lock] = threading.Lock()
     polled = False
 
-    def __init__(self, path: str, on_wake: Callable[[], None], now: Callable[[], int]) -> None:
+    def __init__(self, path: str, on_wake: Callable[[], None], monotonic: Callable[[], float]) -> None:
         self._path = path
         self.name = f"{os.getpid()}-{next(_count)}"
         self._on_wake = on_wake

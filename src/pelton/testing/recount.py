@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pelton.consumers import ConsumerLog, Interest
+from pelton.consumers import ConsumerLog, Interest, consumer_info
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.storage import Database, intact
@@ -28,7 +28,9 @@ _OF_STREAMS: Final = (
     ("timers", "stream"),
     ("schedules", "stream"),
 )
-_OF_CONSUMERS: Final = tuple((table, "consumer") for table in ("pending", "claims", "ready", "exhausted"))
+_OF_CONSUMERS: Final = tuple(
+    (table, "consumer") for table in ("pending", "claims", "ready", "exhausted", "pulls", "pins", "nearest")
+)
 
 
 def recount(database_path: str) -> list[str]:
@@ -78,8 +80,15 @@ def _contradictions(database: Database) -> Iterator[str]:
         for seq in _kept_for_nobody(database, stream, interest):
             yield f"stream {stream.name!r}: message {seq} is kept though no consumer wants it"
     for consumer in catalogue.consumers.values():
-        for problem in (*_consumer(database, consumer), *_claims(database, consumer), *_ahead(consumer)):
+        for problem in (
+            *_consumer(database, consumer),
+            *_claims(database, consumer),
+            *_ahead(consumer),
+            *_met(database, consumer),
+            *_turns(database, consumer),
+        ):
             yield f"consumer {consumer.log.name}/{consumer.name}: {problem}"
+    yield from _said(database)
 
 
 def _orphans(database: Database) -> Iterator[str]:
@@ -219,6 +228,53 @@ def _ahead(consumer: ConsumerLog) -> Iterator[str]:
     if consumer.ahead_removals == log.removals:
         counted = log.table.count(consumer.cursor + 1, consumer.ahead_last, consumer.condition)
         yield from _compare({"ahead": consumer.ahead}, {"ahead": counted})
+
+
+def _met(database: Database, consumer: ConsumerLog) -> Iterator[str]:
+    """A message that was met is in one state, lies behind the cursor, and above the floor where it is not settled."""
+    sql = (
+        "SELECT seq, group_concat(state) FROM (SELECT seq, 'pending' AS state FROM pending WHERE consumer=?1 UNION ALL "
+        "SELECT seq, 'ready' FROM ready WHERE consumer=?1 UNION ALL "
+        "SELECT seq, 'parked' FROM claims WHERE consumer=?1 AND held=0 UNION ALL "
+        "SELECT seq, 'exhausted' FROM exhausted WHERE consumer=?1) GROUP BY seq"
+    )
+    met = {int(str(seq)): str(states) for seq, states in database.execute(sql, (consumer.id,)).fetchall()}
+    for seq, states in met.items():
+        if "," in states:
+            yield f"message {seq} is at once {states}"
+        if seq > consumer.cursor:
+            yield f"message {seq} is {states}, the cursor is at {consumer.cursor}"
+    counted = consumer.ahead_removals == consumer.log.removals
+    stored = set(consumer.log.table.sequences(0, consumer.log.last, max(consumer.log.msgs, 1)))
+    for seq in [seq for seq, states in met.items() if states in ("ready", "parked") and seq not in stored]:
+        if counted:
+            yield f"message {seq} waits, and is not there"
+    floor = consumer_info(consumer, 0, 0, push_bound=False).ack_floor.stream_seq if counted else 0
+    for seq in [seq for seq, states in met.items() if states != "exhausted" and seq <= floor]:
+        yield f"message {seq} is {met[seq]}, below the floor of acks, {floor}"
+
+
+def _turns(database: Database, consumer: ConsumerLog) -> Iterator[str]:
+    """Who waits, and who is pinned, does so in a group."""
+    if consumer.config.priority_groups:
+        return
+    for table in ("pulls", "pins", "nearest"):
+        if database.value(f"SELECT 1 FROM {table} WHERE consumer=?", (consumer.id,)) is not None:
+            yield f"{table} has rows of it, and it has no priority groups"
+
+
+def _said(database: Database) -> Iterator[str]:
+    """What is kept for listeners of other processes sums up, and was said to somebody there was."""
+    size_of = "length(CAST(subject AS BLOB)) + length(data) + ifnull(length(hdr), 0)"
+    sql = f"SELECT seq, total, {size_of} FROM told ORDER BY seq"
+    before = None
+    for seq, total, size in database.execute(sql):
+        if before is not None and int(str(total)) != before + int(str(size)):
+            yield f"told: the total of {seq} is kept as {total}, the rows say {before + int(str(size))}"
+        before = int(str(total))
+    known = int(database.value("SELECT seq FROM sqlite_sequence WHERE name='listeners'") or 0)
+    for (listener,) in database.execute("SELECT DISTINCT listener FROM told WHERE listener>?", (known,)):
+        yield f"told: something was said to listener {listener}, and there never was one"
 
 
 __all__ = ["recount"]

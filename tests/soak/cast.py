@@ -1,0 +1,204 @@
+"""The processes of the soak: publishers, workers that pull, listeners; each with a wall clock that is stepped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pelton
+from pelton.api import AckKind, AckOp, AckRejectedError, Delivered
+from pelton.runtime import Ids, Runtime, SystemClock
+from tests.crash.roles import name_of, payload
+from tests.soak import plan
+from tests.soak.record import Record, machine_ns
+
+_STEP_NS = 1_500_000_000
+_LOOPS = 3
+
+
+class SteppedClock(SystemClock):
+    """The machine's clocks, but for the wall, which somebody corrects now and then."""
+
+    def __init__(self, offset_ns: int = 0) -> None:
+        self.offset_ns = offset_ns
+
+    def now(self) -> int:
+        return super().now() + self.offset_ns
+
+
+def stepped_runtime(clock: SteppedClock) -> Runtime:
+    entropy = Random()
+    return Runtime(clock=clock, random=entropy, ids=Ids(entropy))
+
+
+class Actor:
+    """One process: a store, a record, and a word to the test after every round."""
+
+    def __init__(self, pipe: Connection, folder: Path, who: str, seed: int) -> None:
+        self.pipe = pipe
+        self.random = Random(seed)
+        self.record = Record(folder, who)
+        self.clock = SteppedClock(self._offset())
+        self.stopped = False
+
+    def _offset(self) -> int:
+        return self.random.choice((0, 0, self.random.randint(-_STEP_NS, _STEP_NS)))
+
+    async def live(self, path: Path, *rounds: Callable[[pelton.Jet], Awaitable[None]]) -> None:
+        """Repeat each of the rounds until told to stop."""
+        async with pelton.open(path, runtime=stepped_runtime(self.clock)) as jet:
+            self.pipe.send("open")
+            await asyncio.gather(*(self._repeat(one, jet) for one in rounds))
+        self.pipe.send("closed")
+
+    async def _repeat(self, one: Callable[[pelton.Jet], Awaitable[None]], jet: pelton.Jet) -> None:
+        while not self.stopped:
+            if self.random.random() < 0.03:
+                self.clock.offset_ns = self._offset()
+                self.pipe.send("clock")
+            await one(jet)
+            self.pipe.send("did")
+            self.stopped = self.stopped or self.pipe.poll()
+
+    # --- answers
+
+    async def answer(self, jet: pelton.Jet, found: list[Delivered], policy: str) -> None:
+        """Settle deliveries in one of the ways people do, or forget some."""
+        if not found or policy == "none":
+            return
+        if policy == "all":
+            found = found[-1:]
+        if self.random.random() < 0.6:
+            await self._say(jet, found, "ack")
+            return
+        for delivered in found:
+            await self._answer_one(jet, delivered)
+
+    async def _answer_one(self, jet: pelton.Jet, delivered: Delivered) -> None:
+        how = self.random.choice(("ack", "ack", "nak", "term", "progress", "forget", "late", "settle"))
+        if how == "settle":
+            await self._settle(jet, delivered)
+        elif how == "progress":
+            await self._say(jet, [delivered], "progress")
+            await self._say(jet, [delivered], "ack")
+        elif how == "late":
+            await asyncio.sleep(self.random.uniform(0, 0.7))
+            await self._say(jet, [delivered], "ack")
+        elif how != "forget":
+            await self._say(jet, [delivered], how)  # type: ignore[arg-type]  # what is left are kinds of acks
+
+    async def _say(self, jet: pelton.Jet, found: list[Delivered], kind: AckKind) -> None:
+        delay = self.random.choice((0, 0, 300_000_000)) if kind == "nak" else 0
+        ops = [AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay) for d in found]
+        self.record.note(*(self.record.of("settling", d, how=kind) for d in found))
+        answers = await jet.backend.ack(found[0].stream, found[0].consumer, ops)
+        steps = []
+        for delivered, answer in zip(found, answers, strict=True):
+            assert answer is None or isinstance(answer, AckRejectedError), answer
+            steps.append(self.record.of("refused" if answer else "settled", delivered, how=kind))
+        self.record.note(*steps)
+
+    async def _settle(self, jet: pelton.Jet, delivered: Delivered) -> None:
+        """Acknowledge and publish in one transaction."""
+        d, record = delivered, self.record
+        name = f"{record.who}-d{d.stream}{d.consumer}{d.consumer_seq}"
+        subject = f"log.{self.random.randrange(plan.SUBJECTS)}"
+        record.note(record.step("publishing", "log", subject=subject, name=name), record.of("settling", d, how="ack"))
+        ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq)
+        try:
+            (stored,) = await jet.backend.settle([(subject, payload(name), None)], d.stream, d.consumer, ack)
+        except AckRejectedError:
+            record.note(record.of("refused", d, how="ack", name=name))
+        else:
+            record.note(
+                record.step("published", "log", subject=subject, name=name, seq=stored.seq),
+                record.of("settled", d, how="ack"),
+            )
+
+    def took(self, found: list[Delivered], began: int) -> list[Delivered]:
+        """Write down what was delivered, in full."""
+        self.record.note(*(self.record.of("delivered", d, name=name_of(d.data), began=began) for d in found))
+        return found
+
+
+async def publisher(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
+    """Publish to all streams, alone, side by side and in batches."""
+    actor, count = Actor(pipe, folder, who, seed), 0
+    random, record = actor.random, actor.record
+
+    async def publish(jet: pelton.Jet) -> None:
+        nonlocal count
+        stream = random.choice(list(plan.STREAMS))
+        messages = []
+        for _ in range(random.choice((1, 1, 2, 5, 12))):
+            count += 1
+            messages.append((f"{stream}.{random.randrange(plan.SUBJECTS)}", f"{who}-{count}"))
+        record.note(*(record.step("publishing", stream, subject=s, name=n) for s, n in messages))
+        outgoing = [(s, payload(n)) for s, n in messages]
+        if random.random() < 0.5:
+            acks = await jet.publish_batch(outgoing)
+        else:
+            acks = list(await asyncio.gather(*(jet.publish(s, d) for s, d in outgoing)))
+        steps = zip(messages, acks, strict=True)
+        record.note(*(record.step("published", stream, subject=s, name=n, seq=a.seq) for (s, n), a in steps))
+        await asyncio.sleep(random.uniform(0, 0.15))
+
+    await actor.live(path, publish)
+
+
+async def worker(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
+    """Pull from any of the consumers, some at a time."""
+    actor = Actor(pipe, folder, who, seed)
+    random = actor.random
+    handles: dict[tuple[str, str], pelton.Consumer] = {}
+
+    async def pull(jet: pelton.Jet) -> None:
+        key = random.choice(plan.PULLED)
+        if key not in handles:
+            handles[key] = await (await jet.stream(key[0])).consumer(key[1])
+        consumer, began = handles[key], machine_ns()
+        found = await consumer.fetch(random.choice((1, 3, 20)), timeout=random.uniform(0, 0.3), **_pull(key, random))
+        taken = actor.took([message.delivered for message in found], began)
+        await actor.answer(jet, taken, consumer.config.ack_policy)
+
+    await actor.live(path, *[pull] * _LOOPS)
+
+
+def _pull(key: tuple[str, str], random: Random) -> dict[str, Any]:
+    policy = plan.CONSUMERS[key].get("priority_policy")
+    if policy is None:
+        return {}
+    more: dict[str, Any] = {"group": "g"}
+    if policy == "prioritized":
+        more["priority"] = random.randrange(3)
+    elif policy == "overflow" and random.random() < 0.5:
+        more["min_pending"] = random.randrange(1, 20)
+    return more
+
+
+async def listener(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
+    """Listen to the push consumers, as one of their groups."""
+    actor = Actor(pipe, folder, who, seed)
+
+    async def listen(jet: pelton.Jet) -> None:
+        key = actor.random.choice(plan.PUSHED)
+        consumer = await (await jet.stream(key[0])).consumer(key[1])
+        messages = consumer.messages(prefetch=10)
+        try:
+            for _ in range(actor.random.randrange(1, 60)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        message = await anext(messages)
+                        actor.took([message.delivered], 0)
+                        await actor.answer(jet, [message.delivered], "explicit")
+                        continue
+                break
+        finally:
+            await messages.aclose()
+
+    await actor.live(path, listen, listen)
