@@ -118,7 +118,7 @@ class InterestMachine(StoreMachine):
         """Go on from a sequence: what it leaves out is wanted no more, what is still there is wanted again."""
         self._settle_model()
         model = self.consumers.get(name)
-        if model is None or seq > self.stream.last + 1 or seq < model.config.opt_start_seq:
+        if model is None or seq < model.config.opt_start_seq:
             return
         if model.config.deliver_policy not in ("new", "last_per_subject"):
             self.run(_reset(self.jets[opener], name, seq))

@@ -42,7 +42,8 @@ class Interest:
         self._consumers = tuple(consumers)
         self.mortal = tuple(consumer for consumer in consumers if consumer.config.inactive_threshold > 0)
         self._rivals: dict[ConsumerLog, tuple[ConsumerLog, ...]] = {}
-        self._late = {consumer for consumer in consumers if consumer.config.deliver_policy == "by_start_sequence"}
+        # Those that begin ahead of what is stored: made so, or reset to it.
+        self._late = {consumer for consumer in consumers if not self._has_begun(consumer)}
         self._index: SubjectIndex[ConsumerLog] = SubjectIndex()
         for consumer in consumers:
             for text in consumer.filters or _EVERYTHING:
@@ -60,7 +61,9 @@ class Interest:
         return any(consumer not in self._late or self._has_begun(consumer) for consumer in self._index.match(subject))
 
     def _has_begun(self, consumer: ConsumerLog) -> bool:
-        """Whether a consumer that begins at a sequence wants the next one: it may lie far ahead."""
+        """Whether a consumer wants the next message: it may begin far ahead."""
+        if self._log.stale:
+            self._log.load()
         return _fresh(consumer).cursor <= self._log.last
 
     # --- what is settled

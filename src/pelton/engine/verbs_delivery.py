@@ -46,6 +46,10 @@ def reset(scope: Scope, request: ConsumerReset) -> ConsumerResetReply:
     seq = request.seq or info_of(scope, request.stream, request.name).ack_floor.stream_seq + 1
     first = first_wanted(consumer)
     consumer.restart(seq)
+    if seq > consumer.log.last + 1:
+        # What comes before it is not kept for this consumer: every process has to know.
+        consumer.flush()
+        scope.catalogue.bump()
     scope.catalogue.tidy(consumer.log, first)
     info = info_of(scope, request.stream, request.name)
     fields = {name: getattr(info, name) for name in info.__struct_fields__}

@@ -13,6 +13,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     batches,
     changes,
     compression,
+    consumer_changes,
     consumer_config,
     consumer_limits,
     consumers,
