@@ -21,12 +21,12 @@ from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
 from pelton.engine.bus import Bus
+from pelton.engine.routes import Routes
 from pelton.engine.waiting import News
 from pelton.storage import Database, message_table
 from pelton.streams import Herald, Staging, StreamLog, is_bare
-from pelton.subjects import Draw, SubjectIndex, is_subject, is_subset, overlaps
+from pelton.subjects import Draw
 
-_ROUTES_LIMIT: Final = 100_000
 # Streams may republish into each other: in a circle, messages end after this many steps.
 _HOPS: Final = 16
 _encode: Final = msgspec.json.Encoder().encode
@@ -54,10 +54,9 @@ class Catalogue:
         self.interests: dict[StreamLog, Interest] = {}
         self.changed = False
         self.quota: Callable[[Storage, int], None] | None = None
-        self._index: SubjectIndex[StreamLog] = SubjectIndex()
-        self._routes: dict[str, StreamLog] = {}
-        self._families: dict[str, StreamLog] = {}
-        self._reached: dict[str, bool] = {}
+        self._routes = Routes()
+        # The stream that takes a subject, or None; a new one whenever streams have changed.
+        self.route = self._routes.find
         self._seen = -1
         self.version = -1
         self._used: set[StreamLog] = set()
@@ -156,7 +155,8 @@ class Catalogue:
         known = {log.id: log for log in self.streams.values()}
         followers = {consumer.id: consumer for consumer in self.consumers.values()}
         self.streams, self.consumers = {}, {}
-        self._index = SubjectIndex()
+        self._routes = Routes()
+        self.route = self._routes.find
         for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
             config = _stream_config(raw)  # type: ignore[arg-type]  # the column is a blob
             log = known.get(int(str(row_id))) or StreamLog(self.db, int(str(row_id)), config, int(str(created)))
@@ -164,9 +164,6 @@ class Catalogue:
             self._add(log)
         self._load_consumers(followers)
         self._load_interests()
-        self._routes.clear()
-        self._families.clear()
-        self._reached.clear()
         self.version = version
 
     def _load_consumers(self, known: dict[int, ConsumerLog]) -> None:
@@ -193,8 +190,7 @@ class Catalogue:
         self.streams[log.name] = log
         log.is_heard, log.is_any_heard, log.draw = self.is_heard, self.is_any_heard, self._draw
         log.quota = self.quota
-        for subject in log.config.subjects:
-            self._index.insert(subject, log)
+        self._routes.add(log)
 
     # --- look-up
 
@@ -232,40 +228,7 @@ class Catalogue:
 
     def is_any_heard(self, subjects: str) -> bool:
         """Return False where nobody would get what is said under any subject of a filter; a quick look."""
-        reached = self._reached.get(subjects)
-        if reached is None:
-            taken = [mine for log in self.streams.values() for mine in log.config.subjects]
-            reached = self._reached[subjects] = any(overlaps(subjects, mine) for mine in taken)
-        return reached or self.bus.active
-
-    def route(self, subject: str) -> StreamLog | None:
-        """Return the stream that takes a subject, or None."""
-        log = self._routes.get(subject)
-        if log is not None:
-            return log
-        parent, _, token = subject.rpartition(".")
-        log = self._families.get(parent)
-        if log is None or not is_subject(token):
-            log = self._find_route(subject, parent)
-        if log is not None:
-            if len(self._routes) >= _ROUTES_LIMIT:
-                self._routes.clear()
-            self._routes[subject] = log
-        return log
-
-    def _find_route(self, subject: str, parent: str) -> StreamLog | None:
-        if not is_subject(subject):
-            return None
-        found = self._index.match(subject)
-        if not found:
-            return None
-        if len(self._families) >= _ROUTES_LIMIT:
-            self._families.clear()
-        # Streams' subjects never overlap, so a filter that takes all children of a parent is the only one to ask:
-        # subjects that end in an id, each seen once, would otherwise all be searched for.
-        if parent and any(is_subset(f"{parent}.*", mine) for mine in found[0].config.subjects):
-            self._families[parent] = found[0]
-        return found[0]
+        return self._routes.reaches(subjects) or self.bus.active
 
     def ticking(self) -> list[StreamLog]:
         """Return the streams in which time makes messages, with fresh state."""

@@ -1,0 +1,63 @@
+"""Which stream takes a subject: asked for every message, so answers are remembered."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pelton.streams import StreamLog
+from pelton.subjects import SubjectIndex, is_subject, is_subset, overlaps
+
+_LIMIT: Final = 100_000
+
+
+class Routes:
+    """The subjects of a store's streams, as long as they do not change."""
+
+    def __init__(self) -> None:
+        self._index: SubjectIndex[StreamLog] = SubjectIndex()
+        self._known: dict[str, StreamLog] = {}
+        self._families: dict[str, StreamLog] = {}
+        self._taken: list[str] = []
+        self._reached: dict[str, bool] = {}
+
+    def add(self, log: StreamLog) -> None:
+        """Take in a stream; all of them, before anything is asked."""
+        for subject in log.config.subjects:
+            self._index.insert(subject, log)
+            self._taken.append(subject)
+
+    def find(self, subject: str) -> StreamLog | None:
+        """Return the stream that takes a subject, or None."""
+        log = self._known.get(subject)
+        if log is not None:
+            return log
+        parent, _, token = subject.rpartition(".")
+        log = self._families.get(parent)
+        if log is None or not is_subject(token):
+            log = self._search(subject, parent)
+        if log is not None:
+            if len(self._known) >= _LIMIT:
+                self._known.clear()
+            self._known[subject] = log
+        return log
+
+    def _search(self, subject: str, parent: str) -> StreamLog | None:
+        if not is_subject(subject):
+            return None
+        found = self._index.match(subject)
+        if not found:
+            return None
+        if len(self._families) >= _LIMIT:
+            self._families.clear()
+        # Streams' subjects never overlap, so a filter that takes all children of a parent is the only one to ask:
+        # subjects that end in an id, each seen once, would otherwise all be searched for.
+        if parent and any(is_subset(f"{parent}.*", mine) for mine in found[0].config.subjects):
+            self._families[parent] = found[0]
+        return found[0]
+
+    def reaches(self, subjects: str) -> bool:
+        """Return whether any stream may take a subject that matches a filter."""
+        reached = self._reached.get(subjects)
+        if reached is None:
+            reached = self._reached[subjects] = any(overlaps(subjects, mine) for mine in self._taken)
+        return reached
