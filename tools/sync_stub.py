@@ -115,7 +115,7 @@ def stub() -> str:
     for name, face in faces.items():
         if name in twins:
             parts.append(_class(source_of(face), imports))
-        elif inspect.isfunction(face):
+        elif hasattr(face, "__wrapped__"):
             parts.append(_function(face.__wrapped__, imports))
         else:
             imports.export(face, name)

@@ -9,6 +9,7 @@ from pelton import sync
 from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
 from pelton.api import __all__ as _vocabulary
 from pelton.connect import ClusterOptions, Jet, open
+from pelton.engine import KeyFile, compact, rekey
 from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Stream
 from pelton.queue import Call, DeadLetter, Job, JobContext, JobCounts, JobHandle, JobInfo, Outcome, Queue
 from pelton.runtime import Backoff
@@ -30,12 +31,15 @@ __all__ = [
     "JobCounts",
     "JobHandle",
     "JobInfo",
+    "KeyFile",
     "Listening",
     "Message",
     "Metadata",
     "Outcome",
     "Queue",
     "Stream",
+    "compact",
     "open",
+    "rekey",
     "sync",
 ]  # names

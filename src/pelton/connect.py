@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
 from itertools import count
@@ -13,7 +14,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.build import seconds_to_ns
-from pelton.engine import Engine, EngineSettings
+from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.jet import Streams
 from pelton.queue import Queue
 from pelton.runtime import Runtime, system_runtime
@@ -49,6 +50,21 @@ class Jet(Streams):
                 "open this one without exclusive=True"
             )
         return await Queue.open(self, name, exclusive=exclusive, lease=lease, history_max_age=history_max_age)
+
+    async def rekey(self, key: Key) -> None:
+        """Encrypt an encrypted store with another key, now.
+
+        Other processes that have the store open get StoreKeyError from their next operation and open it again with
+        the new key; nothing that was acknowledged is lost, and a kill or power loss leaves the old key or the new one.
+        This process does nothing else meanwhile. Raises StoreSettingsError for a plain store (:func:`pelton.rekey`
+        encrypts one), StoreBusyError, ConfigError.
+        """
+        await self._engine("rekey").rekey(key)
+
+    def _engine(self, what: str) -> Engine:
+        if not isinstance(self.backend, Engine):
+            raise ConfigError(f"{what} works on a store file; a cluster keeps its own: see the tools of nats-server")
+        return self.backend
 
 
 class ClusterOptions(TypedDict, total=False):
@@ -116,6 +132,7 @@ def open(
     sync_interval: float | timedelta | None = None,
     busy_timeout: float | timedelta | None = None,
     limits: AccountLimits | None = None,
+    key: Key | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Opening:
@@ -126,18 +143,25 @@ def open(
     A file: ``sync`` says what an acknowledgement promises: ``commit`` (default) that the message is on disk;
     ``interval`` that it is at most ``sync_interval`` (0.1 s) later; ``off`` that it survives this process, not a
     power loss. ``busy_timeout`` (30 s) bounds the wait for another process's transaction. ``limits`` bound what may
-    be stored and made through this opening, as a NATS server bounds an account. Any number of processes may open
-    the same file.
+    be stored and made through this opening, as a NATS server bounds an account. ``key`` encrypts a new file and
+    opens an encrypted one: a text, bytes, a :class:`pelton.KeyFile` or a function that fetches it. Any number of
+    processes may open the same file.
 
     A cluster: ``cluster`` are the fields of :class:`ClusterOptions`. It decides by itself what it keeps, and when.
 
     Raises ConfigError, also for an option of the other kind; ServerUnreachableError, ServerRefusedError,
-    ServerTimeoutError, JetStreamMissingError; NotAStoreError, StoreVersionError, StoreReadOnlyError,
-    StoreSettingsError, StoreBusyError.
+    ServerTimeoutError, JetStreamMissingError; NotAStoreError, StoreKeyError, StoreVersionError,
+    StoreReadOnlyError, StoreSettingsError, StoreBusyError.
     """
     text = os.fspath(address)
     runtime = runtime or system_runtime()
-    embedded = {"sync": sync, "sync_interval": sync_interval, "busy_timeout": busy_timeout, "limits": limits}
+    embedded = {
+        "sync": sync,
+        "sync_interval": sync_interval,
+        "busy_timeout": busy_timeout,
+        "limits": limits,
+        "key": key,
+    }
     _refuse_unknown(cluster)
     scheme = _cluster_scheme(text)
     if scheme is not None:
@@ -151,7 +175,9 @@ def open(
         30.0 if busy_timeout is None else busy_timeout,
         limits or AccountLimits(),
     )
-    return Opening(_engine(settings, runtime), runtime)
+    if key is not None and settings.memory:
+        raise ConfigError("'memory:' has no file to encrypt: leave key= out")
+    return Opening(_engine(settings, key, runtime), runtime)
 
 
 def _cluster_scheme(address: str) -> str | None:
@@ -174,7 +200,7 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
     known = list(ClusterOptions.__annotations__)
     for option in options:
         if option not in known:
-            near = get_close_matches(option, [*known, "sync", "sync_interval", "busy_timeout", "limits"], n=1)
+            near = get_close_matches(option, [*known, "sync", "sync_interval", "busy_timeout", "limits", "key"], n=1)
             raise ConfigError(f"open has no option {option!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
@@ -198,9 +224,9 @@ def _engine_settings(
     )
 
 
-def _engine(settings: EngineSettings, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
+def _engine(settings: EngineSettings, key: Key | None, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
     async def connect() -> Backend:
-        return Engine(settings, runtime)
+        return Engine(replace(settings, key=key_bytes(key)), runtime)
 
     return connect
 

@@ -30,7 +30,7 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.StoreClosedError("x"), "store 'x' is closed: open it again"),
     (api.StoreForkedError("x"), "opened before this process forked: open it again in the child"),
     (api.StoreVersionError("x", 3, 2), "newer Pelton (its schema is 3, this release knows up to 2): upgrade"),
-    (api.NotAStoreError("x", "no header"), "'x' is no Pelton store (no header): check the path and the key"),
+    (api.NotAStoreError("x", "no header"), "'x' is no Pelton store (no header): check the path;"),
     (api.StoreReadOnlyError("x"), "store 'x' is read-only: open it writable"),
     (api.StoreSettingsError("x", "network file system"), "with these settings (network file system): change"),
     (

@@ -21,7 +21,7 @@
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
     ├── StoreError                       the file, the disk, another process, or a cluster's servers
     │   ├── StoreBusyError, StoreFullError, StoreFailedError, StoreClosedError, StoreForkedError
-    │   ├── StoreVersionError, NotAStoreError, StoreReadOnlyError, StoreSettingsError
+    │   ├── StoreVersionError, NotAStoreError, StoreKeyError, StoreReadOnlyError, StoreSettingsError
     │   ├── ServerUnreachableError, ServerTimeoutError, JetStreamMissingError
     │   ├── ServerRefusedError
     │   │   └── ServerPermissionError

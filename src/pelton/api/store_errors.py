@@ -56,9 +56,15 @@ class StoreVersionError(StoreError):
 
 
 class NotAStoreError(StoreError):
-    """The file is something else, damaged at its head, or encrypted with another key."""
+    """The file is something else, or damaged at its head."""
 
-    text = "{path!r} is no Pelton store{reason}: check the path and the key; the file was left untouched"
+    text = "{path!r} is no Pelton store{reason}: check the path; the file was left untouched"
+
+
+class StoreKeyError(StoreError):
+    """The store is encrypted and the key is missing or another one, or it is plain and a key was given."""
+
+    text = "store {path!r} does not open with this key{reason}; nothing was changed"
 
 
 class StoreReadOnlyError(StoreError):

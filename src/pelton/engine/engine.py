@@ -37,6 +37,7 @@ from pelton.engine.direct import DirectGets
 from pelton.engine.epoch import current_epoch
 from pelton.engine.faults import public_error
 from pelton.engine.idle import IdleBatches
+from pelton.engine.keys import Key, key_bytes
 from pelton.engine.pulls import Pulls
 from pelton.engine.pushes import Pushes
 from pelton.engine.subscription import EngineSubscription
@@ -65,6 +66,7 @@ class EngineSettings:
     busy_timeout: float = 30.0
     limits: AccountLimits = field(default_factory=AccountLimits)
     sync_file: SyncFile = sync_to_disk
+    key: bytes | None = field(default=None, repr=False)
 
 
 class Engine:
@@ -85,7 +87,7 @@ class Engine:
         self._publishing: PublishWork | None = None
         self._settling: SettleWork | None = None
         try:
-            self._db = Database(settings.path, memory=settings.memory)
+            self._db = Database(settings.path, memory=settings.memory, key=settings.key)
             try:
                 self._epoch = current_epoch(self._db)
             except BaseException:
@@ -256,6 +258,22 @@ class Engine:
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
         return Engine(replace(self._settings), self._runtime)
+
+    async def rekey(self, key: Key) -> None:
+        """Encrypt the store with another key; see :meth:`pelton.Jet.rekey`."""
+        new = key_bytes(key)
+        if new is None:
+            raise ConfigError("rekey needs a key; to decrypt a store, close it and use pelton.rekey(path, key, None)")
+        await self._committer.quiesce()
+        self._check()
+        try:
+            self._db.rekey(new)
+        except Fault as fault:
+            raise public_error(fault) from None
+        # Clones made from now on need the new one, too.
+        self._settings = replace(self._settings, key=new)
+        self._channel.wake_others()
+        await self.stage(lambda: None, durable=True)
 
     async def close(self) -> None:
         """Finish what was staged, tell waiting pulls, and close the store."""

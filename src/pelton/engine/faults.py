@@ -13,6 +13,7 @@ from pelton.api import (
     StoreFailedError,
     StoreForkedError,
     StoreFullError,
+    StoreKeyError,
     StoreReadOnlyError,
     StoreSettingsError,
     StoreVersionError,
@@ -22,6 +23,7 @@ from pelton.storage import SCHEMA_VERSION, Fault, FaultKind
 _ERRORS: Final[dict[FaultKind, type[StoreError]]] = {
     "busy": StoreBusyError,
     "foreign": NotAStoreError,
+    "key": StoreKeyError,
     "read_only": StoreReadOnlyError,
     "full": StoreFullError,
     "closed": StoreClosedError,

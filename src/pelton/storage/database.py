@@ -21,6 +21,7 @@ import apsw
 
 from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault, fault_of, translated
+from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.places import network_kind
 from pelton.storage.schema import APPLICATION_ID, SCHEMA_VERSION, migrate
 from pelton.subjects import matches
@@ -64,16 +65,27 @@ def _matches(*values: object) -> bool:
     return matches(str(subject_filter), text)
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return which file a path means; None where there is none yet."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Database:
     """A connection to a store, checked on opening and carried to the newest schema.
 
-    ``path`` is a file's path or, with ``memory=True``, the name of a memory store shared by this process.
-    Raises :class:`Fault` of kind ``foreign``, ``newer``, ``read_only``, ``settings``, ``busy`` or ``full``.
+    ``path`` is a file's path or, with ``memory=True``, the name of a memory store shared by this process. ``key``
+    decrypts the file, or encrypts a new one.
+    Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``, ``busy`` or ``full``.
     """
 
-    def __init__(self, path: str, *, memory: bool = False) -> None:
+    def __init__(self, path: str, *, memory: bool = False, key: bytes | None = None) -> None:
         self.path = path
         self.memory = memory
+        self._key = key
         self.log_bytes = 0
         self._pid = os.getpid()
         self._failed: str | None = None
@@ -81,11 +93,14 @@ class Database:
         if not memory:
             self._refuse_bad_place()
             _let_go_of_inherited(path)
+        file = _identity(path)
         with self._opening():
             self.connection = self._connect()
         _open.add(self)
         try:
             self._prepare()
+            if file not in (None, _identity(path)):
+                raise Fault("busy", path, "it was written anew just while it was opened; open it again")
         except BaseException:
             self.close()
             raise
@@ -123,6 +138,8 @@ class Database:
                 if os.path.exists(place) and not os.access(place, os.W_OK):
                     raise self._read_only(kind, place) from error
             raise fault_of(error, self.path) from error
+        except apsw.NotADBError as error:
+            raise why_locked(self.path, self._key) from error
         except (apsw.Error, OSError) as error:
             raise fault_of(error, self.path) from error
 
@@ -135,7 +152,11 @@ class Database:
     def _prepare(self) -> None:
         run = self.connection.execute
         with self._opening():
+            # Until it is known to be ours, a file and its log are left as they are, also by closing.
+            self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.connection.set_busy_timeout(_BUSY_OPENING_MS)
+            unlock(self.connection, self._key)
+            run("PRAGMA temp_store=MEMORY")
             self._check_owner()
             if self.connection.readonly("main"):
                 raise self._read_only("file", self.path)
@@ -145,9 +166,9 @@ class Database:
             run("PRAGMA synchronous=NORMAL")
             run(f"PRAGMA cache_size=-{_CACHE_KIB}")
             self.connection.set_wal_hook(self._logged)
-            run("PRAGMA temp_store=MEMORY")
             self.connection.create_scalar_function("pelton_matches", _matches, 2, deterministic=True)
             self._bring_up_to_date()
+            self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self.connection.set_busy_timeout(0)
 
     def _logged(self, connection: apsw.Connection, name: str, pages: int) -> int:
@@ -211,6 +232,22 @@ class Database:
         try:
             with translated(self.path), self._transaction():
                 yield
+        finally:
+            self.connection.set_busy_timeout(0)
+
+    def rekey(self, key: bytes) -> None:
+        """Exchange the key for another one, and fold the log into the file; every other opener has to open again.
+
+        Raises :class:`Fault` of kind ``settings`` for a plain store: it is encrypted while nobody has it open.
+        """
+        if self._key is None:
+            raise Fault("settings", self.path, "it is not encrypted; to encrypt it, close it and use pelton.rekey")
+        self.connection.set_busy_timeout(_BUSY_OPENING_MS)
+        try:
+            with translated(self.path):
+                change_key(self.connection, key)
+                self._key = key
+                self.connection.execute("PRAGMA wal_checkpoint(FULL)")
         finally:
             self.connection.set_busy_timeout(0)
 

@@ -15,10 +15,12 @@ from typing import Final, Literal
 import apsw
 
 FaultKind = Literal[
-    "busy", "newer", "foreign", "read_only", "full", "closed", "forked", "failed", "settings", "corrupt", "io"
+    "busy", "newer", "foreign", "key", "read_only", "full", "closed", "forked", "failed", "settings", "corrupt", "io"
 ]
 
 _HARDLY_ANY: Final = 64 * 1024
+# Of a file that was opened before; what keeps one from being opened is told by `keys.py`.
+_UNREADABLE: Final = "another process has changed its key, or its first page is damaged: open it again with its new key"
 
 
 class Fault(Exception):  # noqa: N818  # a fault is not an error yet: the engine makes one of it
@@ -40,7 +42,6 @@ _KINDS: tuple[tuple[type[Exception], FaultKind], ...] = (
     (apsw.FullError, "full"),
     (apsw.ReadOnlyError, "read_only"),
     (apsw.PermissionsError, "read_only"),
-    (apsw.NotADBError, "foreign"),
     (apsw.CorruptError, "corrupt"),
     (apsw.ConnectionClosedError, "closed"),
     (apsw.ForkingViolationError, "forked"),
@@ -49,6 +50,8 @@ _KINDS: tuple[tuple[type[Exception], FaultKind], ...] = (
 
 def fault_of(error: Exception, path: str) -> Fault:
     """Return the fault that an exception of SQLite stands for."""
+    if isinstance(error, apsw.NotADBError):
+        return Fault("key", path, _UNREADABLE)
     for kind_of_error, kind in _KINDS:
         if isinstance(error, kind_of_error):
             return Fault(kind, path, str(error))

@@ -19,6 +19,7 @@ from pelton import connect, jet, queue
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
 from pelton.api import __all__ as _vocabulary
 from pelton.connect import ClusterOptions
+from pelton.engine import KeyFile, compact, rekey
 from pelton.jet import Heard, Metadata
 from pelton.queue import Call, DeadLetter, JobContext, JobCounts, JobInfo, Outcome
 from pelton.runtime import Backoff
@@ -39,13 +40,16 @@ __all__ = [
     "JobCounts",
     "JobHandle",
     "JobInfo",
+    "KeyFile",
     "Listening",
     "Message",
     "Metadata",
     "Outcome",
     "Queue",
     "Stream",
+    "compact",
     "open",
+    "rekey",
 ]  # names
 
 Jet = derive(connect.Jet, ends_portal="close")

@@ -12,6 +12,10 @@ import msgspec
 from pelton.api import *
 from pelton.api.times import Seconds
 from pelton.connect import ClusterOptions as ClusterOptions
+from pelton.engine import Key
+from pelton.engine.keys import KeyFile as KeyFile
+from pelton.engine.upkeep import compact as compact
+from pelton.engine.upkeep import rekey as rekey
 from pelton.jet.listening import Heard as Heard
 from pelton.jet.message import Metadata as Metadata
 from pelton.jet.outgoing import AnyMessage, HeaderValues
@@ -95,6 +99,7 @@ __all__ = [
     "JobError",
     "JobHandle",
     "JobInfo",
+    "KeyFile",
     "LeaseLostError",
     "LimitError",
     "Listening",
@@ -141,6 +146,7 @@ __all__ = [
     "StoreFailedError",
     "StoreForkedError",
     "StoreFullError",
+    "StoreKeyError",
     "StoreReadOnlyError",
     "StoreSettingsError",
     "StoreVersionError",
@@ -173,6 +179,7 @@ __all__ = [
     "WrongLastSequenceError",
     "api_error",
     "api_subject",
+    "compact",
     "consumer_config",
     "decode_event",
     "decode_reply",
@@ -185,6 +192,7 @@ __all__ = [
     "from_reply",
     "open",
     "parse_rfc3339",
+    "rekey",
     "reply_subject",
     "resolved_consumer",
     "resolved_stream",
@@ -257,6 +265,7 @@ class Jet:
         lease: float | timedelta | None = None,
         history_max_age: float | timedelta = ...,
     ) -> Queue: ...
+    def rekey(self, key: Key) -> None: ...
     def schedule(
         self,
         subject: str,
@@ -411,6 +420,7 @@ def open(
     sync_interval: float | timedelta | None = None,
     busy_timeout: float | timedelta | None = None,
     limits: AccountLimits | None = None,
+    key: Key | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

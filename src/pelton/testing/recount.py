@@ -33,14 +33,14 @@ _OF_CONSUMERS: Final = tuple(
 )
 
 
-def recount(database_path: str) -> list[str]:
-    """Return every contradiction found in the store file, in words; empty when there is none.
+def recount(database_path: str, key: bytes | None = None) -> list[str]:
+    """Return every contradiction found in the store file (encrypted with `key`), in words; empty where there is none.
 
     Where SQLite finds its own pages damaged, only that is told: nothing on them can be counted.
 
     Raises the ``Fault`` of a file that cannot be opened as a store.
     """
-    database = Database(database_path)
+    database = Database(database_path, key=key)
     try:
         with database.reading():
             return list(_contradictions(database))

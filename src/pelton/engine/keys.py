@@ -1,0 +1,46 @@
+"""Keys of encrypted stores, as a user gives them: a text, bytes, a file, or a function that fetches one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pelton.api import ConfigError
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """A file that holds the key of a store: its bytes, without a line end behind them.
+
+    It is read when a store is opened. Keep it apart from the store, readable for its user alone.
+    """
+
+    path: str | os.PathLike[str]
+
+    def read(self) -> bytes:
+        """Return the key. Raises ConfigError where it cannot be read."""
+        try:
+            with open(self.path, "rb") as file:
+                return file.read().rstrip(b"\r\n")
+        except OSError as error:
+            raise ConfigError(f"the key file {os.fspath(self.path)!r} cannot be read: {error.strerror}") from None
+
+
+Key = str | bytes | KeyFile | Callable[[], str | bytes]
+"""What ``key=`` takes. A function is asked each time a store is opened, so that it may ask a vault."""
+
+
+def key_bytes(key: Key | None) -> bytes | None:
+    """Return the bytes of a key, fetching it first where it lies elsewhere; None for none. Raises ConfigError."""
+    if key is None:
+        return None
+    found: object = key.read() if isinstance(key, KeyFile) else key() if callable(key) else key
+    if isinstance(found, str):
+        found = found.encode()
+    # What it is stays out of the message: it may be a key all the same.
+    if not isinstance(found, bytes):
+        raise ConfigError(f"key is a {type(found).__name__}: give str, bytes, a pelton.KeyFile or a function of none")
+    if not found:
+        raise ConfigError("key is empty: give at least one character, or no key for a plain store")
+    return found
