@@ -63,6 +63,8 @@ class Bus:
         self._choose = choose
         self._index: SubjectIndex[Listener] = SubjectIndex()
         self._version = -1
+        # Whether anybody listens to anything: asked for every transaction.
+        self.listening = False
         self._mine: dict[int, Hearer] = {}
         self._joining: list[int] = []
         self._cursor = 0
@@ -77,11 +79,6 @@ class Bus:
     def version(self) -> int:
         """A number that moves when somebody joins or leaves."""
         return self._version
-
-    @property
-    def active(self) -> bool:
-        """Whether anybody listens to anything."""
-        return len(self._index) > 0
 
     def hears(self, subject: str) -> bool:
         """Return whether anybody listens to a subject."""
@@ -125,6 +122,10 @@ class Bus:
         for row in self._db.execute("SELECT id, owner, subject, grp FROM listeners ORDER BY id").fetchall():
             listener = Listener(*row)  # type: ignore[arg-type]  # the columns of a Listener
             self._index.insert(listener.subject, listener)
+        self.listening = len(self._index) > 0
+        if not self.listening:
+            self._rows.clear()
+            self._ready.clear()
         self._version = version
 
     # --- transactions

@@ -38,7 +38,13 @@ class Catalogue:
     """The streams and consumers of one open store; the participant of its transactions."""
 
     def __init__(
-        self, database: Database, now: Callable[[], int], bus: Bus, draw: Draw, new_id: Callable[[], str]
+        self,
+        database: Database,
+        now: Callable[[], int],
+        bus: Bus,
+        news: News,
+        draw: Draw,
+        new_id: Callable[[], str],
     ) -> None:
         self.db = database
         self.now = now
@@ -53,6 +59,8 @@ class Catalogue:
         # Of the streams that keep messages by interest.
         self.interests: dict[StreamLog, Interest] = {}
         self.changed = False
+        # Whether any consumer pushes.
+        self.has_pushed = False
         self.quota: Callable[[Storage, int], None] | None = None
         self._routes = Routes()
         # The stream that takes a subject, or None; a new one whenever streams have changed.
@@ -61,7 +69,7 @@ class Catalogue:
         self.version = -1
         self._used: set[StreamLog] = set()
         self._used_consumers: set[ConsumerLog] = set()
-        self.news = News()
+        self.news = news
         # Streams that the last transaction has met, and in which time makes messages.
         self.ticked: list[StreamLog] = []
 
@@ -91,7 +99,7 @@ class Catalogue:
                 break
             outbox, self.outbox = self.outbox, []
             self._hand_on(outbox)
-        if self.bus.flush():
+        if self.bus.listening and self.bus.flush():
             self.changed = True
         self.ticked = [log for log in self._used if log.is_ticking]
         self._used.clear()
@@ -101,7 +109,8 @@ class Catalogue:
         for consumer in self._used_consumers:
             if consumer.dirty:
                 self.changed = True
-                self.news.consumers.add((consumer.log.name, consumer.name))
+                if self.news.wanted:
+                    self.news.consumers.add((consumer.log.name, consumer.name))
                 consumer.flush()
         for log in self._used:
             if log.dirty:
@@ -114,7 +123,7 @@ class Catalogue:
 
     def _hand_on(self, messages: Sequence[Outgoing]) -> None:
         """Tell messages of the store's own, and store each in the stream that takes its subject, if there is one."""
-        if self.bus.active:
+        if self.bus.listening:
             for message in messages:
                 self.bus.tell(message)
         logs = {subject: self.route(subject) for subject in {message[0] for message in messages}}
@@ -143,7 +152,7 @@ class Catalogue:
             consumer.reset()
         self._used.clear()
         self._used_consumers.clear()
-        self.news = News()
+        self.news.clear()
         self.outbox.clear()
         self.bus.reset()
         self.staging.rolled_back()
@@ -177,6 +186,7 @@ class Catalogue:
                 consumer = ConsumerLog(self.db, int(str(row_id)), log, config, int(str(created)), self.herald)
             consumer.configure(config)
             self.consumers[log.name, consumer.name] = consumer
+        self.has_pushed = any(consumer.config.deliver_subject for consumer in self.consumers.values())
 
     def _load_interests(self) -> None:
         self.interests = {}
@@ -228,7 +238,7 @@ class Catalogue:
 
     def is_any_heard(self, subjects: str) -> bool:
         """Return False where nobody would get what is said under any subject of a filter; a quick look."""
-        return self._routes.reaches(subjects) or self.bus.active
+        return self._routes.reaches(subjects) or self.bus.listening
 
     def ticking(self) -> list[StreamLog]:
         """Return the streams in which time makes messages, with fresh state."""

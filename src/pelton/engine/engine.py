@@ -43,7 +43,7 @@ from pelton.engine.pushes import Pushes
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
 from pelton.engine.verbs import HANDLERS, READS
-from pelton.engine.waiting import News, WaitingPulls
+from pelton.engine.waiting import WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
 from pelton.runtime import Runtime
 from pelton.runtime.version import VERSION
@@ -99,7 +99,9 @@ class Engine:
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.monotonic)
         self._subscriptions: set[EngineSubscription] = set()
         bus = Bus(self._db, self._channel, runtime.random.choice)
-        self.catalogue = Catalogue(self._db, self._clock.now, bus, runtime.random.randrange, runtime.ids.new)
+        self.catalogue = Catalogue(
+            self._db, self._clock.now, bus, self._waiting.news, runtime.random.randrange, runtime.ids.new
+        )
         self.account = Account(self.catalogue, settings.limits)
         self._idle_batches = IdleBatches(self.catalogue.staging, self._clock, self.stage)
         self._direct = DirectGets(self.catalogue, self._clock.now)
@@ -126,19 +128,25 @@ class Engine:
 
     def flush(self) -> None:
         self.catalogue.flush()
-        self._timekeeper.note()
+        if self.catalogue.ticked:
+            self._timekeeper.note()
 
     def committed(self) -> None:
         catalogue = self.catalogue
         if catalogue.changed:
             catalogue.changed = False
-            news, catalogue.news = catalogue.news, News()
-            self._waiting.notify(news)
+            if self._waiting.news.wanted:
+                self._waiting.notify()
             self._channel.wake_others()
-        catalogue.bus.committed()
-        self._pushes.look()
-        self._timekeeper.committed()
-        self._idle_batches.committed()
+        # What follows concerns few transactions, and every one passes here.
+        if catalogue.bus.listening:
+            catalogue.bus.committed()
+        if catalogue.has_pushed or self._pushes.is_pumping:
+            self._pushes.look()
+        if catalogue.ticked:
+            self._timekeeper.committed()
+        if catalogue.staging.is_used or self._idle_batches.is_set:
+            self._idle_batches.committed()
 
     def rolled_back(self) -> None:
         # What was staged and never ran has failed by now: nobody may join it.

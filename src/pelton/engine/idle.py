@@ -27,6 +27,11 @@ class IdleBatches:
         self._due: int | None = None
         self._timer: Timer | None = None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether it waits for a batch to be too old."""
+        return self._due is not None
+
     def committed(self) -> None:
         self._staging.committed()
         due = self._staging.due

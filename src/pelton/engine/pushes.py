@@ -63,6 +63,11 @@ class Pushes:
         self._seen = (-1, -1)
         self._watched = False
 
+    @property
+    def is_pumping(self) -> bool:
+        """Whether this process delivers for any consumer."""
+        return bool(self._pumps)
+
     def look(self) -> None:
         """Start and end pumps where listeners or consumers have changed."""
         catalogue = self._host.catalogue

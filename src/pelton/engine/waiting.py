@@ -22,27 +22,36 @@ _EVERYTHING: Final = (">",)
 
 
 class News:
-    """What one transaction changed, for those who wait."""
+    """What one transaction changed, for those who wait; nothing is noted while nobody does (``wanted``)."""
 
     def __init__(self) -> None:
+        self.wanted = False
         self.streams: set[str] = set()
         self.consumers: set[Key] = set()
         self.arrived: dict[str, set[str]] = {}
 
     def of(self, log: StreamLog) -> None:
         """Note what became of a stream that was written: messages arrived, or some were removed."""
-        if log.removals != log.told_removals or len(log.arrived) > _FEW:
+        if not self.wanted:
+            log.told_removals = log.removals
+        elif log.removals != log.told_removals or len(log.arrived) > _FEW:
             log.told_removals = log.removals
             self.streams.add(log.name)
         elif log.arrived:
             self.arrived.setdefault(log.name, set()).update(log.arrived)
         log.arrived.clear()
 
+    def clear(self) -> None:
+        self.streams.clear()
+        self.consumers.clear()
+        self.arrived.clear()
+
 
 class WaitingPulls:
     """Signals of the consumers that pulls of this process wait for, by stream and consumer name."""
 
     def __init__(self) -> None:
+        self.news = News()
         self._signals: dict[Key, Signal] = {}
         self._counts: dict[Key, int] = {}
         self._filters: dict[Key, tuple[str, ...]] = {}
@@ -52,6 +61,7 @@ class WaitingPulls:
         """Wait for messages that match these filters; none: for all of the stream's."""
         signal = self._signals.setdefault(key, Signal())
         self._counts[key] = self._counts.get(key, 0) + 1
+        self.news.wanted = True
         self.follow(key, filters)
         return signal
 
@@ -76,14 +86,14 @@ class WaitingPulls:
                 index.remove(text, key)
             if not len(index):
                 del self._by_stream[key[0]]
+            self.news.wanted = bool(self._signals)
 
     def count(self, consumer: ConsumerLog) -> int:
         return self._counts.get((consumer.log.name, consumer.name), 0)
 
-    def notify(self, news: News) -> None:
-        """Wake those whom a transaction concerns."""
-        if not self._signals:
-            return
+    def notify(self) -> None:
+        """Wake those whom the transaction just committed concerns."""
+        news = self.news
         woken = {key for key in news.consumers if key in self._signals}
         if news.streams:
             woken.update(key for key in self._signals if key[0] in news.streams)
@@ -92,6 +102,7 @@ class WaitingPulls:
             if index is not None:
                 for subject in subjects:
                     woken.update(index.match(subject))
+        news.clear()
         for key in woken:
             self._signals[key].notify()
 

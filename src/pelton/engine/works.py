@@ -152,7 +152,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
             if bare:
                 plain = list(run)
                 acks += log.append_plain(plain, now)
-                for message in plain if bus.active else ():
+                for message in plain if bus.listening else ():
                     bus.tell(message)
                 continue
             for message in run:
@@ -161,7 +161,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
                     acks.append(catalogue.staging.take(log, message, now))
                 else:
                     acks.append(log.append(subject, headers, data, now))
-                if bus.active:
+                if bus.listening:
                     bus.tell(message)
     return acks
 
@@ -171,7 +171,7 @@ def append_as_one(catalogue: Catalogue, messages: Sequence[Outgoing], batch: str
     log = _only_stream(catalogue, messages)
     _make_ready(catalogue, log, now)
     ack = append_atomic(catalogue.db, log, messages, batch, now)
-    for message in messages if catalogue.bus.active else ():
+    for message in messages if catalogue.bus.listening else ():
         catalogue.bus.tell(message)
     return ack
 

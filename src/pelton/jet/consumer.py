@@ -88,7 +88,7 @@ class Consumer:
             priority=priority,
             min_pending=min_pending,
             min_ack_pending=min_ack_pending,
-            failover_ns=seconds_to_ns("failover", failover),
+            failover_ns=seconds_to_ns("failover", failover) if failover else 0,
         )
         while True:
             try:

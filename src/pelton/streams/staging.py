@@ -96,6 +96,11 @@ class Staging:
 
     # --- transactions
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there are open batches, or the transaction has touched any."""
+        return bool(self._open or self._undo)
+
     def committed(self) -> None:
         """What was done here stays."""
         self._undo.clear()

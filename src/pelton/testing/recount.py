@@ -14,6 +14,7 @@ from typing import Any, Final
 from pelton.consumers import ConsumerLog, Interest, consumer_info
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
+from pelton.engine.waiting import News
 from pelton.storage import Database, intact
 from pelton.storage.messages import DAMAGED_COLUMNS
 from pelton.storage.packing import ORIGINAL_LENGTH, unpack
@@ -65,7 +66,7 @@ def _contradictions(database: Database) -> Iterator[str]:
     yield from _orphans(database)
     # Nothing is appended, so no time is asked for.
     catalogue = Catalogue(
-        database, lambda: 0, Bus(database, _Alone(), lambda members: members[0]), lambda below: 0, str
+        database, lambda: 0, Bus(database, _Alone(), lambda members: members[0]), News(), lambda below: 0, str
     )
     catalogue.refresh()
     for stream in catalogue.streams.values():
