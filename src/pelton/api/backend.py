@@ -39,10 +39,12 @@ class Subscription(Protocol):
 class Backend(Protocol):
     """A place that keeps streams.
 
-    ``refuses_late_acks`` says whether an ack of a delivery that was replaced is refused (`AckRejectedError`).
+    ``refuses_late_acks`` says whether an ack of a delivery that was replaced is refused (`AckRejectedError`),
+    ``is_remote`` whether an answer takes a round trip.
     """
 
     refuses_late_acks: bool
+    is_remote: bool
 
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb; raises `ApiError`."""

@@ -193,7 +193,7 @@ class NoStreamForSubjectError(ApiError):
 
 
 class PullRefusedError(ApiError):
-    """A limit of the consumer refuses this pull: its batch, its bytes, its time, or how many wait already."""
+    """A limit refuses this pull: its batch, its bytes, its time, how many wait already; or a message is larger."""
 
     next_step = "ask for less, or raise the consumer's max_batch, max_expires, max_bytes or max_waiting"
 
@@ -236,7 +236,7 @@ _BY_TEXT: Final[dict[str, type[ApiError]]] = {
     MAXIMUM_MESSAGES_PER_SUBJECT: MaxMessagesPerSubjectError,
 }
 _CONFLICT: Final = 409
-_PULL_EXCEEDS: Final = "Exceeded Max"
+_PULL_EXCEEDS: Final = ("Exceeded Max", "Message Size Exceeds MaxBytes")
 _BY_CODE: Final[dict[int, type[ApiError]]] = {
     400: BadRequestError,
     404: NotFoundError,

@@ -37,7 +37,8 @@ class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     On a consumer with priority groups (ADR-42) `group` names one, and by its policy: `pin_id` is the id of the pin
     that this client was given; `priority` is 0 (first) to 9; with `min_pending`, `min_ack_pending` or `failover_ns`
     messages come only while so many are pending, or await acks, or when no nearer client (one without, or with
-    shorter `failover_ns`) has pulled for so long.
+    shorter `failover_ns`) has pulled for so long. Who waits shows every `renew_ns` (0: never) that it lives, where
+    waiting alone does not.
     """
 
     batch: int = 1
@@ -50,6 +51,7 @@ class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     min_pending: int = 0
     min_ack_pending: int = 0
     failover_ns: int = 0
+    renew_ns: int = 0
 
 
 class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):

@@ -7,6 +7,7 @@ none (:class:`ConsumerUnsettled`), so a queue's counts show retrying jobs as run
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
@@ -57,6 +58,7 @@ from pelton.runtime import Runtime
 from pelton.subjects import is_filter, is_subject
 
 R = TypeVar("R")
+_GIVE_BACK_S: Final = 3.0
 _READS: Final = frozenset(
     {
         AccountInfoRequest,
@@ -74,6 +76,8 @@ _READS: Final = frozenset(
 class Cluster:
     """A Backend on a NATS cluster; belongs to the event loop that uses it first."""
 
+    is_remote = True
+
     refuses_late_acks = False
 
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
@@ -82,6 +86,7 @@ class Cluster:
         self._connection = Connection(settings, runtime)
         self._publisher = Publisher(self._connection, f"{runtime.ids.new()}.")
         self._channels: dict[tuple[str, str], list[Channel]] = {}
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
         """Connect now rather than on first use.
@@ -229,6 +234,9 @@ class Cluster:
 
     async def close(self) -> None:
         """Close the connection; waiting pulls end with StoreClosedError. Idempotent."""
+        if self._giving_back:
+            # What cancelled pulls got is others' at once, not after the ack wait; bounded, whatever a server does.
+            await asyncio.wait(self._giving_back, timeout=_GIVE_BACK_S)
         await self._connection.close()
 
     # --- pulls
@@ -244,16 +252,18 @@ class Cluster:
         subject = f"{self._settings.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         try:
             usable = await Pull(self._connection, subject, request, (stream, consumer)).run(channel)
+            if not usable:
+                await channel.retire()
         except BaseException as error:
-            self._runtime.spawn(self._give_back(channel, stream, consumer), "pelton gives back what it pulled")
+            giving = self._runtime.spawn(self._give_back(channel, stream, consumer), "pelton gives back what it pulled")
+            self._giving_back.add(giving)
+            giving.add_done_callback(self._giving_back.discard)
             if isinstance(error, PeltonError):
                 await self._explain(stream, consumer)
                 if isinstance(error, ConsumerNotFoundError):
                     # It exists: nobody leads it at the moment.
                     return None
             raise
-        if not usable:
-            await channel.retire()
         found, channel.messages = channel.messages, []
         if usable:
             self._channels.setdefault((stream, consumer), []).append(channel)

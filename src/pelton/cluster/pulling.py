@@ -186,7 +186,9 @@ class Pull:
                 body[key] = value
         if request.no_wait:
             return body | {"no_wait": True}, _FIRST_S
-        left = _LONGEST_S if self._end is None else min(max(self._end - self._clock.monotonic(), 0.001), _LONGEST_S)
+        # A server forgets the holder of a pin that waits longer than its timeout: a pull again is its sign of life.
+        longest = min(_LONGEST_S, request.renew_ns / 1e9 or _LONGEST_S)
+        left = longest if self._end is None else min(max(self._end - self._clock.monotonic(), 0.001), longest)
         body["expires"] = int(left * 1e9)
         if left > 2 * _HEARTBEAT_S:
             body["idle_heartbeat"] = int(_HEARTBEAT_S * 1e9)

@@ -72,6 +72,8 @@ class EngineSettings:
 class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
 
+    is_remote = False
+
     refuses_late_acks = True
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:

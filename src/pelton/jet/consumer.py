@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from inspect import isawaitable
@@ -35,7 +35,9 @@ from pelton.api import (
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds, datetime_ns
 from pelton.jet.message import Message
+from pelton.jet.pulling import Pulling, Room
 from pelton.jet.push import Pushed
+from pelton.jet.source import PushSource, Source, take
 
 _PREFETCH: Final = 64
 _CONSUMED: Final = 512
@@ -68,12 +70,16 @@ class Consumer:
         min_pending: int = 0,
         min_ack_pending: int = 0,
         failover: Seconds = 0,
+        on_pinned: Callable[[str], object] | None = None,
+        on_unpinned: Callable[[str], object] | None = None,
     ) -> list[Message]:
         """Take up to ``batch`` messages; waits up to ``timeout`` (None: for ever) for the first, returns what is there.
 
         Empty when none came, and at once where the next message is larger than ``max_bytes``. On a consumer with
         priority groups ``group`` names one, and the other four say when this client is served (ADR-42): see
-        :class:`PullRequest`. Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
+        :class:`PullRequest`. ``on_pinned`` and ``on_unpinned``, plain functions, are called with the group when this
+        handle is pinned, and when it learns that it is no more: then it stands by until it is pinned again.
+        Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
         """
         if batch < 1 or max_bytes < 0:
             raise ConfigError(f"fetch of {batch} messages, {max_bytes} bytes: at least 1, and 0 (no limit) or more")
@@ -90,22 +96,35 @@ class Consumer:
             min_ack_pending=min_ack_pending,
             failover_ns=seconds_to_ns("failover", failover) if failover else 0,
         )
+        pinned = self.config.priority_policy == "pinned_client"
+        request = msgspec.structs.replace(request, renew_ns=self.config.priority_timeout // 2 if pinned else 0)
         while True:
             try:
                 found = await self._backend.pull(self.stream_name, self.name, request)
             except PinLostError:
                 del self._pins[group]
+                _tell(on_unpinned, group)
                 request = msgspec.structs.replace(request, pin_id="")
                 continue
-            if found and group:
-                self._remember_pin(group, found[0])
+            if found and group and self._is_newly_pinned(group, found[0]):
+                _tell(on_pinned, group)
             if found or no_wait or timeout is not None or request.expires_ns is None:
                 return [Message(self._backend, delivered) for delivered in found]
 
-    def _remember_pin(self, group: str, delivered: Delivered) -> None:
+    async def next(self, *, timeout: Seconds | None = 5.0, **pull: Any) -> Message | None:
+        """Take the next message; None when none came within ``timeout`` (None: wait for ever).
+
+        ``pull`` are further arguments of :meth:`fetch`, which raises the same.
+        """
+        found = await self.fetch(1, timeout=timeout, **pull)
+        return found[0] if found else None
+
+    def _is_newly_pinned(self, group: str, delivered: Delivered) -> bool:
         pin = headers.first(delivered.headers or b"", headers.PIN_ID)
-        if pin:
-            self._pins[group] = pin
+        if not pin or pin == self._pins.get(group):
+            return False
+        self._pins[group] = pin
+        return True
 
     def pin(self, group: str) -> str:
         """Return the id under which this handle is pinned in a priority group, as far as it knows; or empty."""
@@ -118,24 +137,26 @@ class Consumer:
         """
         await self._backend.call(ConsumerUnpin(stream=self.stream_name, name=self.name, group=group))
 
-    async def messages(self, *, prefetch: int = _PREFETCH, **pull: Any) -> AsyncIterator[Message]:
-        """Iterate over messages for ever, taking up to ``prefetch`` at a time.
+    async def messages(self, *, prefetch: int = _PREFETCH, max_bytes: int = 0, **pull: Any) -> AsyncIterator[Message]:
+        """Iterate over messages for ever; at most ``prefetch``, and ``max_bytes`` (0: any), lie ready here.
 
-        A pull consumer is pulled from: ``pull`` are further arguments of :meth:`fetch`, such as ``group``. A push
-        consumer is listened to. What was taken and not handed out when the iteration is closed goes back at once.
-        Raises HeartbeatMissedError for a push consumer that asks for heartbeats, and is silent.
+        A pull consumer is pulled from: ``pull`` are further arguments of :meth:`fetch`, such as ``group``. On a cluster
+        the next pull is under way once half of them are used up. A push consumer is listened to. What was taken and
+        not handed out when the iteration is closed goes back at once. Raises PullRefusedError for a message larger
+        than ``max_bytes``, HeartbeatMissedError for a push consumer that asks for heartbeats, and is silent.
         """
-        taken: list[Message] = []
-        batches = self._batches(prefetch, pull)
+        source = await self._source(Room(prefetch, max_bytes), pull)
         try:
-            async for taken in batches:
-                taken.reverse()
-                while taken:
-                    yield taken.pop()
+            while True:
+                message = source.pop()
+                if message is None:
+                    await source.wait()
+                else:
+                    yield message
         finally:
-            await batches.aclose()
-            if taken and self.config.ack_policy not in ("none", "flow_control"):
-                await self._give_back(taken)
+            left = await source.close()
+            if left and self._is_acked:
+                await self._give_back(left)
 
     async def consume(self, callback: Callable[[Message], object], *, prefetch: int = _CONSUMED, **pull: Any) -> None:
         """Call back with every message, one after the other, until cancelled.
@@ -144,17 +165,23 @@ class Consumer:
         settled by the callback itself; when it raises, the error is logged and the message given back. Acks become
         durable in groups; ``prefetch`` bounds them, and ``pull`` is passed to :meth:`fetch`.
         """
-        acked = self.config.ack_policy not in ("none", "flow_control")
-        batches = self._batches(prefetch, pull)
+        source = await self._source(Room(prefetch), pull)
         try:
-            async for messages in batches:
-                done, failed = await self._called_back(callback, messages)
-                if acked and done:
+            while True:
+                await source.wait()
+                done, failed = await self._called_back(callback, take(source, prefetch))
+                if self._is_acked and done:
                     await self._settled("ack", done)
-                if acked and failed:
+                if self._is_acked and failed:
                     await self._settled("nak", failed)
         finally:
-            await batches.aclose()
+            left = await source.close()
+            if left and self._is_acked:
+                await self._give_back(left)
+
+    @property
+    def _is_acked(self) -> bool:
+        return self.config.ack_policy not in ("none", "flow_control")
 
     async def _called_back(
         self, callback: Callable[[Message], object], messages: Sequence[Message]
@@ -180,19 +207,17 @@ class Consumer:
         except AckRejectedError as error:
             _log.warning("%s", error)
 
-    async def _batches(self, prefetch: int, pull: Mapping[str, Any]) -> AsyncGenerator[list[Message], None]:
-        if not self.config.deliver_subject:
-            while True:
-                yield await self.fetch(prefetch, timeout=None, **pull)
-        pushed = Pushed(self._backend, self.config, self.stream_name)
-        await pushed.open()
-        try:
-            while True:
-                first = await pushed.next()
-                if first is not None:
-                    yield [Message(self._backend, one) for one in (first, *pushed.take(prefetch - 1))]
-        finally:
-            await pushed.close()
+    async def _source(self, room: Room, pull: Mapping[str, Any]) -> Source:
+        if self.config.deliver_subject:
+            pushed = Pushed(self._backend, self.config, self.stream_name)
+            await pushed.open()
+            return PushSource(self._backend, pushed, room.prefetch)
+        room = room._replace(prefetch=min(room.prefetch, self.config.max_batch or room.prefetch))
+
+        async def fetch(batch: int, max_bytes: int) -> list[Message]:
+            return await self.fetch(batch, timeout=None, max_bytes=max_bytes, **pull)
+
+        return Pulling(fetch, room, (self.stream_name, self.name), overlaps=self._backend.is_remote)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
@@ -237,3 +262,12 @@ class Consumer:
     async def delete(self) -> None:
         """Remove the consumer; messages that it awaited acks for stay in the stream."""
         await self._backend.call(ConsumerDelete(stream=self.stream_name, name=self.name))
+
+
+def _tell(callback: Callable[[str], object] | None, group: str) -> None:
+    if callback is None:
+        return
+    try:
+        callback(group)
+    except Exception:  # whatever it is: the messages just taken must not be lost over it
+        _log.exception("the callback for priority group %r failed", group)

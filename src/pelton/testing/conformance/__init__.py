@@ -26,6 +26,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     fetch,
     groups,
     interest,
+    iterating,
     limits,
     listening,
     publishing,
