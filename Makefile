@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential demo bench soak clean lock
+.PHONY: test check differential power demo bench soak clean lock
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(ARGS)
@@ -15,6 +15,10 @@ test: $(VENV)/.dev
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" plays those of a seed again.
 differential: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/differential -s --hypothesis-profile differential $(ARGS)
+
+# A thousand power losses in the middle of random programs; ARGS="--power-seed N" plays those of another seed.
+power: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/crash/test_power.py --images 1000 $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@
 (`tests/differential`) is always the same in `make test`, and thousands of new programs in `make differential`.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -12,3 +13,8 @@ settings.register_profile("default", _COMMON, stateful_step_count=30)
 settings.register_profile("thorough", _COMMON, max_examples=1000, stateful_step_count=50)
 settings.register_profile("differential", _COMMON, max_examples=2000)
 settings.load_profile("default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--images", default=50, help="how many power losses are played (make power: 1000)")
+    parser.addoption("--power-seed", default=20251121, help="which programs lose power")

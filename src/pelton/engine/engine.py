@@ -67,6 +67,7 @@ class EngineSettings:
     limits: AccountLimits = field(default_factory=AccountLimits)
     sync_file: SyncFile = sync_to_disk
     key: bytes | None = field(default=None, repr=False)
+    vfs: str | None = None
 
 
 class Engine:
@@ -89,7 +90,7 @@ class Engine:
         self._publishing: PublishWork | None = None
         self._settling: SettleWork | None = None
         try:
-            self._db = Database(settings.path, memory=settings.memory, key=settings.key)
+            self._db = Database(settings.path, memory=settings.memory, key=settings.key, vfs=settings.vfs)
             try:
                 self._epoch = current_epoch(self._db)
             except BaseException:

@@ -78,14 +78,15 @@ class Database:
     """A connection to a store, checked on opening and carried to the newest schema.
 
     ``path`` is a file's path or, with ``memory=True``, the name of a memory store shared by this process. ``key``
-    decrypts the file, or encrypts a new one.
+    decrypts the file, or encrypts a new one; ``vfs`` names the layer of SQLite that does its writing.
     Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``, ``busy`` or ``full``.
     """
 
-    def __init__(self, path: str, *, memory: bool = False, key: bytes | None = None) -> None:
+    def __init__(self, path: str, *, memory: bool = False, key: bytes | None = None, vfs: str | None = None) -> None:
         self.path = path
         self.memory = memory
         self._key = key
+        self._vfs = vfs
         self.log_bytes = 0
         self._pid = os.getpid()
         self._failed: str | None = None
@@ -147,7 +148,7 @@ class Database:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         if self.memory:
             return apsw.Connection(f"file:/{self.path}?vfs=memdb", flags=flags | apsw.SQLITE_OPEN_URI)
-        return apsw.Connection(self.path, flags=flags)
+        return apsw.Connection(self.path, flags=flags, vfs=self._vfs)
 
     def _prepare(self) -> None:
         run = self.connection.execute

@@ -2,6 +2,7 @@
 
 from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime
 from pelton.testing.faults import FaultySync
+from pelton.testing.power import RecordingDisk
 from pelton.testing.recount import recount
 
-__all__ = ["FaultySync", "ManualClock", "ManualRuntime", "manual_runtime", "recount"]
+__all__ = ["FaultySync", "ManualClock", "ManualRuntime", "RecordingDisk", "manual_runtime", "recount"]

@@ -1,0 +1,223 @@
+"""Losing power at any moment: what was acknowledged is there, the store opens, and its sums are those of its rows.
+
+Random programs run on a disk that records them; of each, images are made of what a power loss may have left. Some
+dozens in `make test`, a thousand in `make power`; `make power ARGS="--power-seed N"` plays those of another seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import apsw
+import pytest
+
+from pelton.connect import Jet
+from pelton.engine import Engine
+from pelton.storage import Database, Fault
+from pelton.testing import recount
+from pelton.testing.power import Mark, RecordingDisk, write_image
+from tests.storage.stores import open_engine
+
+_STEPS = 30
+_EACH = 25
+_LOG, _WORK = 1, 2
+
+
+class Program:
+    """Random work on one store; marks what it asks for before, and what it was told after."""
+
+    def __init__(self, disk: RecordingDisk, path: Path, random: Random, *, syncs: bool = True) -> None:
+        self.disk, self.path, self.random = disk, path, random
+        self.sync_file = disk.sync_file if syncs else lambda descriptor: None
+        self.key: bytes | None = random.choice((None, b"key 0"))
+        disk.mark(("told", "key", self.key))
+
+    async def run(self) -> None:
+        self.jet = self.open()
+        await self.jet.create_stream("log", subjects=["log.*"])
+        work = await self.jet.create_stream("work", subjects=["work.*"], retention="workqueue")
+        self.worker = await work.create_consumer(durable_name="worker", max_ack_pending=500)
+        self.disk.mark(("told", "made"))
+        for _ in range(_STEPS):
+            await self.random.choice((*[self.publish] * 4, self.many, self.batch, self.work, self.work, *self.rare()))()
+        if self.random.random() < 0.5:
+            await self.jet.close()
+            self.disk.mark(("told", "closed"))
+
+    def rare(self) -> tuple[Any, ...]:
+        return self.delete, self.checkpoint, self.reopen, self.rekey
+
+    def open(self) -> Jet:
+        return open_engine(self.path, vfs=self.disk.vfs, sync_file=self.sync_file, key=self.key)
+
+    def message(self) -> tuple[str, bytes]:
+        data = self.random.randbytes(self.random.choice((3, 40, 700, 9000)))
+        return f"{self.random.choice(('log', 'work'))}.{self.random.randrange(5)}", data
+
+    async def publish(self) -> None:
+        subject, data = self.message()
+        self.stored((subject, data), (await self.jet.publish(subject, data)).seq)
+
+    async def many(self) -> None:
+        messages = [self.message() for _ in range(20)]
+        acks = await asyncio.gather(*[self.jet.publish(*message) for message in messages])
+        for message, ack in zip(messages, acks, strict=True):
+            self.stored(message, ack.seq)
+
+    async def batch(self) -> None:
+        messages = [self.message() for _ in range(self.random.choice((5, 60)))]
+        for message, ack in zip(messages, await self.jet.publish_batch(messages), strict=True):
+            self.stored(message, ack.seq)
+
+    def stored(self, message: tuple[str, bytes], seq: int) -> None:
+        self.disk.mark(("told", "stored", _LOG if message[0].startswith("log") else _WORK, seq, message[1]))
+
+    async def work(self) -> None:
+        for message in await self.worker.fetch(7, timeout=0):
+            name = (_WORK, message.metadata.stream_seq)
+            self.disk.mark(("asked", "removed", *name))
+            await message.ack()
+            self.disk.mark(("told", "removed", *name))
+
+    async def delete(self) -> None:
+        log = await self.jet.stream("log")
+        state = (await log.info()).state
+        if state.messages:
+            self.disk.mark(("asked", "removed", _LOG, state.first_seq))
+            await log.delete_message(state.first_seq)
+            self.disk.mark(("told", "removed", _LOG, state.first_seq))
+
+    async def checkpoint(self) -> None:
+        assert isinstance(self.jet.backend, Engine)
+        self.jet.backend.catalogue.db.execute(f"PRAGMA wal_checkpoint({self.random.choice(('PASSIVE', 'TRUNCATE'))})")
+
+    async def reopen(self) -> None:
+        await self.jet.close()
+        self.jet = self.open()
+        self.worker = await (await self.jet.stream("work")).consumer("worker")
+
+    async def rekey(self) -> None:
+        if self.key is None:
+            return
+        new = b"key %d" % self.random.randrange(1000)
+        self.disk.mark(("asked", "key", new))
+        await self.jet.rekey(new)
+        self.key = new
+        self.disk.mark(("told", "key", new))
+
+
+class Expected:
+    """What must be so after the events up to a moment."""
+
+    def __init__(self, disk: RecordingDisk, moment: int) -> None:
+        self.present: dict[tuple[int, int], bytes] = {}
+        self.absent: set[tuple[int, int]] = set()
+        self.keys: list[bytes | None] = []
+        self.made = False
+        for event in disk.events[:moment]:
+            if isinstance(event, Mark):
+                self._take(*event.what)
+
+    def _take(self, verb: str, what: str, *facts: Any) -> None:
+        if what == "key":
+            self.keys = [facts[0]] if verb == "told" else [*self.keys, facts[0]]
+        elif what == "made":
+            self.made = True
+        elif what == "stored":
+            self.present[facts[:2]] = facts[2]
+        elif what == "removed":
+            self.present.pop(facts, None)
+            if verb == "told":
+                self.absent.add(facts)
+
+
+def the_key(path: Path, expected: Expected) -> bytes | None:
+    """Return the key that opens the store: while one is exchanged it may be either."""
+    for key in expected.keys:
+        try:
+            Database(str(path), key=key).close()
+        except Fault as fault:
+            if fault.kind != "key":
+                raise
+        else:
+            return key
+    raise AssertionError("no key opens the store")
+
+
+async def check(path: Path, expected: Expected) -> None:
+    key = the_key(path, expected)
+    assert recount(str(path), key) == []
+    if not expected.made:
+        return
+    database = Database(str(path), key=key)
+    rows = {
+        (stream, seq): data
+        for stream in (_LOG, _WORK)
+        for seq, data in database.execute(f"SELECT seq, data FROM m_{stream}")
+    }
+    database.close()
+    for name, data in expected.present.items():
+        assert rows.get(name) == data, f"{name} was acknowledged"
+    assert not rows.keys() & expected.absent, "a removal was acknowledged"
+    async with open_engine(path, key=key, sync_file=lambda descriptor: None) as jet:
+        await jet.publish("log.1", b"life goes on")
+
+
+def moments(disk: RecordingDisk, random: Random) -> Iterator[int]:
+    for _ in range(_EACH):
+        yield random.randrange(1, len(disk.events) + 1)
+
+
+async def test_power_is_lost_at_any_moment(tmp_path: Path, images: int, power_seed: int) -> None:
+    for number in range(max(images // _EACH, 1)):
+        random = Random(f"{power_seed}-{number}")
+        disk = RecordingDisk(f"recorder-{number}")
+        program = Program(disk, tmp_path / "a.pelton", random)
+        try:
+            await program.run()
+            for moment in moments(disk, random):
+                folder = tmp_path / f"{number}-{moment}"
+                folder.mkdir(exist_ok=True)
+                write_image(folder, disk.image(moment, random))
+                await check(folder / "a.pelton", Expected(disk, moment))
+        except AssertionError as error:
+            raise AssertionError(f"seed {power_seed}, program {number}: {error}") from error
+        finally:
+            await program.jet.close()
+            disk.close()
+        for file in tmp_path.glob("a.pelton*"):
+            file.unlink()
+
+
+async def test_a_log_that_is_not_synced_is_found_out(tmp_path: Path) -> None:
+    random = Random(1)
+    disk = RecordingDisk("recorder-of-a-liar")
+    program = Program(disk, tmp_path / "a.pelton", random, syncs=False)
+    try:
+        await program.run()
+        for number, moment in enumerate(moments(disk, random)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            write_image(folder, disk.image(moment, random))
+            try:
+                await check(folder / "a.pelton", Expected(disk, moment))
+            except (AssertionError, apsw.SQLError):
+                return
+    finally:
+        await program.jet.close()
+        disk.close()
+    raise AssertionError("nothing that was acknowledged is missing")
+
+
+@pytest.fixture
+def images(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--images"))
+
+
+@pytest.fixture
+def power_seed(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--power-seed"))
