@@ -162,6 +162,23 @@ async def test_a_client_that_waits_keeps_its_pin(jet: pelton.Jet, runtime: Manua
     await asyncio.gather(other, return_exceptions=True)
 
 
+async def test_two_pulls_of_one_handle_lose_their_pin_together(jet: pelton.Jet) -> None:
+    consumer = await _consumer(jet, "pinned_client")
+    await jet.publish("s.1")
+    await consumer.ack(await consumer.fetch(1, group="g"))
+    lost = consumer.pin("g")
+    waiting = [_begin(consumer.fetch(1, timeout=None, group="g")) for _ in range(2)]
+    await _settle()
+    await consumer.unpin("g")
+    await jet.publish("s.1")
+    done, others = await asyncio.wait(waiting, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    assert [len(found.result()) for found in done] == [1]
+    assert consumer.pin("g") not in ("", lost)
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 async def test_an_unpinned_client_that_dies_is_waited_for_no_longer_than_its_ack_wait(
     jet: pelton.Jet, runtime: ManualRuntime
 ) -> None:

@@ -102,9 +102,11 @@ class Consumer:
             try:
                 found = await self._backend.pull(self.stream_name, self.name, request)
             except PinLostError:
-                del self._pins[group]
-                _tell(on_unpinned, group)
-                request = msgspec.structs.replace(request, pin_id="")
+                # Another task with this handle may have been pinned anew meanwhile.
+                if self._pins.get(group) == request.pin_id:
+                    del self._pins[group]
+                    _tell(on_unpinned, group)
+                request = msgspec.structs.replace(request, pin_id=self._pins.get(group, ""))
                 continue
             if found and group and self._is_newly_pinned(group, found[0]):
                 _tell(on_pinned, group)
