@@ -22,7 +22,9 @@ configs = st.fixed_dictionaries(
         "backoff": st.sampled_from([(), (), (0.1, 1.0)]),
         "filters": st.sampled_from([(), (), ("s.b",), ("s.*",), ("s.a", "s.b.>")]),
         "max_ack_pending_per_subject": st.sampled_from([0, 1, 1, 2, 3]),
-        "deliver_policy": st.sampled_from(["all", "all", "new", "last", "by_start_sequence", "by_start_time"]),
+        "deliver_policy": st.sampled_from(
+            ["all", "all", "new", "last", "by_start_sequence", "by_start_time", "last_per_subject"]
+        ),
     }
 )
 streams = st.fixed_dictionaries(
@@ -53,6 +55,9 @@ class ConsumerMachine(StoreMachine):
         self.run(_create(self.jets[0], wanted))
         self.model = ConsumerModel(resolved_consumer(wanted), self.stream)
         self.model.start = self._start(middle)
+        if self.model.config.deliver_policy == "last_per_subject":
+            lasts = {message[1]: seq for seq, message in sorted(self.stream.messages.items())}
+            self.model.met = set(self.stream.messages) - set(lasts.values())
         self.held: list[tuple[int, int]] = []
 
     def _start(self, middle: int) -> int:
@@ -66,6 +71,7 @@ class ConsumerMachine(StoreMachine):
             "last": max(wanted, default=self.stream.last + 1) - 1,
             "by_start_sequence": config.opt_start_seq - 1,
             "by_start_time": min(later, default=self.stream.last + 1) - 1,
+            "last_per_subject": 0,
         }
         return starts[config.deliver_policy]
 
@@ -148,6 +154,8 @@ def _fields(config: dict[str, Any], workqueue: bool, middle: int) -> dict[str, A
         fields["max_ack_pending"] = 0
     if fields["max_deliver"] == 1:
         fields["backoff"] = ()
+    if fields["deliver_policy"] == "last_per_subject" and not filters:
+        fields["filter_subject"] = ">"
     if fields["deliver_policy"] == "by_start_sequence":
         fields["opt_start_seq"] = 4
     if fields["deliver_policy"] == "by_start_time":

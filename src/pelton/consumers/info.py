@@ -8,6 +8,7 @@ from pelton.consumers.log import ConsumerLog
 
 def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_bound: bool) -> ConsumerInfo:
     """Return the info of a consumer whose state is fresh; runs inside a transaction or snapshot."""
+    # First of all: what was removed is forgotten on the way.
     ahead = consumer.num_pending()
     sql = "SELECT min(seq), min(dseq), ifnull(sum(n > 1), 0) FROM pending WHERE consumer=?"
     row = consumer.db.execute(sql, (consumer.id,)).fetchone()
