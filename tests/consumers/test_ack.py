@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import pelton
+from pelton.api import AckOp
 from pelton.testing import ManualRuntime
 
 
@@ -45,6 +46,19 @@ async def test_acked_is_done(stream: pelton.Stream, runtime: ManualRuntime) -> N
     runtime.clock.advance(100)
     assert await taken(consumer) == []
     assert (await stream.info()).state.messages == 5
+
+
+async def test_with_an_ack_of_what_is_gone_nothing_is_published(stream: pelton.Stream, runtime: ManualRuntime) -> None:
+    """Limits took the message: its ack is taken from anybody, so it fences nobody who publishes with it."""
+    consumer = await stream.create_consumer(durable_name="c", ack_wait=10)
+    [message] = await consumer.fetch(1)
+    await stream.delete_message(1)
+    await message.ack()
+    ack = AckOp(seq=1, consumer_seq=1)
+    for _ in range(2):
+        with pytest.raises(pelton.AckRejectedError, match="not there any more"):
+            await consumer._backend.settle([("s.b", b"done", None)], "s", "c", ack)
+    assert (await stream.info()).state.messages == 4
 
 
 async def test_not_acked_comes_again_after_the_ack_wait(stream: pelton.Stream, runtime: ManualRuntime) -> None:
@@ -218,7 +232,7 @@ async def test_publishing_and_acking_go_together_or_not_at_all(jet: pelton.Jet, 
     await jet.create_stream("done", subjects=["done"], max_msgs=1, discard="new")
     consumer = await stream.create_consumer(durable_name="c")
     first, second = await consumer.fetch(2)
-    acks = [pelton.AckOp(seq=m.delivered.seq, consumer_seq=m.delivered.consumer_seq) for m in (first, second)]
+    acks = [AckOp(seq=m.delivered.seq, consumer_seq=m.delivered.consumer_seq) for m in (first, second)]
     [stored] = await jet.backend.settle([("done", b"", None)], "s", "c", acks[0])
     assert stored.seq == 1
     with pytest.raises(pelton.MaxMessagesError):

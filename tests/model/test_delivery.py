@@ -46,8 +46,8 @@ class DeliveryMachine(ConsumerMachine):
             return
         if seq > self.stream.last + 1 or 0 < seq < self.model.config.opt_start_seq:
             return
-        seq = seq or self._floor() + 1
-        assert self.run(_reset(self.jets[opener], seq if policy == "all" else 0)) == seq
+        asked, seq = seq, seq or self._floor() + 1
+        assert self.run(_reset(self.jets[opener], asked)) == seq
         self.model.pending.clear()
         self.model.met.clear()
         self.model.start = self.delivered = seq - 1
@@ -72,9 +72,17 @@ class DeliveryMachine(ConsumerMachine):
         backend: Any = self.jets[0].backend
         return int(backend._db.value("SELECT cursor FROM consumer_state"))
 
+    @rule(subject=st.sampled_from(["", "s.a", "s.b", "s.b.>"]), keep=st.integers(0, 2), opener=openers)
+    def purge(self, subject: str, keep: int, opener: int) -> None:
+        if _exists(self):
+            self.stream.age(self.now)
+            assert self.run(_purge(self.jets[opener], subject, keep)) == self.stream.purge(subject, 0, keep)
+            # A purge takes the consumer along.
+            self.delivered = -1
+
     # --- disturbed
 
-    @precondition(_exists)
+    @precondition(lambda self: getattr(self, "held", None))
     @rule(
         subject=st.sampled_from(SUBJECTS),
         batch=st.integers(1, 4),
@@ -85,7 +93,7 @@ class DeliveryMachine(ConsumerMachine):
     def all_at_once_beside_one_that_fails(self, subject: str, batch: int, pick: int, kind: Any, opener: int) -> None:
         """One transaction of a pull, an ack and a publish is rolled back: each is done again, alone, once."""
         jet, backend = self.jets[opener], self._backend(opener)
-        seq, name = self.held[-1 - pick % len(self.held)] if self.held else (1, 1)
+        seq, name = self.held[-1 - pick % len(self.held)]
         expected = self._expected(batch)
         told = self.model.ack(kind, seq, name, 0, self.now)
         self.stream.publish(subject, b"x", -1, Asked(), self.now)
@@ -122,6 +130,7 @@ class DeliveryMachine(ConsumerMachine):
 
     def _floor(self) -> int:
         """Below it everything is settled; what waits behind later deliveries is not."""
+        self.model.forget_vanished()
         unsettled = [seq for seq in self.model.ahead() if seq <= self.delivered] + list(self.model.pending)
         return min([*(seq - 1 for seq in unsettled), self.delivered])
 
@@ -130,6 +139,7 @@ class DeliveryMachine(ConsumerMachine):
         if not _exists(self):
             return
         self.stream.age(self.now)
+        self.model.forget_vanished()
         info = self.run(_info(self.jets[0]))
         if self.delivered < 0:
             self.delivered = info.delivered.stream_seq
@@ -173,6 +183,10 @@ async def _pause(jet: pelton.Jet, until: str) -> None:
 async def _reset(jet: pelton.Jet, seq: int) -> int:
     info: Any = await (await (await jet.stream("S")).consumer("c")).reset(seq)
     return int(info.reset_seq)
+
+
+async def _purge(jet: pelton.Jet, subject: str, keep: int) -> int:
+    return await (await jet.stream("S")).purge(filter=subject, keep=keep)
 
 
 async def _info(jet: pelton.Jet) -> pelton.ConsumerInfo:

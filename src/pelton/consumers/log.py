@@ -178,6 +178,9 @@ class ConsumerLog:
         table = self.log.table.name
         sql = f"DELETE FROM ready WHERE consumer=? AND NOT EXISTS(SELECT 1 FROM {table} m WHERE m.seq=ready.seq)"
         self.db.execute(sql, (self.id,))
+        self._count_ready()
+
+    def _count_ready(self) -> None:
         self.waiting = int(self.db.value("SELECT count(*) FROM ready WHERE consumer=?", (self.id,)))
         self.dirty = True
 
@@ -266,6 +269,12 @@ class ConsumerLog:
 
     def _drop_unwanted(self, condition: Condition) -> None:
         """Forget messages that wait behind others of their subject, and no longer match."""
+        if not self.per_subject:
+            self.db.execute(
+                f"DELETE FROM ready WHERE consumer=? AND NOT {condition.sql}", (self.id, *condition.bindings)
+            )
+            self._count_ready()
+            return
         sql = (
             f"SELECT subject, seq, held FROM claims WHERE consumer=? AND NOT {condition.sql} AND (held=0 OR EXISTS("
             "SELECT 1 FROM ready r WHERE r.consumer=claims.consumer AND r.seq=claims.seq))"

@@ -38,6 +38,8 @@ class Settlement:
         self._now = now
         self._done: dict[int, str | None] = {}
         self._again: list[tuple[int, int, int, int]] = []
+        # What had nothing to settle any more: taken as an ack, and no ground to publish anything with it.
+        self.gone: set[int] = set()
 
     def run(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Apply acks in order; one entry an ack: None, or why it had no effect."""
@@ -63,6 +65,7 @@ class Settlement:
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
         found = known.get(ack.seq)
         if found is None and self._is_gone(ack.seq):
+            self.gone.add(ack.seq)
             return None
         if found is None:
             return self._rejected(ack, "it is settled already, or was never delivered")

@@ -60,6 +60,8 @@ def _named(scope: Scope, config: ConsumerConfig, log: StreamLog) -> ConsumerConf
 
 
 def _again(scope: Scope, request: ConsumerCreate, existing: ConsumerLog, config: ConsumerConfig) -> ConsumerInfo:
+    # Only the verb for it pauses a consumer, or lets it go on: an update does neither.
+    config = msgspec.structs.replace(config, pause_until=existing.config.pause_until)
     if existing.config == config:
         return _info(scope, existing)
     log = existing.log

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from pelton.api import AckOp, ApiError, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
+from pelton.api import AckOp, AckRejectedError, ApiError, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
 from pelton.consumers import Settlement
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
@@ -232,17 +232,21 @@ class SettleWork(SharedWork[Settling]):
                 self._results[index] = error
             return
         acks = [ack for _, entry in group for ack in entry.acks]
-        answers = Settlement(consumer, now, self._catalogue.interests.get(consumer.log)).run(acks)
+        settlement = Settlement(consumer, now, self._catalogue.interests.get(consumer.log))
+        answers = settlement.run(acks)
         start = 0
         for index, entry in group:
             mine = answers[start : start + len(entry.acks)]
             start += len(entry.acks)
-            self._results[index] = mine if entry.publishes is None else self._publish(entry, mine, now)
+            self._results[index] = mine if entry.publishes is None else self._publish(entry, mine, settlement.gone, now)
 
-    def _publish(self, entry: Settling, answers: list[PeltonError | None], now: int) -> object:
-        for refused in answers:
+    def _publish(self, entry: Settling, answers: list[PeltonError | None], gone: set[int], now: int) -> object:
+        for ack, refused in zip(entry.acks, answers, strict=True):
             if refused is not None:
                 return refused
+            if ack.seq in gone:
+                # Whoever was given it again may have published the same.
+                return AckRejectedError(entry.stream, entry.consumer, ack.seq, "the message is not there any more")
         # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
         return append_all(self._catalogue, entry.publishes or (), now)
 

@@ -136,6 +136,18 @@ async def a_paused_one_delivers_nothing(jet: Jet) -> None:
 
 
 @case
+async def an_update_does_not_end_a_pause(jet: Jet) -> None:
+    stream = await jet.create_stream("s", subjects=["s.>"])
+    consumer = await stream.create_consumer(durable_name="c", max_deliver=5)
+    reply = await consumer.pause("2100-01-01T00:00:00Z")
+    for fields in ({"max_deliver": 6}, {"max_deliver": 7, "pause_until": "2099-01-01T00:00:00Z"}, {"max_deliver": 7}):
+        await stream.create_consumer(durable_name="c", **fields)
+        info = await consumer.info()
+        assert info.paused
+        assert (info.config.pause_until, info.config.max_deliver) == (reply.pause_until, fields["max_deliver"])
+
+
+@case
 async def a_pause_may_begin_with_the_consumer_and_ends_by_itself(jet: Jet) -> None:
     stream = await _five(jet)
     until = datetime.fromtimestamp(jet.runtime.clock.now() / 1e9, UTC) + timedelta(seconds=1)
