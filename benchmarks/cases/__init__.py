@@ -18,6 +18,7 @@ from benchmarks.cases import (
     publish_each,
     publish_in_flight,
     publish_mapped,
+    push_callback,
 )
 
 CASES: tuple[Case, ...] = (
@@ -28,6 +29,7 @@ CASES: tuple[Case, ...] = (
     fetch_ack_each.CASE,
     fetch_ack_batch.CASE,
     fetch_one.CASE,
+    push_callback.CASE,
     get_by_sequence.CASE,
     get_last.CASE,
     get_batch.CASE,

@@ -98,16 +98,17 @@ class _Batches:
 async def fetch_many(run: Run, always: bool) -> Sample:
     """fetch(256), then `ack()` each: nats-py sends an ack and does not wait for the server."""
     async with stream(run, always) as context:
-        return {"rate": await _drain(context, _share(run.drain, always), FETCH, durable=False)}
+        return {"rate": await _drain(context, share(run.drain, always), FETCH, durable=False)}
 
 
 async def fetch_one(run: Run, always: bool) -> Sample:
     """fetch(1), then `ack_sync()`: the server confirms."""
     async with stream(run, always) as context:
-        return {"rate": await _drain(context, _share(run.drain, always) // 4, 1, durable=True)}
+        return {"rate": await _drain(context, share(run.drain, always) // 4, 1, durable=True)}
 
 
-def _share(total: int, always: bool) -> int:
+def share(total: int, always: bool) -> int:
+    """How many of the messages a server that fsyncs each is given."""
     return total // _ALWAYS_SHARE if always else total
 
 

@@ -4,7 +4,7 @@ Nothing here does I/O, reads a clock or keeps state. Every other room may import
 possible to swap an embedded store for a cluster.
 """
 
-from pelton.api.acks import delivery_of, reply_subject
+from pelton.api.acks import delivery_of
 from pelton.api.backend import Backend, Outgoing, Subscription
 from pelton.api.build import consumer_config, stream_config
 from pelton.api.codec import (
@@ -289,7 +289,6 @@ __all__ = [
     "encode_reply",
     "from_reply",
     "parse_rfc3339",
-    "reply_subject",
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",

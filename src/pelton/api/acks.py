@@ -8,17 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api.errors import ConfigError
-from pelton.api.message import Delivered
+from pelton.api.message import ACK_PREFIX, Delivered
 
-PREFIX: Final = "$JS.ACK."
 _SHORT: Final = 9
 _LONG: Final = 11
-
-
-def reply_subject(delivered: Delivered) -> str:
-    """The subject on which this delivery is acknowledged."""
-    d = delivered
-    return f"{PREFIX}{d.stream}.{d.consumer}.{d.num_delivered}.{d.seq}.{d.consumer_seq}.{d.time_ns}.{d.num_pending}"
 
 
 def delivery_of(subject: str, reply: str, headers: bytes | None, data: bytes) -> Delivered:
@@ -35,8 +28,8 @@ def delivery_of(subject: str, reply: str, headers: bytes | None, data: bytes) ->
 
 def _where(reply: str) -> Sequence[str]:
     tokens = reply.split(".")
-    if reply.startswith(PREFIX) and len(tokens) == _SHORT:
+    if reply.startswith(ACK_PREFIX) and len(tokens) == _SHORT:
         return tokens[2:]
-    if reply.startswith(PREFIX) and len(tokens) >= _LONG:
+    if reply.startswith(ACK_PREFIX) and len(tokens) >= _LONG:
         return tokens[4:11]
     raise ConfigError(f"{reply!r} names no delivery: the message does not come from a consumer")

@@ -32,7 +32,7 @@ class Subscription(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop listening. Idempotent."""
+        """Stop listening; what has come already can still be taken. Idempotent."""
         ...
 
 

@@ -1,10 +1,11 @@
 """The messages of the hot path: plain light structs, out of the garbage collector's sight."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 AckKind = Literal["ack", "nak", "progress", "term"]
+ACK_PREFIX: Final = "$JS.ACK."
 
 
 class Delivered(msgspec.Struct, gc=False):
@@ -27,6 +28,14 @@ class Delivered(msgspec.Struct, gc=False):
     stream: str
     consumer: str
     token: int = 0
+
+    @property
+    def reply(self) -> str:
+        """The subject on which this delivery is acknowledged (ADR-15)."""
+        return (
+            f"{ACK_PREFIX}{self.stream}.{self.consumer}.{self.num_delivered}.{self.seq}.{self.consumer_seq}."
+            f"{self.time_ns}.{self.num_pending}"
+        )
 
 
 class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
@@ -71,12 +80,17 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
 class Incoming(msgspec.Struct, gc=False):
     """A message told to whoever listened when it was published: never stored for them, never told again.
 
-    `headers` is the encoded block or None; `reply` is where the publisher awaits an answer, or empty. `delivered` is
-    the delivery that it is, where a push consumer of this process sent it.
+    `headers` is the encoded block or None; `reply_to` is where the publisher awaits an answer, or empty. `delivered`
+    is the delivery that it is, where a push consumer of this process sent it.
     """
 
     subject: str
     data: bytes
     headers: bytes | None = None
-    reply: str = ""
+    reply_to: str = ""
     delivered: Delivered | None = None
+
+    @property
+    def reply(self) -> str:
+        """The subject on which an answer, or an ack, is awaited; or empty."""
+        return self.delivered.reply if self.delivered is not None else self.reply_to

@@ -59,12 +59,12 @@ class ClusterSubscription:
         end = None if timeout is None else clock.monotonic() + timeout
         while True:
             seen = self._signal.generation
+            if self._closed:
+                raise StoreClosedError(self._connection.settings.name)
             if self._waiting:
                 return self._waiting.popleft()
             if self._refused is not None:
                 raise self._refused
-            if self._closed:
-                raise StoreClosedError(self._connection.settings.name)
             await self._attach()
             left = None if end is None else end - clock.monotonic()
             if left is not None and left <= 0:
@@ -82,7 +82,6 @@ class ClusterSubscription:
         if self._closed:
             return
         self._closed = True
-        self._waiting.clear()
         self._connection.on_lost.remove(self._signal.notify)
         self._connection.on_denied.remove(self._denied)
         self._signal.notify()

@@ -8,13 +8,14 @@ is NATS's promise for messages outside streams, at most once.
 
 Invariants: messages reach a listener in the order in which their transactions committed; of the members of a queue
 group exactly one is told; what was rolled back is told to nobody. A process that died is no listener any more: whoever
-meets its rows removes them.
+meets its rows removes them. One that was stopped (``openers.stopped``) is told what all are told, but nothing that one
+of many should do, until it goes on.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, Outgoing
@@ -31,7 +32,7 @@ _EVERYBODY: Final = 0
 class Hearer(Protocol):
     """Who takes in what a listener is told; ``room`` is how many messages more it would like to hold."""
 
-    def hear(self, message: Incoming) -> None: ...
+    def hear(self, messages: Sequence[Incoming]) -> None: ...
 
     @property
     def room(self) -> int: ...
@@ -63,13 +64,16 @@ class Bus:
         self._choose = choose
         self._index: SubjectIndex[Listener] = SubjectIndex()
         self._version = -1
-        # Whether anybody listens to anything: asked for every transaction.
+        # Whether anybody listens to anything, or has just ceased to: asked for every transaction.
         self.listening = False
         self._mine: dict[int, Hearer] = {}
         self._joining: list[int] = []
+        self._leaving: list[int] = []
+        self._bumped = False
+        self._stopped: set[str] = set()
         self._cursor = 0
         self._rows: list[tuple[int, str, Incoming]] = []
-        self._ready: list[tuple[Hearer, Incoming]] = []
+        self._ready: list[tuple[Hearer, Sequence[Incoming]]] = []
         self._dead: set[str] = set()
         self._alive: set[str] = set()
 
@@ -85,13 +89,21 @@ class Bus:
         return bool(self._index.match(subject))
 
     def listeners(self, subject: str) -> list[Listener]:
-        """Return who listens to a subject, and lives; the longest standing first."""
-        return sorted(listener for listener in self._index.match(subject) if self._lives(listener.owner))
+        """Return who listens to a subject, and runs; the longest standing first."""
+        return sorted(listener for listener in self._index.match(subject) if self._runs(listener.owner))
 
-    def room(self, subject: str) -> int:
-        """Return how many messages more the listeners of this process would like to hold."""
-        mine = (self._mine.get(listener.id) for listener in self._index.match(subject))
-        return min((hearer.room for hearer in mine if hearer is not None), default=_PAGE)
+    def room(self, listeners: Iterable[Listener]) -> int:
+        """Return how many messages more these listeners would like to hold.
+
+        That is what the fullest of them says, but for members of a queue group: then the emptiest.
+        """
+        listeners = list(listeners)
+        rooms = [self._room_of(listener) for listener in listeners]
+        return max(rooms, default=0) if any(listener.queue for listener in listeners) else min(rooms, default=0)
+
+    def _room_of(self, listener: Listener) -> int:
+        hearer = self._mine.get(listener.id)
+        return _PAGE if hearer is None else hearer.room
 
     def join(self, subject: str, queue: str, hearer: Hearer) -> int:
         """Listen: ``hearer`` hears every message from this transaction on. Returns the listener's number."""
@@ -104,25 +116,38 @@ class Bus:
         listener = self._db.connection.last_insert_rowid()
         self._mine[listener] = hearer
         self._joining.append(listener)
+        self._index.insert(subject, Listener(listener, self._peers.name, subject, queue))
+        self.listening = True
         self._bump()
         return listener
 
     def leave(self, listener: int) -> None:
         """Stop listening."""
-        if self._mine.pop(listener, None) is not None:
-            self._db.execute("DELETE FROM listeners WHERE id=?", (listener,))
-            self._bump()
+        self._leaving.append(listener)
+        row = self._db.execute("SELECT id, owner, subject, grp FROM listeners WHERE id=?", (listener,)).fetchone()
+        if row is None:
+            return
+        self._db.execute("DELETE FROM listeners WHERE id=?", (listener,))
+        gone = Listener(*row)
+        self._index.remove(gone.subject, gone)
+        if len(self._mine) == len(self._leaving):
+            self._db.execute("DELETE FROM openers WHERE name=?", (self._peers.name,))
+        self._bump()
 
     def _bump(self) -> None:
+        """Tell the others that listeners have changed; what this process knows of them has been changed already."""
         self._db.execute("UPDATE meta SET value=value+1 WHERE key='listeners'")
-        self._load(int(self._db.value("SELECT value FROM meta WHERE key='listeners'")))
+        self._version = int(self._db.value("SELECT value FROM meta WHERE key='listeners'"))
+        self._bumped = True
 
     def _load(self, version: int) -> None:
         self._index = SubjectIndex()
+        stopped = self._db.execute("SELECT name FROM openers WHERE stopped=1").fetchall()
+        self._stopped = {str(name) for (name,) in stopped}
         for row in self._db.execute("SELECT id, owner, subject, grp FROM listeners ORDER BY id").fetchall():
             listener = Listener(*row)  # type: ignore[arg-type]  # the columns of a Listener
             self._index.insert(listener.subject, listener)
-        self.listening = len(self._index) > 0
+        self.listening = len(self._index) > 0 or bool(self._mine)
         if not self.listening:
             self._rows.clear()
             self._ready.clear()
@@ -143,8 +168,10 @@ class Bus:
         for listener in self._joining:
             self._mine.pop(listener, None)
         self._joining.clear()
+        self._leaving.clear()
         self._rows.clear()
         self._ready.clear()
+        self._bumped = False
         self._version = -1
 
     def committed(self) -> None:
@@ -152,8 +179,11 @@ class Bus:
         self._joining.clear()
         if self._ready:
             ready, self._ready = self._ready, []
-            for hearer, message in ready:
-                hearer.hear(message)
+            for hearer, messages in ready:
+                hearer.hear(messages)
+        while self._leaving:
+            self._mine.pop(self._leaving.pop(), None)
+        self.listening = len(self._index) > 0
 
     # --- telling
 
@@ -161,10 +191,10 @@ class Bus:
         """Say something to everybody who listens, when the transaction commits."""
         subject, data, headers = message
         if self._index.match(subject):
-            self.deliver(subject, Incoming(subject, data, headers))
+            self.deliver(subject, (Incoming(subject, data, headers),))
 
-    def deliver(self, route: str, incoming: Incoming) -> None:
-        """Say something to everybody who listens to ``route``, whatever its own subject is."""
+    def deliver(self, route: str, messages: Sequence[Incoming]) -> None:
+        """Say something to everybody who listens to ``route``, whatever the messages' own subjects are."""
         found = self._index.match(route)
         groups: dict[tuple[str, str], list[Listener]] = {}
         elsewhere = False
@@ -173,14 +203,24 @@ class Bus:
                 continue
             if listener.queue:
                 groups.setdefault((listener.subject, listener.queue), []).append(listener)
-            elif not self._hand_over(listener, incoming):
+            elif not self._hand_over(listener, messages):
                 elsewhere = True
         for members in groups.values():
-            chosen = self._choose(members)
-            if not self._hand_over(chosen, incoming):
-                self._rows.append((chosen.id, route, incoming))
+            self._share(members, route, messages)
         if elsewhere:
-            self._rows.append((_EVERYBODY, route, incoming))
+            self._rows += [(_EVERYBODY, route, message) for message in messages]
+
+    def _share(self, members: list[Listener], route: str, messages: Sequence[Incoming]) -> None:
+        """Tell each message to one member of a queue group; those that are stopped or full only if all are."""
+        running = [member for member in members if self._runs(member.owner)] or members
+        fit = [member for member in running if self._room_of(member) > 0] or running
+        for message in messages:
+            chosen = fit[0] if len(fit) == 1 else self._choose(fit)
+            if not self._hand_over(chosen, (message,)):
+                self._rows.append((chosen.id, route, message))
+
+    def _runs(self, owner: str) -> bool:
+        return owner not in self._stopped and self._lives(owner)
 
     def _lives(self, owner: str) -> bool:
         if owner == self._peers.name or owner in self._alive:
@@ -191,24 +231,67 @@ class Bus:
         self._dead.add(owner)
         return False
 
-    def _hand_over(self, listener: Listener, incoming: Incoming) -> bool:
-        """Hand a message to a listener of this process once it is committed; False when it is another's."""
+    def _hand_over(self, listener: Listener, messages: Sequence[Incoming]) -> bool:
+        """Hand messages to a listener of this process once it is committed; False when it is another's."""
         if listener.owner != self._peers.name:
             return False
         hearer = self._mine.get(listener.id)
         if hearer is not None:
-            self._ready.append((hearer, incoming))
+            self._ready.append((hearer, messages))
         return True
 
+    # --- who runs
+
+    def doubt(self) -> None:
+        """Ask anew, at the next occasion, which owners are alive."""
+        self._alive.clear()
+
+    def is_stopped(self, owner: str) -> bool:
+        """Return whether an owner was found to stand still, and has not gone on since."""
+        return owner in self._stopped
+
+    def beat(self) -> None:
+        """Say that this process runs."""
+        sql = "INSERT INTO openers VALUES(?, 1, 0) ON CONFLICT(name) DO UPDATE SET beat=beat+1, stopped=0"
+        self._db.execute(sql, (self._peers.name,))
+        if self._peers.name in self._stopped:
+            self._stopped.discard(self._peers.name)
+            self._bump()
+
+    def beat_of(self, owner: str) -> int:
+        """Return a number that moves while an owner says that it runs."""
+        return int(self._db.value("SELECT beat FROM openers WHERE name=?", (owner,)) or 0)
+
+    def set_aside(self, owner: str) -> None:
+        """Take an owner for stopped until it says that it runs."""
+        if owner not in self._stopped:
+            sql = "INSERT INTO openers VALUES(?, 0, 1) ON CONFLICT(name) DO UPDATE SET stopped=1"
+            self._db.execute(sql, (owner,))
+            self._stopped.add(owner)
+            self._bump()
+
+    # --- the end of a transaction
+
     def flush(self) -> bool:
-        """Write what other processes are told; return whether there was anything."""
+        """Write what other processes are told; return whether they have anything to learn."""
         self._alive.clear()
         if self._dead:
-            self._db.executemany("DELETE FROM listeners WHERE owner=?", [(owner,) for owner in self._dead])
-            self._dead.clear()
-            self._bump()
+            self._remove_dead()
+        bumped, self._bumped = self._bumped, False
         if not self._rows:
-            return False
+            return bumped
+        self._write_rows()
+        return True
+
+    def _remove_dead(self) -> None:
+        dead = [(owner,) for owner in self._dead]
+        self._dead.clear()
+        self._db.executemany("DELETE FROM listeners WHERE owner=?", dead)
+        self._db.executemany("DELETE FROM openers WHERE name=?", dead)
+        self._bump()
+        self._load(self._version)
+
+    def _write_rows(self) -> None:
         total = int(self._db.value("SELECT total FROM told ORDER BY seq DESC LIMIT 1") or 0)
         rows = []
         for listener, route, m in self._rows:
@@ -219,7 +302,6 @@ class Bus:
         sql = f"INSERT INTO told({columns}) VALUES(?, ?, ?, ?, ?, ?, ?, ?)"
         self._db.executemany(sql, rows)
         self._trim(self._db.connection.last_insert_rowid(), total)
-        return True
 
     def _trim(self, last: int, total: int) -> None:
         self._db.execute("DELETE FROM told WHERE seq<=?", (last - _KEPT_ROWS,))
@@ -250,8 +332,8 @@ class Bus:
     def _hear(self, listener: int, route: str, incoming: Incoming) -> None:
         if listener != _EVERYBODY:
             if (hearer := self._mine.get(listener)) is not None:
-                hearer.hear(incoming)
+                hearer.hear((incoming,))
             return
         for other in self._index.match(route):
             if not other.queue and (hearer := self._mine.get(other.id)) is not None:
-                hearer.hear(incoming)
+                hearer.hear((incoming,))

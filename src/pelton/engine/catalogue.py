@@ -56,11 +56,11 @@ class Catalogue:
         self.staging = Staging(database, self.herald.say)
         self.streams: dict[str, StreamLog] = {}
         self.consumers: dict[tuple[str, str], ConsumerLog] = {}
+        # Of these, those that deliver by themselves.
+        self.pushed: dict[tuple[str, str], ConsumerLog] = {}
         # Of the streams that keep messages by interest.
         self.interests: dict[StreamLog, Interest] = {}
         self.changed = False
-        # Whether any consumer pushes.
-        self.has_pushed = False
         self.quota: Callable[[Storage, int], None] | None = None
         self._routes = Routes()
         # The stream that takes a subject, or None; a new one whenever streams have changed.
@@ -163,7 +163,7 @@ class Catalogue:
         self.db.check_schema()
         known = {log.id: log for log in self.streams.values()}
         followers = {consumer.id: consumer for consumer in self.consumers.values()}
-        self.streams, self.consumers = {}, {}
+        self.streams, self.consumers, self.pushed = {}, {}, {}
         self._routes = Routes()
         self.route = self._routes.find
         for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
@@ -185,8 +185,13 @@ class Catalogue:
             if consumer is None:
                 consumer = ConsumerLog(self.db, int(str(row_id)), log, config, int(str(created)), self.herald)
             consumer.configure(config)
-            self.consumers[log.name, consumer.name] = consumer
-        self.has_pushed = any(consumer.config.deliver_subject for consumer in self.consumers.values())
+            self._add_consumer(consumer)
+
+    def _add_consumer(self, consumer: ConsumerLog) -> None:
+        key = (consumer.log.name, consumer.name)
+        self.consumers[key] = consumer
+        if consumer.config.deliver_subject:
+            self.pushed[key] = consumer
 
     def _load_interests(self) -> None:
         self.interests = {}

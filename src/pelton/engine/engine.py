@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Final, TypeVar, cast
 
 from pelton.api import (
@@ -144,7 +145,7 @@ class Engine:
         # What follows concerns few transactions, and every one passes here.
         if catalogue.bus.listening:
             catalogue.bus.committed()
-        if catalogue.has_pushed or self._pushes.is_pumping:
+        if catalogue.pushed or self._pushes.is_pumping:
             self._pushes.look()
         if catalogue.ticked:
             self._timekeeper.committed()
@@ -250,9 +251,18 @@ class Engine:
         try:
             await asyncio.shield(joined)
         except BaseException:
-            await subscription.close()
+            try:
+                await subscription.close()
+            finally:
+                self._return(subscription)
             raise
         return subscription
+
+    def _return(self, subscription: EngineSubscription) -> None:
+        """Give back what push consumers have sent to one that listens no more."""
+        delivered = [message.delivered for message in subscription.take_all() if message.delivered is not None]
+        for (stream, consumer), group in groupby(delivered, lambda one: (one.stream, one.consumer)):
+            self.hand_back(stream, consumer, list(group))
 
     async def _leave(self, subscription: EngineSubscription, joined: asyncio.Future[Any]) -> None:
         self._subscriptions.discard(subscription)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from pelton.api import Incoming, StoreClosedError
@@ -16,6 +16,7 @@ _log: Final = logging.getLogger("pelton")
 _KEPT: Final = 65_536
 # A push consumer of this process fills up to here, and goes on when half of it is read.
 _WINDOW: Final = 2048
+_WINDOW_BYTES: Final = 16 << 20
 
 
 class EngineSubscription:
@@ -26,6 +27,8 @@ class EngineSubscription:
         self._path = path
         self._clock = clock
         self._waiting: deque[Incoming] = deque()
+        self._bytes = 0
+        self._is_full = False
         self._signal = Signal()
         self._closed = False
         self._complained = False
@@ -35,18 +38,22 @@ class EngineSubscription:
     @property
     def room(self) -> int:
         """How many messages more a push consumer should hand over."""
-        return _WINDOW - len(self._waiting)
+        room = 0 if self._bytes >= _WINDOW_BYTES else _WINDOW - len(self._waiting)
+        self._is_full = self._is_full or room <= 0
+        return room
 
-    def hear(self, message: Incoming) -> None:
-        """Take a message in."""
-        if len(self._waiting) >= _KEPT:
+    def hear(self, messages: Sequence[Incoming]) -> None:
+        """Take messages in."""
+        left = _KEPT - len(self._waiting)
+        if len(messages) > left:
+            messages = messages[:left]
             if not self._complained:
                 self._complained = True
                 _log.warning(
                     "store %s: the subscription to %r is read too slowly: messages are lost", self._path, self._subject
                 )
-            return
-        self._waiting.append(message)
+        self._waiting.extend(messages)
+        self._bytes += sum([len(message.data) for message in messages])
         self._signal.notify()
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
@@ -56,10 +63,10 @@ class EngineSubscription:
         try:
             while True:
                 seen = self._signal.generation
-                if self._waiting:
-                    return self._take()
                 if self._closed:
                     raise StoreClosedError(self._path)
+                if self._waiting:
+                    return self.take(1)[0]
                 left = None if end is None else end - self._clock.monotonic()
                 if left is not None and left <= 0:
                     return None
@@ -70,23 +77,23 @@ class EngineSubscription:
 
     def take(self, limit: int) -> list[Incoming]:
         """Return what has come already, at most ``limit`` messages."""
-        return [self._take() for _ in range(min(limit, len(self._waiting)))]
-
-    def _take(self) -> Incoming:
-        if len(self._waiting) == _WINDOW // 2:
+        pop = self._waiting.popleft
+        found = [pop() for _ in range(min(limit, len(self._waiting)))]
+        self._bytes -= sum([len(message.data) for message in found])
+        if self._is_full and 2 * len(self._waiting) <= _WINDOW and 2 * self._bytes <= _WINDOW_BYTES:
+            self._is_full = False
             self.on_room()
-        return self._waiting.popleft()
+        return found
 
-    def end(self) -> None:
-        """The store is closed: whoever waits is told, after what has come already."""
-        self._closed = True
-        self._signal.notify()
+    def take_all(self) -> list[Incoming]:
+        """Return all that has come."""
+        return self.take(len(self._waiting))
 
     async def close(self) -> None:
         """Stop listening. Idempotent."""
         leave, self.leave = self.leave, None
-        self._waiting.clear()
-        self.end()
+        self._closed = True
+        self._signal.notify()
         if leave is not None:
             # However often the caller is cancelled: who has left must not be told for ever.
             await asyncio.shield(leave())

@@ -165,17 +165,14 @@ class Consumer:
 
         When ``callback`` (a function, or a coroutine function) returns, the message is acknowledged, unless it was
         settled by the callback itself; when it raises, the error is logged and the message given back. Acks become
-        durable in groups; ``prefetch`` bounds them, and ``pull`` is passed to :meth:`fetch`.
+        durable in groups; ``prefetch`` bounds them, and ``pull`` is passed to :meth:`fetch`. When it is cancelled,
+        what was called back with is acknowledged, and the rest given back.
         """
         source = await self._source(Room(prefetch), pull)
         try:
             while True:
                 await source.wait()
-                done, failed = await self._called_back(callback, take(source, prefetch))
-                if self._is_acked and done:
-                    await self._settled("ack", done)
-                if self._is_acked and failed:
-                    await self._settled("nak", failed)
+                await self._call_back(callback, take(source, prefetch))
         finally:
             left = await source.close()
             if left and self._is_acked:
@@ -185,27 +182,43 @@ class Consumer:
     def _is_acked(self) -> bool:
         return self.config.ack_policy not in ("none", "flow_control")
 
-    async def _called_back(
-        self, callback: Callable[[Message], object], messages: Sequence[Message]
-    ) -> tuple[list[Message], list[Message]]:
+    async def _call_back(self, callback: Callable[[Message], object], messages: list[Message]) -> None:
+        """Call back with each message and settle them; also what is done already when this is cancelled."""
         done: list[Message] = []
         failed: list[Message] = []
-        for message in messages:
-            try:
-                result = callback(message)
-                if isawaitable(result):
-                    await result
-            except Exception:  # whatever it is: one message that fails must not stop the others
-                _log.exception("the callback of consumer %s/%s failed", self.stream_name, self.name)
-                failed.append(message)
-                continue
-            if not message.is_settled:
-                done.append(message)
-        return done, failed
-
-    async def _settled(self, kind: AckKind, messages: Sequence[Message]) -> None:
+        left = iter(messages)
+        message: Message | None = None
         try:
-            await self._acked(kind, messages)
+            for message in left:
+                try:
+                    result = callback(message)
+                    if result is not None and isawaitable(result):
+                        await result
+                except Exception:  # whatever it is: one message that fails must not stop the others
+                    _log.exception("the callback of consumer %s/%s failed", self.stream_name, self.name)
+                    failed.append(message)
+                else:
+                    done.append(message)
+                message = None
+        finally:
+            if message is not None:
+                failed.append(message)
+            if self._is_acked:
+                await self._settle_all(done, [*failed, *left])
+
+    async def _settle_all(self, done: list[Message], failed: list[Message]) -> None:
+        """Acknowledge, and give back, what the callback has not settled itself."""
+        try:
+            await self._settled("ack", done)
+        finally:
+            await self._settled("nak", failed)
+
+    async def _settled(self, kind: AckKind, messages: list[Message]) -> None:
+        unsettled = [message for message in messages if not message.is_settled]
+        if not unsettled:
+            return
+        try:
+            await self._acked(kind, unsettled)
         except AckRejectedError as error:
             _log.warning("%s", error)
 

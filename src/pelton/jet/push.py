@@ -14,6 +14,7 @@ from pelton.api import Backend, ConsumerConfig, Delivered, HeartbeatMissedError,
 from pelton.api import delivery_of as parsed
 
 _MISSED: Final = 2
+_ALL: Final = 1 << 30
 _STATUS: Final = b"NATS/1.0 100"
 
 
@@ -32,11 +33,14 @@ class Pushed:
         """Listen from now on."""
         self._subscription = await self._backend.subscribe(self._config.deliver_subject, self._config.deliver_group)
 
-    async def close(self) -> None:
-        """Listen no more. Idempotent."""
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            await subscription.close()
+    async def close(self) -> list[Delivered]:
+        """Listen no more; return what came and nobody has taken. Idempotent."""
+        if self._subscription is None:
+            return []
+        await self._subscription.close()
+        rest = self.take(_ALL)
+        self._subscription = None
+        return rest
 
     async def next(self, timeout: float | None = None) -> Delivered | None:
         """Return the next delivery, or None for a heartbeat (then :attr:`last_consumer_seq` is its word), or in time.

@@ -54,6 +54,6 @@ class PushSource:
         return self._ready.popleft() if self._ready else None
 
     async def close(self) -> list[Message]:
-        """Listen no more; return those that lie ready."""
-        await self._pushed.close()
-        return list(self._ready)
+        """Listen no more; return those that lie ready, or came meanwhile."""
+        rest = await self._pushed.close()
+        return [*self._ready, *(Message(self._backend, one) for one in rest)]

@@ -26,6 +26,8 @@ configurations, which hardly ever change.
   each failover distance was last made.
 - ``listeners``: who listens to which subjects, in any process; ``told``: what was said to those in other processes
   than its ``origin``, to all (``listener`` 0) or to one; ``total`` sums the bytes so far, to bound what is kept.
+- ``openers``: processes that push to listeners in others; ``beat`` moves while they run, ``stopped`` is 1 for one
+  whose beat has stood still.
 """
 
 from __future__ import annotations
@@ -80,6 +82,7 @@ CREATE TABLE nearest(consumer INTEGER NOT NULL, grp TEXT NOT NULL, failover INTE
                      PRIMARY KEY(consumer, grp, failover)) WITHOUT ROWID;
 CREATE TABLE listeners(id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, subject TEXT NOT NULL,
                        grp TEXT NOT NULL);
+CREATE TABLE openers(name TEXT PRIMARY KEY, beat INTEGER NOT NULL, stopped INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE told(seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, listener INTEGER NOT NULL,
                   route TEXT NOT NULL, subject TEXT NOT NULL,
                   reply TEXT NOT NULL, hdr BLOB, data BLOB NOT NULL, total INTEGER NOT NULL);

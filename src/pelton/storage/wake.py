@@ -98,13 +98,19 @@ class WakeChannel:
         if self._socket is None:
             return
         for name in self._others():
-            try:
-                self._socket.sendto(b"\x01", self._address(name))
-            except (ConnectionRefusedError, FileNotFoundError):
-                with suppress(OSError):
-                    os.unlink(os.path.join(self._folder, name))
-            except OSError:
-                continue
+            self.wake(name)
+
+    def wake(self, name: str) -> None:
+        """Send one byte to another opener; if it has died, it is known to be gone from now on."""
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendto(b"\x01", self._address(name))
+        except (ConnectionRefusedError, FileNotFoundError):
+            with suppress(OSError):
+                os.unlink(os.path.join(self._folder, name))
+        except OSError:
+            return
 
     def is_alive(self, name: str) -> bool:
         """Return whether an opener of this name is there."""
@@ -184,6 +190,9 @@ class MemoryChannel:
             # A loop that is closing needs no wake-up.
             with suppress(RuntimeError):
                 member._loop.call_soon_threadsafe(member._on_wake)
+
+    def wake(self, name: str) -> None:
+        """Nobody dies alone in one process."""
 
     def close(self) -> None:
         with self._lock:

@@ -193,7 +193,6 @@ __all__ = [
     "open",
     "parse_rfc3339",
     "rekey",
-    "reply_subject",
     "resolved_consumer",
     "resolved_stream",
     "rfc3339",

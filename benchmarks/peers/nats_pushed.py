@@ -1,0 +1,35 @@
+"""nats-py's push subscriptions: a callback for every message. Counts are checked with the server afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+
+from nats.aio.msg import Msg
+from nats.js.api import ConsumerConfig
+
+from benchmarks.case import Run, Sample
+from benchmarks.load import SUBJECT
+from benchmarks.peers.nats_streams import DURABLE, STREAM, all_acked, fill, share, stream
+
+
+async def callbacks(run: Run, always: bool) -> Sample:
+    """A callback that acks each message; nats-py sends an ack and does not wait for the server."""
+    total, seen = share(run.drain, always), 0
+    all_seen = asyncio.Event()
+
+    async def count(message: Msg) -> None:
+        nonlocal seen
+        await message.ack()
+        seen += 1
+        if seen == total:
+            all_seen.set()
+
+    async with stream(run, always) as context:
+        await fill(context, total)
+        start = perf_counter()
+        config = ConsumerConfig(ack_wait=60)
+        await context.subscribe(SUBJECT, durable=DURABLE, stream=STREAM, cb=count, manual_ack=True, config=config)
+        await all_seen.wait()
+        await all_acked(context)
+        return {"rate": total / (perf_counter() - start)}

@@ -1,0 +1,280 @@
+"""The delivery of one push consumer by this process.
+
+The story. A pump delivers in transactions like a pull's, as much as its listeners have room for: in one process a slow
+listener slows its pump, nothing is hoarded. It looks again when something its consumer may want was committed, when a
+message is due again, when a listener has room again, and when its own time has come: a heartbeat, a rate limit, or half
+the time after which a consumer that nobody uses is removed.
+
+Heartbeats are status messages when nothing was delivered for a while; flow control asks, now and then, for an answer
+(status 100 with a reply subject) and delivers no more than a window ahead of it. A rate limit spreads deliveries over
+time. A consumer that acknowledges by flow control (ADR-60) takes the answer for the acks of what came before.
+
+A pump whose consumer is gone ends; one whose store is busy tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from pelton.api import (
+    AckOp,
+    Delivered,
+    Incoming,
+    NotFoundError,
+    PullRequest,
+    StoreClosedError,
+    StoreError,
+    StoreFailedError,
+    StoreForkedError,
+)
+from pelton.consumers import ConsumerLog, Delivery, Settlement
+from pelton.engine.bus import Listener
+from pelton.engine.catalogue import Catalogue
+from pelton.engine.waiting import Alarm, Key, WaitingPulls, seconds_until_due
+from pelton.runtime import Clock, Runtime, Signal
+
+R = TypeVar("R")
+_log: Final = logging.getLogger("pelton")
+_BATCH: Final = 512
+_BATCH_BYTES: Final = 4 << 20
+_WINDOW_BYTES: Final = 4 << 20
+_RETRY_S: Final = 1.0
+_HEARTBEAT: Final = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n"
+_FLOW_CONTROL: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+
+
+class Host(Protocol):
+    """What a pump needs of its engine."""
+
+    catalogue: Catalogue
+
+    def now(self) -> int: ...
+    def new_name(self) -> str: ...
+    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
+    def read(self, call: Callable[[], R]) -> R: ...
+
+
+class Pump:
+    """Delivers ``consumer`` from the start until :meth:`stop`, or until it is gone."""
+
+    def __init__(
+        self, host: Host, consumer: ConsumerLog, waiting: WaitingPulls, runtime: Runtime, epoch: int, owner: str
+    ) -> None:
+        self._host = host
+        self.consumer = consumer
+        self._key: Key = (consumer.log.name, consumer.name)
+        self._waiting = waiting
+        self._clock: Clock = runtime.clock
+        self._epoch = epoch
+        self._owner = owner
+        self._fresh = True
+        self._last_said = self._clock.monotonic()
+        self._not_before = 0.0
+        self._ahead_bytes = self._asked_bytes = 0
+        self._asked: str = ""
+        self._asked_seq = 0
+        self._listener = 0
+        self._is_blocked = False
+        self._signal: Signal = waiting.join(self._key, consumer.filters)
+        self._task = runtime.spawn(self._run(), f"pelton pushes {self._key[0]}/{self._key[1]}")
+
+    def poke(self) -> None:
+        """There may be room again."""
+        if self._is_blocked:
+            self._signal.notify()
+
+    async def stop(self) -> None:
+        """Deliver no more."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- the answers to flow control
+
+    @property
+    def room(self) -> int:
+        """Answers are taken at once."""
+        return _BATCH
+
+    def hear(self, messages: Sequence[Incoming]) -> None:
+        """Take the answer to a request of flow control."""
+        if self._asked and any(message.subject == self._asked for message in messages):
+            self._asked = ""
+            self._ahead_bytes -= self._asked_bytes
+            if self.consumer.config.ack_policy == "flow_control":
+                future = self._host.stage(self._settle_before, durable=True)
+                future.add_done_callback(lambda done: done.exception())
+            self._signal.notify()
+
+    def _settle_before(self) -> None:
+        log = self._consumer()
+        sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq<=?"
+        rows = log.db.execute(sql, (log.id, self._asked_seq)).fetchall()
+        acks = [AckOp(seq=int(str(seq)), consumer_seq=int(str(dseq))) for seq, dseq in rows]
+        if acks:
+            Settlement(log, self._host.now(), self._host.catalogue.interests.get(log.log)).run(acks)
+
+    # --- the loop
+
+    async def _run(self) -> None:
+        alarm = Alarm(self._clock, self._signal)
+        try:
+            await self._listen_for_answers()
+            while True:
+                seen = self._signal.generation
+                delay = await self._tried()
+                if delay is None or delay > 0:
+                    alarm.set(delay)
+                    await self._signal.wait(seen)
+        except (NotFoundError, StoreClosedError, StoreFailedError, StoreForkedError):
+            # Nobody's any more: whoever deleted, closed or opened again goes on from there.
+            return
+        finally:
+            alarm.cancel()
+            self._waiting.leave(self._key)
+            if self._listener:
+                self._host.stage(self._unlisten, durable=False).add_done_callback(lambda done: done.exception())
+
+    async def _listen_for_answers(self) -> None:
+        if self.consumer.config.flow_control:
+            subject = f"$JS.FC.{self._key[0]}.{self._key[1]}.*"
+            self._listener = await self._host.stage(
+                lambda: self._host.catalogue.bus.join(subject, "", self), durable=False
+            )
+
+    def _unlisten(self) -> None:
+        self._host.catalogue.bus.leave(self._listener)
+
+    async def _tried(self) -> float | None:
+        try:
+            return await self._round()
+        except (StoreClosedError, StoreFailedError, StoreForkedError):
+            raise
+        except StoreError as error:
+            _log.warning("push consumer %s/%s pauses for %g s: %s", *self._key, _RETRY_S, error)
+            return _RETRY_S
+
+    async def _round(self) -> float | None:
+        """Deliver once; return after how many seconds to go on: 0 at once, None when there is no telling."""
+        promising, delays = self._host.read(self._look)
+        pause = self._not_before - self._clock.monotonic()
+        if promising and pause <= 0 and await self._host.stage(self._deliver, durable=False, at_once=True):
+            return 0.0
+        if self._is_heartbeat_due():
+            await self._host.stage(self._say_heartbeat, durable=False)
+            return 0.0
+        delays += [pause if promising and pause > 0 else None, self._until_heartbeat()]
+        known = [value for value in delays if value is not None]
+        return max(min(known), 0.001) if known else None
+
+    def _look(self) -> tuple[bool, list[float | None]]:
+        """Look, in a snapshot, whether there is something to do, and if not, when to look again."""
+        log = self._consumer()
+        self._waiting.follow(self._key, log.filters)
+        now = self._host.now()
+        room = self._room(log, listeners_of(self._host.catalogue, log))
+        self._is_blocked = room <= 0
+        threshold = log.config.inactive_threshold
+        delays = [seconds_until_due(log, now), threshold / 2e9 if threshold else None]
+        return (log.may_deliver(now) and room > 0) or _is_stale(log, now), delays
+
+    def _room(self, log: ConsumerLog, listeners: list[Listener]) -> int:
+        if self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control:
+            return 0
+        return min(_BATCH, self._host.catalogue.bus.room(listeners))
+
+    def _consumer(self) -> ConsumerLog:
+        return self._host.catalogue.consumer(*self._key)
+
+    # --- in a transaction
+
+    def _deliver(self) -> int:
+        """Deliver what there is room for; return how much that was."""
+        log, catalogue = self._consumer(), self._host.catalogue
+        listeners = listeners_of(catalogue, log)
+        now = self._host.now()
+        if not listeners or listeners[0].owner != self._owner:
+            return 0
+        if self._fresh:
+            self._fresh = False
+            if log.is_idle(now):
+                # Its time is over; that nobody has swept it away yet makes no difference.
+                catalogue.delete_consumers([log])
+                return 0
+            if log.config.ack_policy == "flow_control":
+                log.offer_again(now)
+        if _is_stale(log, now):
+            log.last_active, log.dirty = now, True
+        found = self._found(log, self._room(log, listeners), now)
+        if found:
+            messages = [Incoming(one.subject, one.data, one.headers, "", one) for one in found]
+            catalogue.bus.deliver(log.config.deliver_subject, messages)
+            self._last_said = self._clock.monotonic()
+            self._count(log, found)
+        return len(found)
+
+    def _found(self, log: ConsumerLog, room: int, now: int) -> list[Delivered]:
+        if room <= 0:
+            return []
+        interest = self._host.catalogue.interests.get(log.log)
+        request = PullRequest(batch=1 if log.config.rate_limit_bps else room, max_bytes=_BATCH_BYTES)
+        delivery = Delivery(log, request, now, self._epoch, interest)
+        found = delivery.run()
+        if delivery.blocked:
+            # One message alone may be of any size.
+            found = Delivery(log, PullRequest(batch=1), now, self._epoch, interest).run()
+        return found
+
+    def _count(self, log: ConsumerLog, found: list[Delivered]) -> None:
+        """Account for what was delivered: to the rate limit, and to flow control."""
+        config = log.config
+        if not config.rate_limit_bps and not config.flow_control:
+            return
+        size = sum(len(one.subject) + len(one.data) + len(one.headers or b"") for one in found)
+        if config.rate_limit_bps:
+            self._not_before = self._clock.monotonic() + size * 8 / config.rate_limit_bps
+        if not config.flow_control:
+            return
+        self._ahead_bytes += size
+        many = config.ack_policy == "flow_control" and 2 * log.unsettled >= log.room
+        if not self._asked and (many or 2 * self._ahead_bytes >= _WINDOW_BYTES):
+            self._asked = f"$JS.FC.{self._key[0]}.{self._key[1]}.{self._host.new_name()}"
+            self._asked_bytes, self._asked_seq = self._ahead_bytes, found[-1].seq
+            self._say(log, Incoming(config.deliver_subject, b"", _FLOW_CONTROL, self._asked))
+
+    # --- heartbeats
+
+    def _until_heartbeat(self) -> float | None:
+        every = self.consumer.config.idle_heartbeat / 1e9
+        return self._last_said + every - self._clock.monotonic() if every else None
+
+    def _is_heartbeat_due(self) -> bool:
+        left = self._until_heartbeat()
+        return left is not None and left <= 0
+
+    def _say_heartbeat(self) -> None:
+        log = self._consumer()
+        self._last_said = self._clock.monotonic()
+        block = _HEARTBEAT % (log.dseq, log.delivered)
+        if self._asked:
+            # Who missed the request, and answers nothing, is told of it again.
+            block = block[:-2] + b"Nats-Consumer-Stalled: %b\r\n\r\n" % self._asked.encode()
+        self._say(log, Incoming(log.config.deliver_subject, b"", block))
+
+    def _say(self, log: ConsumerLog, message: Incoming) -> None:
+        self._host.catalogue.bus.deliver(log.config.deliver_subject, (message,))
+
+
+def listeners_of(catalogue: Catalogue, consumer: ConsumerLog) -> list[Listener]:
+    """Return who listens to what a push consumer delivers, the longest standing first."""
+    config = consumer.config
+    if not config.deliver_subject:
+        return []
+    return [one for one in catalogue.bus.listeners(config.deliver_subject) if one.queue == config.deliver_group]
+
+
+def _is_stale(log: ConsumerLog, now: int) -> bool:
+    """Whether it is time to note that a consumer is used, lest it be removed."""
+    return 0 < log.config.inactive_threshold <= 2 * (now - log.last_active)

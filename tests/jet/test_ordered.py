@@ -1,0 +1,131 @@
+"""Ordered reading where everything goes wrong that may: messages lost, doubled, out of order, and the consumer gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pelton
+from pelton.api import Backend, ConsumerDelete, ConsumerNames, Incoming, Subscription
+from pelton.jet.ordered import OrderedReader
+from pelton.runtime import Clock
+from pelton.testing import ManualRuntime, manual_runtime
+
+FAULTS = ("fine", "fine", "fine", "lose", "double", "swap", "lose_all", "delete")
+
+
+class Unreliable:
+    """A subscription that does to each message what the next fault says."""
+
+    def __init__(self, inner: Subscription, line: Line) -> None:
+        self._inner = inner
+        self._line = line
+        self._ready: deque[Incoming] = deque()
+        self._held: list[Incoming] = []
+        self._deaf = False
+
+    async def next(self, timeout: float | None = None) -> Incoming | None:
+        end = None if timeout is None else self._line.clock.monotonic() + timeout
+        while not self._ready:
+            message = await self._inner.next(None if end is None else max(end - self._line.clock.monotonic(), 0))
+            if message is None:
+                return None
+            await self._pass_on(message)
+        return self._ready.popleft()
+
+    async def _pass_on(self, message: Incoming) -> None:
+        fault = self._line.next_fault()
+        if fault == "lose_all":
+            self._deaf = True
+        if fault == "delete":
+            await self._line.delete_consumers()
+        if self._deaf or fault == "lose":
+            return
+        if fault == "swap":
+            self._held.append(message)
+            return
+        self._ready.append(message)
+        if fault == "double":
+            self._ready.append(message)
+        self._ready.extend(self._held)
+        self._held.clear()
+
+    def take(self, limit: int) -> list[Incoming]:
+        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Line:
+    """A backend whose subscriptions are unreliable; faultless once all its faults have happened."""
+
+    def __init__(self, backend: Backend, clock: Clock, faults: list[str]) -> None:
+        self._backend = backend
+        self.clock = clock
+        self._faults = deque(faults)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def subscribe(self, subject: str, queue: str = "") -> Unreliable:
+        return Unreliable(await self._backend.subscribe(subject, queue), self)
+
+    def next_fault(self) -> str:
+        return self._faults.popleft() if self._faults else "fine"
+
+    async def delete_consumers(self) -> None:
+        for name in (await self._backend.call(ConsumerNames(stream="S"))).consumers:
+            await self._backend.call(ConsumerDelete(stream="S", name=name))
+
+
+async def _read(runtime: ManualRuntime, faults: list[str], batches: list[int], filtered: bool) -> None:
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        await jet.create_stream("S", subjects=["s.>"])
+        fields = {"filter_subject": "s.1"} if filtered else {}
+        line = Line(jet.backend, runtime.clock, faults)
+        reader = OrderedReader(line, runtime, "S", heartbeat=1.0, **fields)  # type: ignore[arg-type]  # hands on the rest
+        total = sum(batches)
+        wanted = [n for n in range(total) if n % 2 or not filtered]
+        found: list[int] = []
+
+        async def read() -> None:
+            async for delivered in reader.read():
+                found.append(int(delivered.data))
+                if len(found) >= len(wanted):
+                    return
+
+        reading = asyncio.ensure_future(read()) if wanted else None
+        start = 0
+        for batch in batches:
+            await jet.publish_batch([(f"s.{n % 2}", b"%d" % n) for n in range(start, start + batch)])
+            start += batch
+            await _turn(runtime)
+        for _ in range(20 * len(faults) + 20):
+            if reading is None or reading.done():
+                break
+            await _turn(runtime)
+        assert found == wanted
+        if reading is not None:
+            await reading
+
+
+async def _turn(runtime: ManualRuntime) -> None:
+    """Let what is under way come to its end, and time pass."""
+    for _ in range(15):
+        await asyncio.sleep(0)
+    runtime.clock.advance(0.5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    faults=st.lists(st.sampled_from(FAULTS), max_size=12),
+    batches=st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    filtered=st.booleans(),
+)
+def test_every_message_comes_once_and_in_order(faults: list[str], batches: list[int], filtered: bool) -> None:
+    asyncio.run(_read(manual_runtime(), faults, batches, filtered))
