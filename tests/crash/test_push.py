@@ -103,9 +103,11 @@ def _halt(child: Child, how: signal.Signals, path: Path) -> None:
 async def test_another_pumps_when_the_first_is_gone(tmp_path: Path, how: signal.Signals) -> None:
     path = tmp_path / "a.pelton"
     await _make(path, "", 100)
-    with Child(_consume, path, 0.02) as first, Child(_consume, path, 0.02) as second:
+    with ExitStack() as stack:
+        first = stack.enter_context(Child(_consume, path, 0.02))
         assert first.hear() == "open"
         assert [first.hear()[0] for _ in range(100)] == list(range(100))
+        second = stack.enter_context(Child(_consume, path, 0.02))
         assert second.hear() == "open"
         _halt(first, how, path)
         try:
@@ -115,9 +117,7 @@ async def test_another_pumps_when_the_first_is_gone(tmp_path: Path, how: signal.
         finally:
             if how == signal.SIGSTOP:
                 os.kill(first.process.pid or 0, signal.SIGCONT)
-        second.say("leave")
-        if how == signal.SIGSTOP:
-            first.say("leave")
-            assert first.hear_all()[-1] == "closed"
-        assert second.hear_all()[-1] == "closed"
+        for child in (second, first) if how == signal.SIGSTOP else (second,):
+            child.say("leave")
+            assert child.hear_all()[-1] == "closed"
     assert recount(str(path)) == []
