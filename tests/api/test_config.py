@@ -63,7 +63,7 @@ def test_configurations_satisfy_the_schemas() -> None:
             {"allow_msg_counter", "allow_atomic", "allow_batched", "allow_msg_schedules", "persist_mode"},
         ),
         (api.ConsumerConfig, "consumer_configuration", set(EXTENSION_FIELDS)),
-        (api.StreamSource, "stream_source", set()),
+        (api.StreamSource, "stream_source", {"consumer"}),
         (api.Placement, "placement", set()),
         (api.Republish, "republish", set()),
         (api.External, "external_stream_source", set()),

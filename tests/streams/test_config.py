@@ -85,8 +85,8 @@ async def test_a_name_that_is_none_in_a_struct(jet: pelton.Jet, name: str, code:
     "config",
     [
         {"num_replicas": 3},
-        {"mirror": {"name": "other"}},
-        {"sources": [{"name": "other"}]},
+        {"mirror": {"name": "other", "external": {"api": "$JS.hub.API"}}},
+        {"sources": [{"name": "other", "consumer": {"name": "c", "deliver_subject": "d"}}]},
         {"max_mgs": 1},
         {"max_msgs": "many"},
         {"max_age": -1},

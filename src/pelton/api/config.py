@@ -46,10 +46,17 @@ class External(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class SubjectTransform(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Messages that match `src` are stored under `dest` (ADR-30)."""
+    """Messages that match `src` are stored under `dest` (ADR-30); of a source, an empty one keeps their names."""
 
     src: str
-    dest: str
+    dest: str = shown("")
+
+
+class SourceConsumer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A consumer made beforehand that a NATS server takes a source's messages from (ADR-60)."""
+
+    name: str = ""
+    deliver_subject: str = ""
 
 
 class StreamSource(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -61,6 +68,7 @@ class StreamSource(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     filter_subject: str = ""
     subject_transforms: tuple[SubjectTransform, ...] = ()
     external: External | None = None
+    consumer: SourceConsumer | None = None
 
 
 class Republish(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

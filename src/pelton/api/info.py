@@ -5,7 +5,7 @@ Field names and shapes are NATS's; times are RFC 3339 strings (see `times.py`), 
 
 import msgspec
 
-from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.config import ConsumerConfig, External, StreamConfig, SubjectTransform
 from pelton.api.fields import shown
 from pelton.api.times import ZERO_TIME
 
@@ -52,13 +52,19 @@ class ErrorBody(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class StreamSourceInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How far behind a mirror or source is; `active` is nanoseconds since it was heard of, -1 for never."""
+    """How far behind a mirror or source is; `active` is nanoseconds since it was heard of, -1 for never.
+
+    `seq` is the origin's last message that a source has taken, 0 for none; `error` is why it cannot go on.
+    """
 
     name: str
+    external: External | None = None
     lag: int = shown(0)
+    seq: int = 0
     active: int = shown(-1)
-    filter_subject: str = ""
     error: ErrorBody | None = None
+    filter_subject: str = ""
+    subject_transforms: tuple[SubjectTransform, ...] = ()
 
 
 class StreamInfo(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pelton.consumers.log import ConsumerLog
+from pelton.sourcing import Feed
 from pelton.storage import runs
 from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, matches, overlaps
@@ -37,8 +38,10 @@ _EVERYTHING: Final = (">",)
 class Interest:
     """Who of a stream's consumers wants which of its messages."""
 
-    def __init__(self, log: StreamLog, consumers: Sequence[ConsumerLog]) -> None:
+    def __init__(self, log: StreamLog, consumers: Sequence[ConsumerLog], takers: Sequence[Feed] = ()) -> None:
         self._log = log
+        # Sources of other streams want what they have not taken yet.
+        self._takers = takers
         self._consumers = tuple(consumers)
         self.mortal = tuple(consumer for consumer in consumers if consumer.config.inactive_threshold > 0)
         self._rivals: dict[ConsumerLog, tuple[ConsumerLog, ...]] = {}
@@ -58,6 +61,8 @@ class Interest:
         return self._wants
 
     def _wants(self, subject: str) -> bool:
+        if any(taker.takes_next(subject) for taker in self._takers):
+            return True
         return any(consumer not in self._late or self._has_begun(consumer) for consumer in self._index.match(subject))
 
     def _has_begun(self, consumer: ConsumerLog) -> bool:
@@ -75,6 +80,10 @@ class Interest:
             rivals = self._rivals[consumer] = tuple(o for o in self._consumers if _may_share(consumer, o))
         self._remove_unwanted(sequences, rivals)
 
+    def released(self, sequences: Iterable[int]) -> None:
+        """Remove what a source of another stream has taken, but for what others still want."""
+        self._remove_unwanted(sequences, self._consumers)
+
     def tidy(self, first: int = 0) -> None:
         """Remove what nobody wants any more of all messages from ``first`` on."""
         log = self._log
@@ -85,7 +94,7 @@ class Interest:
             first = sequences[-1] + 1
 
     def _remove_unwanted(self, sequences: Iterable[int], consumers: Sequence[ConsumerLog]) -> None:
-        unwanted = self.unwanted(sequences, consumers) if consumers else sequences
+        unwanted = self.unwanted(sequences, consumers) if consumers or self._takers else sequences
         if unwanted:
             self._log.remove_settled(unwanted)
 
@@ -97,6 +106,8 @@ class Interest:
             if not left.sequences:
                 break
             left.sequences -= left.wanted_by(consumer)
+        for taker in self._takers if left.sequences else ():
+            left.sequences -= taker.wanted(left.sequences, left.subject_of)
         return left.sequences
 
 
@@ -132,6 +143,10 @@ class _Candidates:
         subjects = self._all_subjects()
         key = consumer.id
         return [s for s in met if s in subjects and consumer.db.value(sql, (key, subjects[s], s)) is not None]
+
+    def subject_of(self, seq: int) -> str | None:
+        """Return the subject of a message that is there."""
+        return self._all_subjects().get(seq)
 
     def _all_subjects(self) -> dict[int, str]:
         if self._subjects is None:

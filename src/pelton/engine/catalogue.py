@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -23,10 +23,12 @@ from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_want
 from pelton.engine.bus import Bus
 from pelton.engine.routes import Routes
 from pelton.engine.waiting import News
+from pelton.sourcing import Network
 from pelton.storage import Database, message_table
-from pelton.streams import Herald, Staging, StreamLog, is_bare
+from pelton.streams import CopyingLog, Herald, Staging, StreamLog, is_bare
 from pelton.subjects import Draw
 
+L = TypeVar("L", bound=StreamLog)
 # Streams may republish into each other: in a circle, messages end after this many steps.
 _HOPS: Final = 16
 _encode: Final = msgspec.json.Encoder().encode
@@ -54,12 +56,13 @@ class Catalogue:
         self.outbox: list[Outgoing] = []
         self.herald = Herald(self.is_heard, lambda message: self.outbox.append(message), now, new_id)
         self.staging = Staging(database, self.herald.say)
-        self.streams: dict[str, StreamLog] = {}
+        self.streams: dict[str, CopyingLog] = {}
         self.consumers: dict[tuple[str, str], ConsumerLog] = {}
         # Of these, those that deliver by themselves.
         self.pushed: dict[tuple[str, str], ConsumerLog] = {}
         # Of the streams that keep messages by interest.
         self.interests: dict[StreamLog, Interest] = {}
+        self.network = Network(database, self, now, draw)
         self.changed = False
         self.quota: Callable[[Storage, int], None] | None = None
         self._routes = Routes()
@@ -84,6 +87,7 @@ class Catalogue:
             log.stale = True
         for consumer in self.consumers.values():
             consumer.stale = True
+        self.network.invalidate()
         version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
         if version != self.version:
             self._load(version)
@@ -95,6 +99,8 @@ class Catalogue:
         """Write all that the transaction holds in memory, and hand on what its streams say to others."""
         for _ in range(_HOPS):
             self._flush_used()
+            while self.network.has_feeds and self.network.settle():
+                self._flush_used()
             if not self.outbox:
                 break
             outbox, self.outbox = self.outbox, []
@@ -112,11 +118,13 @@ class Catalogue:
                 if self.news.wanted:
                     self.news.consumers.add((consumer.log.name, consumer.name))
                 consumer.flush()
-        for log in self._used:
-            if log.dirty:
+        # What is stored in one may be carried into others.
+        while dirty := [log for log in self._used if log.dirty]:
+            for log in dirty:
                 self.changed = True
                 log.flush()
                 self.news.of(log)
+        for log in self._used:
             if log.outbox:
                 self.outbox += log.outbox
                 log.outbox.clear()
@@ -156,6 +164,7 @@ class Catalogue:
         self.outbox.clear()
         self.bus.reset()
         self.staging.rolled_back()
+        self.network.roll_back()
         self.changed = False
         self._seen = self.version = -1
 
@@ -168,10 +177,11 @@ class Catalogue:
         self.route = self._routes.find
         for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
             config = _stream_config(raw)  # type: ignore[arg-type]  # the column is a blob
-            log = known.get(int(str(row_id))) or StreamLog(self.db, int(str(row_id)), config, int(str(created)))
+            log = known.get(int(str(row_id))) or CopyingLog(self.db, int(str(row_id)), config, int(str(created)))
             log.configure(config)
             self._add(log)
         self._load_consumers(followers)
+        self.network.rebuild(self.streams)
         self._load_interests()
         self.version = version
 
@@ -198,10 +208,10 @@ class Catalogue:
         for log in self.streams.values():
             log.is_wanted = None
             if log.config.retention == "interest":
-                interest = self.interests[log] = Interest(log, self.consumers_of(log.name))
+                interest = self.interests[log] = Interest(log, self.consumers_of(log.name), self.network.takers(log))
                 log.is_wanted = interest.check()
 
-    def _add(self, log: StreamLog) -> None:
+    def _add(self, log: CopyingLog) -> None:
         self.streams[log.name] = log
         log.is_heard, log.is_any_heard, log.draw = self.is_heard, self.is_any_heard, self._draw
         log.quota = self.quota
@@ -209,14 +219,14 @@ class Catalogue:
 
     # --- look-up
 
-    def stream(self, name: str) -> StreamLog:
+    def stream(self, name: str) -> CopyingLog:
         """Return a stream with fresh state; raises StreamNotFoundError."""
         log = self.streams.get(name)
         if log is None:
             raise api_error("JSStreamNotFoundErr", stream=name)
         return self.use(log)
 
-    def use(self, log: StreamLog) -> StreamLog:
+    def use(self, log: L) -> L:
         if log.stale:
             log.load()
         self._used.add(log)
@@ -261,7 +271,7 @@ class Catalogue:
         version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
         self._load(version)
 
-    def create_stream(self, config: StreamConfig, now: int) -> StreamLog:
+    def create_stream(self, config: StreamConfig, now: int) -> CopyingLog:
         run = self.db.execute
         run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), now))
         row_id = self.db.connection.last_insert_rowid()
@@ -269,24 +279,28 @@ class Catalogue:
         first = max(config.first_seq, 1)
         run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0)", (row_id, first, first - 1))
         self.bump()
+        self.network.changed(config.name)
         self.herald.say(StreamAction(stream=config.name, action="create"))
         return self.stream(config.name)
 
-    def update_stream(self, log: StreamLog, config: StreamConfig) -> StreamLog:
+    def update_stream(self, log: CopyingLog, config: StreamConfig) -> CopyingLog:
         counted = log in self.interests
         if not config.allow_atomic:
             self.staging.drop_stream(log.id)
+        origins = self.network.origins(log)
         self.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
         self.bump()
-        if not counted:
-            self.tidy(log, 0)
+        self.network.changed(config.name)
+        for each in [*origins, *(() if counted else (log,))]:
+            self.tidy(each, 0)
         self.herald.say(StreamAction(stream=config.name, action="modify"))
         return self.stream(config.name)
 
-    def delete_stream(self, log: StreamLog) -> None:
+    def delete_stream(self, log: CopyingLog) -> None:
         consumers = self.consumers_of(log.name)
         drop_rows(self.db, [consumer.id for consumer in consumers])
         self.staging.drop_stream(log.id)
+        origins = self.network.drop(log)
         for sql in (
             "DELETE FROM streams WHERE id=?",
             "DELETE FROM stream_state WHERE id=?",
@@ -302,6 +316,8 @@ class Catalogue:
         self._used.discard(log)
         self.news.streams.add(log.name)
         self.bump()
+        for origin in origins:
+            self.tidy(origin, 0)
         self._say_deleted(consumers)
         self.herald.say(StreamAction(stream=log.name, action="delete"))
 
@@ -364,6 +380,10 @@ class Catalogue:
         if (interest := self.interests.get(log)) is not None:
             self.use(log)
             interest.tidy(first)
+
+    def released(self, log: StreamLog, sequences: list[int]) -> None:
+        """Remove what a source has taken, where nobody else wants it."""
+        self.interests[log].released(sequences)
 
     def retire(self, log: StreamLog, now: int) -> None:
         """Remove consumers that nobody uses any more where messages are kept for them."""

@@ -37,6 +37,7 @@ from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
 from pelton.engine.epoch import current_epoch
 from pelton.engine.faults import public_error
+from pelton.engine.feeding import Feeding
 from pelton.engine.idle import IdleBatches
 from pelton.engine.keys import Key, key_bytes
 from pelton.engine.pulls import Pulls
@@ -123,6 +124,7 @@ class Engine:
         self._timekeeper = Timekeeper(
             self._clock, self.catalogue, self.read, lambda work: self.stage(work, durable=True)
         )
+        self._feeding = Feeding(self._clock, self.catalogue, self.read, lambda work: self.stage(work, durable=True))
 
     # --- participant of the committer's transactions
 
@@ -149,6 +151,8 @@ class Engine:
             self._pushes.look()
         if catalogue.ticked:
             self._timekeeper.committed()
+        if catalogue.network.has_more:
+            self._feeding.committed()
         if catalogue.staging.is_used or self._idle_batches.is_set:
             self._idle_batches.committed()
 
@@ -309,6 +313,7 @@ class Engine:
         for subscription in list(self._subscriptions):
             await subscription.close()
         self._timekeeper.close()
+        self._feeding.close()
         await self._committer.quiesce()
         self._waiting.notify_all()
         self._channel.close()
@@ -393,6 +398,7 @@ class Engine:
         """Another process has committed something."""
         self._waiting.notify_all()
         self._timekeeper.look_again()
+        self._feeding.woken()
         if self._subscriptions:
             # What it said is heard by reading.
             self.read(lambda: None)

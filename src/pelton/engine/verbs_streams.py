@@ -27,8 +27,10 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.consumers import follow_purge
+from pelton.sourcing import check_circle, check_mirror_change, check_sourcing
 from pelton.storage import Row, intact
 from pelton.streams import (
+    CopyingLog,
     StreamLog,
     changed_stream,
     check_consumers,
@@ -49,7 +51,7 @@ def takes(config: StreamConfig, subject: str) -> bool:
     return not subject or any(overlaps(subject, mine) for mine in config.subjects)
 
 
-def fresh(scope: Scope, name: str) -> StreamLog:
+def fresh(scope: Scope, name: str) -> CopyingLog:
     """Return a stream without messages past their age; raises StreamNotFoundError."""
     log = scope.catalogue.stream(name)
     log.advance(scope.now())
@@ -65,6 +67,7 @@ def create(scope: Scope, request: StreamCreate) -> StreamInfo:
     if config.name not in scope.catalogue.streams and not config.sealed:
         scope.account.check_number()
     check_new_stream(config)
+    check_sourcing(config)
     scope.account.check_bytes(config)
     existing = scope.catalogue.streams.get(config.name)
     if existing is not None:
@@ -72,6 +75,7 @@ def create(scope: Scope, request: StreamCreate) -> StreamInfo:
             raise api_error("JSStreamNameExistErr", stream=config.name)
         return info_of(scope, fresh(scope, config.name))
     _check_overlap(scope, config)
+    _check_circle(scope, config)
     scope.account.check_reservation(config)
     log = scope.catalogue.create_stream(config, scope.now())
     reply = info_of(scope, log)
@@ -85,18 +89,25 @@ def _check_overlap(scope: Scope, config: StreamConfig) -> None:
             raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
 
 
+def _check_circle(scope: Scope, config: StreamConfig) -> None:
+    check_circle(config, (log.config for log in scope.catalogue.streams.values()))
+
+
 def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
     if request.pedantic:
         check_time_pedantic(request.config)
     wanted = resolved_stream(request.config)
     check_stream(wanted)
+    check_sourcing(wanted)
     log = fresh(scope, wanted.name)
     config = changed_stream(log.config, wanted)
+    check_mirror_change(log.config, config)
     scope.account.check_bytes(config)
     scope.account.check_reservation(config, log.config)
     check_consumers(log.config, config, (each.config for each in scope.catalogue.consumers_of(log.name)))
     _check_overlap(scope, config)
+    _check_circle(scope, config)
     log = scope.catalogue.update_stream(log, config)
     log.apply_limits()
     log.flush()
@@ -119,10 +130,16 @@ def info(scope: Scope, request: StreamInfoRequest) -> StreamInfo:
     return reply
 
 
-def info_of(scope: Scope, log: StreamLog) -> StreamInfo:
-    return StreamInfo(
+def info_of(scope: Scope, log: CopyingLog) -> StreamInfo:
+    reply = StreamInfo(
         config=log.config, created=rfc3339(log.created), state=_state(scope, log), ts=rfc3339(scope.now())
     )
+    infos = scope.catalogue.network.infos(log)
+    if log.config.mirror is not None:
+        reply.mirror = infos[0]
+    else:
+        reply.sources = infos
+    return reply
 
 
 def _state(scope: Scope, log: StreamLog) -> StreamState:

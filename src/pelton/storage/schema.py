@@ -24,6 +24,9 @@ configurations, which hardly ever change.
   (claims, ready).
 - ``pulls``: pulls of priority groups that wait, in any process; ``pins``: who is pinned; ``nearest``: when a pull of
   each failover distance was last made.
+- ``sourcing``: how far (``seq``) each source of a stream has come in its ``origin``, the last message it has ``taken``,
+  when, and what keeps it from going on. ``parked``: messages it has passed because there was no room for their
+  subject, by the subject they would be stored under; ``sourcing.parked`` counts them.
 - ``listeners``: who listens to which subjects, in any process; ``told``: what was said to those in other processes
   than its ``origin``, to all (``listener`` 0) or to one; ``total`` sums the bytes so far, to bound what is kept.
 - ``openers``: processes that push to listeners in others; ``beat`` moves while they run, ``stopped`` is 1 for one
@@ -86,6 +89,11 @@ CREATE TABLE openers(name TEXT PRIMARY KEY, beat INTEGER NOT NULL, stopped INTEG
 CREATE TABLE told(seq INTEGER PRIMARY KEY AUTOINCREMENT, origin TEXT NOT NULL, listener INTEGER NOT NULL,
                   route TEXT NOT NULL, subject TEXT NOT NULL,
                   reply TEXT NOT NULL, hdr BLOB, data BLOB NOT NULL, total INTEGER NOT NULL);
+CREATE TABLE sourcing(id INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER NOT NULL, source TEXT NOT NULL,
+                      origin INTEGER NOT NULL, seq INTEGER NOT NULL, parked INTEGER NOT NULL, taken INTEGER NOT NULL,
+                      active INTEGER NOT NULL, stalled INTEGER NOT NULL, problem TEXT NOT NULL, UNIQUE(stream, source));
+CREATE TABLE parked(source INTEGER NOT NULL, subject TEXT NOT NULL, seq INTEGER NOT NULL,
+                    PRIMARY KEY(source, subject, seq)) WITHOUT ROWID;
 CREATE TABLE quarantine(stream INTEGER NOT NULL, seq INTEGER NOT NULL, found INTEGER NOT NULL, reason TEXT NOT NULL,
                         PRIMARY KEY(stream, seq)) WITHOUT ROWID;
 """

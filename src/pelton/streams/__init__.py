@@ -1,7 +1,9 @@
 """What a stream may hold: append decision, limits, duplicates, expectations, counters, batches, removal."""
 
 from pelton.streams.atomic import append_atomic, spans_streams
+from pelton.streams.blocks import without_headers
 from pelton.streams.changes import changed_stream, check_consumers
+from pelton.streams.copying import CopyingLog
 from pelton.streams.direct import DirectReads, stored_message
 from pelton.streams.expect import is_bare
 from pelton.streams.herald import Herald
@@ -13,6 +15,7 @@ from pelton.streams.wishes import NEVER
 
 __all__ = [
     "NEVER",
+    "CopyingLog",
     "DirectReads",
     "Herald",
     "Staging",
@@ -27,4 +30,5 @@ __all__ = [
     "is_member",
     "spans_streams",
     "stored_message",
+    "without_headers",
 ]

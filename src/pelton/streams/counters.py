@@ -125,6 +125,25 @@ def counted(before: Total, block: bytes | None, increment: str) -> Counted:
     return Counted(block, data, Total(after, _told_sources(block, data)))
 
 
+def contributed(before: Total, block: bytes, data: bytes, origin: tuple[str, str]) -> Counted:
+    """Return what is stored for a message of another counter, of the stream and subject ``origin``.
+
+    What that one has contributed up to now is replaced by its total: a message that is lost or comes twice on the
+    way does no harm. Raises ApiError 10169 for a message that counts nothing, 10172 for one without a total.
+    """
+    if not headers.first(block, headers.INCREMENT):
+        raise api_error("JSMessageIncrMissingErr")
+    stream, subject = origin
+    total = total_of(None, data).value
+    known = Decimal(before.sources.get(stream, {}).get(subject, "0"))
+    increment = _EXACT.subtract(total, known)
+    sources = {**before.sources, stream: {**before.sources.get(stream, {}), subject: digits(total)}}
+    after = _EXACT.add(before.value, increment)
+    block = headers.replaced(block, headers.INCREMENT, digits(increment))
+    block = headers.replaced(block, headers.COUNTER_SOURCES, _encode(sources).decode())
+    return Counted(block, b'{"val":"%b"}' % digits(after).encode(), Total(after, sources))
+
+
 def _told_sources(block: bytes, data: bytes) -> Sources:
     try:
         return total_of(block, data).sources

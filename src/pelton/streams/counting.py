@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pelton.api import StreamConfig, api_error
 from pelton.storage import Row, intact
-from pelton.streams.counters import Counted, Total, counted, total_of
+from pelton.streams.counters import Counted, Total, contributed, counted, total_of
 
 
 class Stream(Protocol):
@@ -35,16 +35,24 @@ class Counting:
 
     def add(self, subject: str, hdr: bytes | None, increment: str) -> Counted:
         """Return what is stored for an increment, and count on from there; raises ApiError 10169, 10171, 10172."""
+        return self._count_on(subject, counted(self._total(subject), hdr, increment))
+
+    def add_sourced(self, subject: str, hdr: bytes, data: bytes, origin: tuple[str, str]) -> Counted:
+        """Return what is stored for a message of another counter, and count on from there; raises as `add`."""
+        return self._count_on(subject, contributed(self._total(subject), hdr, data, origin))
+
+    def _count_on(self, subject: str, after: Counted) -> Counted:
+        if 0 <= self._stream.config.max_msg_size < len(after.headers) + len(after.data):
+            raise api_error("JSStreamMessageExceedsMaximumErr")
+        self._totals[subject] = after.total
+        return after
+
+    def _total(self, subject: str) -> Total:
         config = self._stream.config
         if config.max_msgs > 0 or config.max_bytes > 0:
             # What these limits remove takes the total of its subject along.
             self._stream.flush()
-        before = self._totals.get(subject) or self._last(subject)
-        after = counted(before, hdr, increment)
-        if 0 <= config.max_msg_size < len(after.headers) + len(after.data):
-            raise api_error("JSStreamMessageExceedsMaximumErr")
-        self._totals[subject] = after.total
-        return after
+        return self._totals.get(subject) or self._last(subject)
 
     def _last(self, subject: str) -> Total:
         row = self._stream.last_row_of(subject)

@@ -237,6 +237,9 @@ class StreamLog(StoredMessages):
         if not self.dirty:
             return
         self._write_rows()
+        if self.on_stored is not None and self.batch is None:
+            # Those who take from this stream come before its limits.
+            self.on_stored()
         if self.is_trimmed:
             self._trim()
         self._write_subjects()
@@ -297,6 +300,8 @@ class StreamLog(StoredMessages):
             return
         self.dirty = True
         self._forget_totals()
+        if self.gone is not None:
+            self.gone += removed
         touched_first = False
         for seq, subject, data, hdr in removed:
             self.bytes -= self.cost.size(len(subject.encode()), data, hdr)
@@ -367,7 +372,7 @@ class StreamLog(StoredMessages):
     def _purge_all(self, last: int) -> int:
         """Empty the stream without looking at each message; sequences go on after ``last``."""
         count = self.msgs
-        self.last = last
+        self.last, self.is_emptied = last, True
         self._db.execute(f"DELETE FROM {self.table.name}")
         self._db.execute("DELETE FROM subjects WHERE stream=?", (self.id,))
         self._deltas.clear()

@@ -31,8 +31,6 @@ _ACCOUNT_EVENTS: Final = "$SYS.ACCOUNT.>"
 # Fields that only their default value is honoured of.
 _UNSUPPORTED: Final = (
     "template_owner",
-    "mirror",
-    "sources",
     "allow_batched",
 )
 

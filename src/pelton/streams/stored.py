@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import Outgoing, StreamConfig
 from pelton.api.config import Storage
-from pelton.storage import Condition, Database, LeanReads, MessageTable, Row, subject_condition
+from pelton.storage import Condition, Database, LeanReads, MessageTable, Removed, Row, subject_condition
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.timers import Timers
 from pelton.streams.wishes import NEVER
@@ -67,6 +67,11 @@ class StoredMessages:
         # Which subjects got messages, and how many removals there had been, since somebody was last told.
         self.arrived: set[str] = set()
         self.told_removals = 0
+        # Where streams take from one another (``sourcing``): called when messages were written, before limits are
+        # applied; what was removed since somebody looked, None where nobody does; whether all was.
+        self.on_stored: Callable[[], None] | None = None
+        self.gone: list[Removed] | None = None
+        self.is_emptied = False
         # Whether anybody wants to be delivered a subject; None where it is stored in any case.
         self.is_wanted: Callable[[str], bool] | None = None
         # Refuses a message where all streams together have no room for its bytes; None where there is no such limit.
@@ -110,6 +115,9 @@ class StoredMessages:
         self._rows.clear()
         self._deltas.clear()
         self.outbox.clear()
+        if self.gone is not None:
+            self.gone.clear()
+        self.is_emptied = False
         self.ids.reset()
         self.timers.reset()
         self.dirty = False

@@ -140,6 +140,7 @@ __all__ = [
     "ServerRefusedError",
     "ServerTimeoutError",
     "ServerUnreachableError",
+    "SourceConsumer",
     "StoreBusyError",
     "StoreClosedError",
     "StoreError",

@@ -28,6 +28,7 @@ _OF_STREAMS: Final = (
     ("consumers", "stream"),
     ("timers", "stream"),
     ("schedules", "stream"),
+    ("sourcing", "stream"),
 )
 _OF_CONSUMERS: Final = tuple(
     (table, "consumer") for table in ("pending", "claims", "ready", "exhausted", "pulls", "pins", "nearest")
@@ -77,9 +78,9 @@ def _contradictions(database: Database) -> Iterator[str]:
             *_timers(database, stream),
         ):
             yield f"stream {stream.name!r}: {problem}"
-    for stream, interest in catalogue.interests.items():
-        for seq in _kept_for_nobody(database, stream, interest):
-            yield f"stream {stream.name!r}: message {seq} is kept though no consumer wants it"
+    for keeping, interest in catalogue.interests.items():
+        for seq in _kept_for_nobody(database, keeping, interest):
+            yield f"stream {keeping.name!r}: message {seq} is kept though no consumer wants it"
     for consumer in catalogue.consumers.values():
         for problem in (
             *_consumer(database, consumer),

@@ -39,6 +39,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     schedules,
     sealing,
     settings,
+    sourcing,
     streams,
     transforms,
     ttl,

@@ -254,7 +254,7 @@ async def streams_with_schedules(jet: Jet) -> None:
     await refused(10052, jet.create_stream("T", subjects=["t.>"], allow_msg_schedules=True, discard="new"))
 
 
-@only("server", "embedded stores have neither mirrors nor sources yet, and say so")
+@case
 async def what_copies_others_schedules_nothing(jet: Jet) -> None:
     await jet.create_stream("S", subjects=["s"])
     await refused(10186, jet.create_stream("M", mirror={"name": "S"}, allow_msg_schedules=True))

@@ -1,0 +1,95 @@
+"""Going on with what a transaction left of a source's messages, until nothing is left.
+
+Nothing depends on it for what is published: that is carried on in the transaction that stores it. But a new source of
+a large stream is filled in many transactions, and the process that began may have died: so whoever opens the store
+looks, and every process that has it open does its part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pelton.api import PeltonError
+from pelton.engine.catalogue import Catalogue
+from pelton.runtime import Clock, Timer
+
+_RETRY_S: Final = 0.5
+_OTHERS_S: Final = 0.1
+
+
+class Reads(Protocol):
+    """Runs a function on a snapshot of the store."""
+
+    def __call__(self, call: Callable[[], bool]) -> bool: ...
+
+
+class Feeding:
+    """What one open store does about its backlog; ``stage`` runs a function in a durable transaction."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        catalogue: Catalogue,
+        read: Reads,
+        stage: Callable[[Callable[[], None]], asyncio.Future[None]],
+    ) -> None:
+        self._clock = clock
+        self._network = catalogue.network
+        self._read = read
+        self._stage = stage
+        self._timer: Timer | None = None
+        self._running = False
+        self._closed = False
+        self.look_again()
+
+    def committed(self) -> None:
+        """The transaction has left something: go on there."""
+        self._network.has_more = False
+        self._go_on()
+
+    def woken(self) -> None:
+        """Another process has written; it goes on itself, if it lives."""
+        if self._network.has_feeds:
+            self.look_again(_OTHERS_S)
+
+    def look_again(self, delay: float = 0.0) -> None:
+        """Somebody else may have left something."""
+        if self._timer is None and not self._closed:
+            self._timer = self._clock.call_later(delay, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._closed or self._running:
+            return
+        try:
+            if self._read(self._network.is_behind):
+                self._go_on()
+        except PeltonError:
+            # Whoever uses the store is told; here it is enough to look again.
+            self.look_again(_RETRY_S)
+
+    def _go_on(self) -> None:
+        if self._running or self._closed:
+            return
+        try:
+            done = self._stage(self._network.catch_up)
+        except PeltonError:
+            self.look_again(_RETRY_S)
+            return
+        self._running = True
+        done.add_done_callback(self._ended)
+
+    def _ended(self, done: asyncio.Future[None]) -> None:
+        self._running = False
+        if done.cancelled() or done.exception() is not None:
+            self.look_again(_RETRY_S)
+        else:
+            self.look_again()
+
+    def close(self) -> None:
+        """Stop."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,7 @@
+"""Streams that take their messages from others: sources and mirrors (ADR-59)."""
+
+from pelton.sourcing.feed import Feed
+from pelton.sourcing.network import Network
+from pelton.sourcing.rules import check_circle, check_mirror_change, check_sourcing
+
+__all__ = ["Feed", "Network", "check_circle", "check_mirror_change", "check_sourcing"]

@@ -1,0 +1,37 @@
+"""What a stream's info tells of its mirror or of each of its sources."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pelton.api import StreamSource, api_error
+from pelton.api.info import ErrorBody, StreamSourceInfo
+from pelton.sourcing.feed import Feed
+
+_problem: Final = msgspec.json.Decoder(ErrorBody).decode
+
+
+def source_info(source: StreamSource, feed: Feed | None, now: int) -> StreamSourceInfo:
+    """Return what is known of a source; ``feed`` None where its origin does not exist."""
+    info = StreamSourceInfo(
+        name=source.name, filter_subject=source.filter_subject, subject_transforms=source.subject_transforms
+    )
+    if feed is None:
+        missing = api_error("JSStreamNotFoundErr", stream=source.name)
+        info.error = ErrorBody(code=missing.code, err_code=missing.err_code, description=missing.description)
+        return info
+    position = feed.position
+    if not position.load():
+        return info
+    origin = feed.origin
+    ahead = origin.table.count(position.seq + 1, origin.last, feed.plan.condition) if position.seq < origin.last else 0
+    info.lag = ahead + position.parked
+    if position.active:
+        info.active = max(now - position.active, 0)
+    if feed.stream.config.mirror is None:
+        info.seq = position.taken
+    if position.problem:
+        info.error = _problem(position.problem)
+    return info

@@ -1,0 +1,77 @@
+"""One mirror or source, compiled: which messages of its origin it takes, and what becomes of them. Pure."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+from pelton.api import StreamSource, headers
+from pelton.storage import Condition, subject_condition
+from pelton.streams import without_headers
+from pelton.subjects import Draw, Transform, matches
+
+_DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_ALL: Final = ">"
+_BETWEEN: Final = "\f"
+_CONDITIONS: Final = "Nats-Expected-"
+_OURS: Final = b"\nNats-"
+
+
+def filters_of(source: StreamSource) -> tuple[str, ...]:
+    """Return the filters of what is taken; none for everything."""
+    named = tuple(transform.src for transform in source.subject_transforms)
+    return named or ((source.filter_subject,) if source.filter_subject else ())
+
+
+def key_of(source: StreamSource) -> str:
+    """Return what tells a source from others of the same stream: origin, filters and destinations."""
+    dests = (transform.dest or _ALL for transform in source.subject_transforms)
+    filters = _BETWEEN.join(filters_of(source)) or _ALL
+    return f"{source.name} {filters} {_BETWEEN.join(dests) or _ALL}"
+
+
+def identity_of(name: str, created: int) -> str:
+    """Return eight characters that tell a stream from one of the same name that was there before."""
+    digest = sha256(f"{name} {created}".encode()).digest()
+    return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:8])
+
+
+class Plan:
+    """What is to be done with the messages of a source's origin."""
+
+    def __init__(self, source: StreamSource, draw: Draw) -> None:
+        self.source = source
+        self.key = key_of(source)
+        self.filters = filters_of(source)
+        self.condition: Condition | None = subject_condition(self.filters)
+        self._transforms = [
+            (each.src, Transform(each.src, each.dest, draw) if each.dest else None)
+            for each in source.subject_transforms
+        ]
+        # What the line that tells where a message is from holds between its sequence and its subject.
+        self._middle = self.key.removeprefix(f"{source.name} ")
+
+    def takes(self, subject: str) -> bool:
+        """Whether messages of a subject are taken."""
+        return not self.filters or any(matches(text, subject) for text in self.filters)
+
+    def renamed(self, subject: str) -> str:
+        """Return the subject that a message which is taken has from now on."""
+        for src, transform in self._transforms:
+            if matches(src, subject):
+                return (transform.apply(subject) or subject) if transform is not None else subject
+        return subject
+
+    def signed(self, hdr: bytes | None, seq: int, subject: str, identity: str) -> bytes:
+        """Return a header block that also tells where its message is from; without conditions and older such lines."""
+        line = f"{headers.STREAM_SOURCE}: {self.source.name} {seq} {self._middle} {subject} {identity}\r\n\r\n"
+        if hdr is None:
+            return f"NATS/1.0\r\n{line}".encode()
+        if _OURS in hdr:
+            hdr = without_headers(hdr, headers.STREAM_SOURCE, _CONDITIONS)
+        return hdr[:-2] + line.encode()
+
+
+def unconditional(hdr: bytes | None) -> bytes | None:
+    """Return a block without the conditions of the first publisher."""
+    return hdr if hdr is None or _OURS not in hdr else without_headers(hdr, _CONDITIONS)

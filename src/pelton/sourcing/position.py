@@ -1,0 +1,106 @@
+"""How far a source has come, as rows: the last sequence taken, and what was passed because it had to wait.
+
+A copy of the row is kept in memory while ``is_fresh``; whoever changes it saves it in the same transaction as the
+messages that it tells of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pelton.storage import Database
+
+_LOAD: Final = (
+    "SELECT id, origin, seq, parked, taken, active, stalled, problem FROM sourcing WHERE stream=? AND source=?"
+)
+_SAVE: Final = "UPDATE sourcing SET origin=?, seq=?, parked=?, taken=?, active=?, stalled=?, problem=? WHERE id=?"
+_MAKE: Final = "INSERT INTO sourcing VALUES(NULL, ?, ?, ?, ?, 0, 0, 0, 0, '')"
+
+
+class Position:
+    """The position of the source ``key`` of the stream with row id ``stream``.
+
+    ``origin`` is the row id of the stream that ``seq`` is about, ``taken`` the last sequence that was really taken, and
+    ``active`` when; 0 for none. ``stalled``: the stream has no room for whatever comes next. ``problem``: the error, as
+    JSON, that keeps a message from being taken for another reason than room.
+    """
+
+    def __init__(self, database: Database, stream: int, key: str) -> None:
+        self._db = database
+        self._stream = stream
+        self._key = key
+        self.is_fresh = False
+        self.id = self.origin = self.seq = self.parked = self.taken = self.active = 0
+        self.stalled = False
+        self.problem = ""
+
+    def load(self) -> bool:
+        """Read the row where it may have changed; return whether there is one."""
+        if self.is_fresh:
+            return bool(self.id)
+        row = self._db.execute(_LOAD, (self._stream, self._key)).fetchone()
+        self.is_fresh = True
+        if row is None:
+            self.id = self.origin = self.seq = self.parked = self.taken = self.active = 0
+            self.stalled, self.problem = False, ""
+            return False
+        self.id, self.origin, self.seq, self.parked, self.taken, self.active = (int(str(value)) for value in row[:6])
+        self.stalled, self.problem = bool(row[6]), str(row[7])
+        return True
+
+    def begin(self, origin: int, seq: int) -> None:
+        """Begin after ``seq`` of an origin; what an earlier stream of its name has left behind is forgotten."""
+        if self.load():
+            self.forget_parked()
+            self.origin, self.seq, self.taken, self.stalled, self.problem = origin, seq, 0, False, ""
+            self.save()
+            return
+        self._db.execute(_MAKE, (self._stream, self._key, origin, seq))
+        self.is_fresh = False
+        self.load()
+
+    def save(self) -> None:
+        state = (self.origin, self.seq, self.parked, self.taken, self.active, int(self.stalled), self.problem, self.id)
+        self._db.execute(_SAVE, state)
+
+    def took(self, sequences: Sequence[int], now: int) -> None:
+        """Messages were taken."""
+        self.taken = max(self.taken, *sequences)
+        self.active = now
+
+    # --- what has to wait
+
+    def park(self, subject: str, seq: int) -> None:
+        self._db.execute("INSERT INTO parked VALUES(?, ?, ?)", (self.id, subject, seq))
+        self.parked += 1
+
+    def is_parked(self, subject: str) -> bool:
+        """Whether a message waits that would be stored under a subject."""
+        if not self.parked:
+            return False
+        sql = "SELECT 1 FROM parked WHERE source=? AND subject=? LIMIT 1"
+        return self._db.value(sql, (self.id, subject)) is not None
+
+    def parked_of(self, subject: str, limit: int) -> list[int]:
+        """Return the sequences that wait for a subject, in order."""
+        sql = "SELECT seq FROM parked WHERE source=? AND subject=? ORDER BY seq LIMIT ?"
+        return [int(str(seq)) for (seq,) in self._db.execute(sql, (self.id, subject, limit))]
+
+    def parked_subjects(self) -> list[str]:
+        sql = "SELECT DISTINCT subject FROM parked WHERE source=?"
+        return [str(subject) for (subject,) in self._db.execute(sql, (self.id,)).fetchall()]
+
+    def all_parked(self) -> list[int]:
+        """Return every sequence that waits."""
+        return [int(str(seq)) for (seq,) in self._db.execute("SELECT seq FROM parked WHERE source=?", (self.id,))]
+
+    def unpark(self, subject: str, seq: int) -> None:
+        """A message waits no longer, if it did."""
+        self._db.execute("DELETE FROM parked WHERE source=? AND subject=? AND seq=?", (self.id, subject, seq))
+        self.parked -= self._db.connection.changes()
+
+    def forget_parked(self) -> None:
+        if self.parked:
+            self._db.execute("DELETE FROM parked WHERE source=?", (self.id,))
+            self.parked = 0
