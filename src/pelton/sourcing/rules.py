@@ -57,7 +57,7 @@ def _check_place(config: StreamConfig, source: StreamSource) -> None:
     for field, value in (("external", source.external), ("consumer", source.consumer)):
         if value is not None:
             raise ConfigError(
-                f"stream {config.name!r}: {field!r} in its {kind} of {source.name!r} names something of a NATS cluster, "
+                f"stream {config.name!r}: {field!r} in its {kind} of {source.name!r} names a part of a NATS cluster, "
                 "and an embedded store takes from its own streams only: leave it out"
             )
 
