@@ -8,6 +8,7 @@ async with pelton.open("garage.pelton") as jet:
 from pelton import sync
 from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
 from pelton.api import __all__ as _vocabulary
+from pelton.buckets import Bucket, BucketSettings, BucketStatus, Entry
 from pelton.connect import ClusterOptions, Jet, open
 from pelton.engine import KeyFile, compact, rekey
 from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Stream
@@ -20,11 +21,15 @@ __version__ = VERSION
 __all__ = [
     *_vocabulary,
     "Backoff",
+    "Bucket",
+    "BucketSettings",
+    "BucketStatus",
     "Call",
     "ClusterOptions",
     "Consumer",
     "Heard",
     "DeadLetter",
+    "Entry",
     "Jet",
     "Job",
     "JobContext",

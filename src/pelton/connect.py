@@ -10,16 +10,18 @@ from datetime import timedelta
 from difflib import get_close_matches
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.build import seconds_to_ns
+from pelton.buckets import Bucket, BucketSettings, bucket_names, create_bucket, delete_bucket, open_bucket
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.jet import Streams
 from pelton.queue import Queue
 from pelton.runtime import Runtime, system_runtime
 from pelton.storage import SyncMode
 
+T = TypeVar("T")
 _MEMORY: Final = "memory:"
 _SYNC_MODES: Final = ("commit", "interval", "off")
 _CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
@@ -50,6 +52,39 @@ class Jet(Streams):
                 "open this one without exclusive=True"
             )
         return await Queue.open(self, name, exclusive=exclusive, lease=lease, history_max_age=history_max_age)
+
+    @overload
+    async def bucket(self, name: str) -> Bucket[bytes]: ...
+    @overload
+    async def bucket(self, name: str, *, type: type[T]) -> Bucket[T]: ...
+    async def bucket(self, name: str, *, type: type[Any] | None = None) -> Bucket[Any]:
+        """Return a key-value bucket that exists; its values are bytes, or of ``type``, kept as JSON.
+
+        Raises BucketNotFoundError, ConfigError.
+        """
+        return await open_bucket(self, name, type)
+
+    @overload
+    async def create_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]: ...
+    @overload
+    async def create_bucket(self, name: str, *, type: type[T], **settings: Unpack[BucketSettings]) -> Bucket[T]: ...
+    async def create_bucket(
+        self, name: str, *, type: type[Any] | None = None, **settings: Unpack[BucketSettings]
+    ) -> Bucket[Any]:
+        """Make a key-value bucket, or return the one there is with the same settings (ADR-8).
+
+        Its values are bytes, or of ``type``, kept as JSON; see :class:`BucketSettings` for the rest. Raises
+        ConfigError; ApiError 10058 for other settings than it has.
+        """
+        return await create_bucket(self, name, type, **settings)
+
+    async def delete_bucket(self, name: str) -> None:
+        """Remove a bucket with all its keys. Raises BucketNotFoundError."""
+        await delete_bucket(self, name)
+
+    async def bucket_names(self) -> list[str]:
+        """Return the names of all buckets."""
+        return await bucket_names(self)
 
     async def rekey(self, key: Key) -> None:
         """Encrypt an encrypted store with another key, now.

@@ -6,6 +6,12 @@ possible to swap an embedded store for a cluster.
 
 from pelton.api.acks import delivery_of
 from pelton.api.backend import Backend, Outgoing, Subscription
+from pelton.api.bucket_errors import (
+    BucketError,
+    BucketKeyExistsError,
+    BucketKeyNotFoundError,
+    BucketNotFoundError,
+)
 from pelton.api.build import consumer_config, stream_config
 from pelton.api.codec import (
     api_subject,
@@ -168,6 +174,10 @@ __all__ = [
     "ApiStats",
     "Backend",
     "BadRequestError",
+    "BucketError",
+    "BucketKeyExistsError",
+    "BucketKeyNotFoundError",
+    "BucketNotFoundError",
     "ClientInfo",
     "ConfigError",
     "ConsumerAction",

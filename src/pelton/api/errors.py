@@ -17,6 +17,8 @@
     │   ├── DirectGetDisabledError       the stream does not allow direct get
     │   └── NoStreamForSubjectError      nobody stores this subject
     ├── HeartbeatMissedError             a push consumer fell silent
+    ├── BucketError                      a bucket or a key that is not there, or is there already
+    │   ├── BucketNotFoundError, BucketKeyNotFoundError (KeyError), BucketKeyExistsError
     ├── AckError
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
     ├── StoreError                       the file, the disk, another process, or a cluster's servers

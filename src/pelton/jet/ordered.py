@@ -54,11 +54,18 @@ class OrderedReader:
         )
         self._last_seq = 0
         self._name = ""
+        self._begun: Pushed | None = None
+        self._pending = 0
+
+    async def begin(self) -> int:
+        """Begin to read, and return how many messages there are to read now."""
+        self._begun = await self._begin()
+        return self._pending
 
     async def read(self) -> AsyncGenerator[Delivered, None]:
         """Hand out deliveries for ever; ends when the store is closed, with StoreClosedError."""
         while True:
-            pushed = await self._begin()
+            pushed, self._begun = self._begun or await self._begin(), None
             try:
                 async for delivered in self._in_order(pushed):
                     yield delivered
@@ -102,7 +109,8 @@ class OrderedReader:
         return pushed
 
     async def _create(self, config: ConsumerConfig) -> None:
-        await self._backend.call(ConsumerCreate(stream_name=self._stream, config=config))
+        info = await self._backend.call(ConsumerCreate(stream_name=self._stream, config=config))
+        self._pending = info.num_pending
 
     async def _delete(self) -> None:
         # Gone already is as good, and what cannot be deleted now is removed when nobody has used it for a while.

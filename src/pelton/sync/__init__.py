@@ -15,9 +15,10 @@ import functools
 import os
 from typing import Any
 
-from pelton import connect, jet, queue
+from pelton import buckets, connect, jet, queue
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
 from pelton.api import __all__ as _vocabulary
+from pelton.buckets import BucketSettings, BucketStatus, Entry
 from pelton.connect import ClusterOptions
 from pelton.engine import KeyFile, compact, rekey
 from pelton.jet import Heard, Metadata
@@ -29,11 +30,15 @@ from pelton.sync.portal import Portal
 __all__ = [
     *_vocabulary,
     "Backoff",
+    "Bucket",
+    "BucketSettings",
+    "BucketStatus",
     "Call",
     "ClusterOptions",
     "Consumer",
     "Heard",
     "DeadLetter",
+    "Entry",
     "Jet",
     "Job",
     "JobContext",
@@ -53,6 +58,7 @@ __all__ = [
 ]  # names
 
 Jet = derive(connect.Jet, ends_portal="close")
+Bucket = derive(buckets.Bucket)
 Stream = derive(jet.Stream)
 Consumer = derive(jet.Consumer)
 Listening = derive(jet.Listening)

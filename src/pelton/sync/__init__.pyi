@@ -11,6 +11,10 @@ import msgspec
 
 from pelton.api import *
 from pelton.api.times import Seconds
+from pelton.buckets.bucket import T
+from pelton.buckets.entry import BucketStatus as BucketStatus
+from pelton.buckets.entry import Entry as Entry
+from pelton.buckets.open import BucketSettings as BucketSettings
 from pelton.connect import ClusterOptions as ClusterOptions
 from pelton.engine import Key
 from pelton.engine.keys import KeyFile as KeyFile
@@ -50,6 +54,13 @@ __all__ = [
     "Backend",
     "Backoff",
     "BadRequestError",
+    "Bucket",
+    "BucketError",
+    "BucketKeyExistsError",
+    "BucketKeyNotFoundError",
+    "BucketNotFoundError",
+    "BucketSettings",
+    "BucketStatus",
     "Call",
     "ClientInfo",
     "ClusterOptions",
@@ -80,6 +91,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Entry",
     "Event",
     "ExpectationError",
     "External",
@@ -200,6 +212,28 @@ __all__ = [
     "stream_config",
 ]
 
+class Bucket(Generic[T]):
+    name: str
+    def create(self, key: str, value: T, *, ttl: Seconds | None = None) -> int: ...
+    def delete(self, key: str, *, revision: int | None = None) -> None: ...
+    def get(self, key: str, *, revision: int = 0) -> Entry[T]: ...
+    def history(self, key: str) -> list[Entry[T]]: ...
+    def keys(self, *filters: str) -> Iterator[str]: ...
+    def purge(self, key: str, *, revision: int | None = None, ttl: Seconds | None = None) -> None: ...
+    def purge_deletes(self, *, older_than: Seconds = 1800.0) -> None: ...
+    def put(self, key: str, value: T) -> int: ...
+    def status(self) -> BucketStatus: ...
+    def update(self, key: str, value: T, revision: int, *, ttl: Seconds | None = None) -> int: ...
+    def watch(
+        self,
+        *keys: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        meta_only: bool = False,
+        resume_from_revision: int = 0,
+    ) -> Iterator[Entry[T] | None]: ...
+
 class Consumer:
     stream_name: str
     name: str
@@ -241,8 +275,18 @@ class Jet:
     ) -> None: ...
     def account_info(self) -> AccountInfo: ...
     def add(self, subject: str, delta: int = 1, *, msg_id: str | None = None) -> int: ...
+    @overload
+    def bucket(self, name: str) -> Bucket[bytes]: ...
+    @overload
+    def bucket(self, name: str, *, type: type[T]) -> Bucket[T]: ...
+    def bucket_names(self) -> list[str]: ...
     def close(self) -> None: ...
+    @overload
+    def create_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]: ...
+    @overload
+    def create_bucket(self, name: str, *, type: type[T], **settings: Unpack[BucketSettings]) -> Bucket[T]: ...
     def create_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
+    def delete_bucket(self, name: str) -> None: ...
     def delete_stream(self, name: str) -> None: ...
     def publish(
         self,

@@ -11,6 +11,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     acks,
     batch_parts,
     batches,
+    buckets,
     changes,
     compression,
     consumer_changes,

@@ -1,0 +1,41 @@
+"""Errors of buckets: what is not there, or is there already."""
+
+from pelton.api.errors import PeltonError
+
+
+class BucketError(PeltonError):
+    """A bucket cannot do what was asked; `bucket` names it."""
+
+    def __init__(self, bucket: str, text: str) -> None:
+        self.bucket = bucket
+        super().__init__(text)
+
+
+class BucketNotFoundError(BucketError):
+    """There is no bucket of this name."""
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(bucket, f"there is no bucket {bucket!r}: check its name, or make it with create_bucket")
+
+
+class BucketKeyNotFoundError(BucketError, KeyError):
+    """The bucket holds no such `key`, or (`revision` not 0) no such revision of it."""
+
+    def __init__(self, bucket: str, key: str, revision: int) -> None:
+        self.key, self.revision = key, revision
+        at = f" at revision {revision}" if revision else ""
+        super().__init__(
+            bucket, f"bucket {bucket!r} holds nothing under {key!r}{at}: it was never written, deleted, or has expired"
+        )
+
+    def __str__(self) -> str:
+        # A KeyError would show the message in quotes.
+        return str(self.args[0])
+
+
+class BucketKeyExistsError(BucketError):
+    """The `key` is there already."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        self.key = key
+        super().__init__(bucket, f"bucket {bucket!r} holds {key!r} already: update it from its revision, or put it")

@@ -1,0 +1,66 @@
+"""What a bucket holds of a key at one revision."""
+
+from __future__ import annotations
+
+from typing import Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from pelton.api import Delivered, StoredMessage, headers, rfc3339
+
+T = TypeVar("T")
+Operation = Literal["put", "delete", "purge"]
+OPERATION_HEADER: Final = "KV-Operation"
+_OPERATIONS: Final[dict[str, Operation]] = {"DEL": "delete", "PURGE": "purge"}
+# What a server writes where a message ended by itself or was taken (ADR-48).
+_MARKERS: Final[dict[str, Operation]] = {"MaxAge": "purge", "Purge": "purge", "Remove": "delete"}
+
+
+class Entry(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A key at one revision. ``time_ns`` is when it was written; ``delta`` entries of the bucket came after it.
+
+    ``value`` is None where the ``operation`` is not ``put``, and where values were not asked for.
+    """
+
+    bucket: str
+    key: str
+    value: T | None
+    revision: int
+    time_ns: int
+    operation: Operation
+    delta: int = 0
+
+    @property
+    def time(self) -> str:
+        """When it was written, as RFC 3339 text."""
+        return rfc3339(self.time_ns)
+
+
+class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A bucket's settings and size: durations in seconds, 0 for none; ``values`` are revisions."""
+
+    bucket: str
+    values: int
+    bytes: int
+    history: int
+    ttl: float
+    limit_marker_ttl: float
+    is_compressed: bool
+    storage: str
+    replicas: int
+
+
+def operation_of(block: bytes | None) -> Operation:
+    """Return what a message did to its key."""
+    if block is None:
+        return "put"
+    marker = headers.first(block, headers.MARKER_REASON)
+    if marker is not None:
+        return _MARKERS.get(marker, "purge")
+    return _OPERATIONS.get(headers.first(block, OPERATION_HEADER) or "", "put")
+
+
+def stored_block(message: StoredMessage | Delivered) -> bytes | None:
+    """Return the header block of a message, or None."""
+    block = message.headers if isinstance(message, Delivered) else message.hdrs
+    return block or None

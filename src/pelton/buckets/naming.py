@@ -1,0 +1,57 @@
+"""Names of buckets and keys, and the streams and subjects behind them (ADR-8)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pelton.api import ConfigError, StreamConfig
+
+STREAM_PREFIX: Final = "KV_"
+_SUBJECT_PREFIX: Final = "$KV."
+_BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
+_KEY: Final = re.compile(r"[-/_=.a-zA-Z0-9]+")
+_FILTER: Final = re.compile(r"[-/_=.a-zA-Z0-9*]*>?")
+
+
+def stream_of(bucket: str) -> str:
+    """Return the name of a bucket's stream. Raises ConfigError."""
+    if not isinstance(bucket, str) or not _BUCKET.fullmatch(bucket):
+        raise ConfigError(f"{bucket!r} cannot name a bucket: use letters, digits, - and _")
+    return STREAM_PREFIX + bucket
+
+
+def check_key(key: str) -> str:
+    """Return a key that can be written. Raises ConfigError."""
+    if not isinstance(key, str) or not _KEY.fullmatch(key) or not _is_dotted_well(key):
+        raise ConfigError(
+            f"{key!r} cannot be a key: use letters, digits and - / _ = . without a dot at its ends or two in a row"
+        )
+    return key
+
+
+def check_filter(text: str) -> str:
+    """Return a filter of keys: a key in which ``*`` stands for one part, and ``>`` at the end for all that follow."""
+    if not isinstance(text, str) or not _FILTER.fullmatch(text) or not text or not _is_dotted_well(text):
+        raise ConfigError(f"{text!r} filters no keys: write a key, with * for one part of it or > for all that follow")
+    return text
+
+
+def _is_dotted_well(text: str) -> bool:
+    return not (text.startswith(".") or text.endswith(".") or ".." in text)
+
+
+def write_prefix(config: StreamConfig) -> str:
+    """Return what keys are written under: in a mirror, that of its origin."""
+    origin = config.mirror.name if config.mirror is not None else config.name
+    return f"{_SUBJECT_PREFIX}{origin.removeprefix(STREAM_PREFIX)}."
+
+
+def read_prefix(config: StreamConfig) -> str:
+    """Return what keys are stored under: a mirror keeps its origin's subjects."""
+    return write_prefix(config)
+
+
+def all_subjects(bucket: str) -> str:
+    """Return the subjects that a bucket's stream takes."""
+    return f"{_SUBJECT_PREFIX}{bucket}.>"

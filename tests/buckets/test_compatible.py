@@ -1,0 +1,127 @@
+"""What nats-py writes we read, and the other way about: buckets are the same to both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import nats.js.api
+import nats.js.errors
+import pytest
+
+import pelton
+from pelton.testing.nats_server import NatsServer, nats_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    with nats_server(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.fixture
+async def jet(server: NatsServer) -> AsyncIterator[pelton.Jet]:
+    async with pelton.open(server.url) as jet:
+        yield jet
+        for name in await jet.bucket_names():
+            await jet.delete_bucket(name)
+
+
+@pytest.fixture
+async def js(server: NatsServer) -> AsyncIterator[Any]:
+    client = await nats.connect(server.url)
+    yield client.jetstream()
+    await client.close()
+
+
+async def test_they_read_what_we_write(jet: pelton.Jet, js: Any) -> None:
+    ours = await jet.create_bucket("ours", history=5)
+    theirs = await js.key_value("ours")
+    revision = await ours.put("a.b", b"1")
+    assert ((entry := await theirs.get("a.b")).value, entry.revision) == (b"1", revision)
+    await ours.update("a.b", b"2", revision)
+    await ours.put("c", b"3")
+    assert sorted(await theirs.keys()) == ["a.b", "c"]
+    await ours.delete("c")
+    with pytest.raises(nats.js.errors.KeyNotFoundError):
+        await theirs.get("c")
+    assert [entry.value for entry in await theirs.history("a.b")] == [b"1", b"2"]
+    await ours.purge("a.b")
+    assert [entry.operation for entry in await theirs.history("a.b")] == ["PURGE"]
+    assert (await theirs.status()).history == 5
+
+
+async def test_we_read_what_they_write(jet: pelton.Jet, js: Any) -> None:
+    theirs = await js.create_key_value(nats.js.api.KeyValueConfig(bucket="theirs", history=5))
+    ours = await jet.bucket("theirs")
+    revision = await theirs.create("a", b"1")
+    assert ((entry := await ours.get("a")).value, entry.revision) == (b"1", revision)
+    await theirs.update("a", b"2", revision)
+    await theirs.put("b", b"3")
+    await theirs.delete("b")
+    assert [(entry.value, entry.operation) for entry in await ours.history("b")] == [(b"3", "put"), (None, "delete")]
+    await theirs.purge("a")
+    with pytest.raises(pelton.BucketKeyNotFoundError):
+        await ours.get("a")
+    assert await ours.create("a", b"4") > revision
+
+
+async def test_neither_overtakes_the_other(jet: pelton.Jet, js: Any) -> None:
+    ours = await jet.create_bucket("both")
+    theirs = await js.key_value("both")
+    revision = await theirs.put("a", b"1")
+    await ours.update("a", b"2", revision)
+    with pytest.raises(nats.js.errors.KeyWrongLastSequenceError):
+        await theirs.update("a", b"3", revision)
+    with pytest.raises(nats.js.errors.KeyWrongLastSequenceError):
+        await theirs.create("a", b"3")
+    await theirs.delete("a")
+    await ours.create("a", b"5")
+
+
+async def test_each_watches_the_other(jet: pelton.Jet, js: Any) -> None:
+    ours = await jet.create_bucket("watched")
+    theirs = await js.key_value("watched")
+    watching = ours.watch()
+    assert await anext(watching) is None
+    await theirs.put("a", b"1")
+    async with asyncio.timeout(20):
+        entry = await anext(watching)
+    assert entry is not None
+    assert (entry.key, entry.value) == ("a", b"1")
+    watcher = await theirs.watchall()
+    assert (await watcher.updates(timeout=20)).value == b"1"
+    assert await watcher.updates(timeout=20) is None
+    await ours.delete("a")
+    assert (await watcher.updates(timeout=20)).operation == "DEL"
+    await watching.aclose()  # type: ignore[attr-defined]  # an async generator
+
+
+async def test_two_processes_worth_of_openers_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as one, pelton.open(path) as two:
+        mine, theirs = await one.create_bucket("b"), await two.bucket("b")
+        watching = theirs.watch()
+        assert await anext(watching) is None
+        revision = await mine.create("a", b"1")
+        async with asyncio.timeout(20):
+            entry = await anext(watching)
+        assert entry is not None
+        await theirs.update("a", b"2", entry.revision)
+        with pytest.raises(pelton.WrongLastSequenceError):
+            await mine.update("a", b"3", revision)
+        await watching.aclose()  # type: ignore[attr-defined]  # an async generator
+
+
+def test_without_await(tmp_path: Path) -> None:
+    with pelton.sync.open(tmp_path / "a.pelton") as jet:
+        bucket = jet.create_bucket("b", history=2)
+        bucket.put("a", b"1")
+        assert bucket.get("a").value == b"1"
+        assert list(bucket.keys()) == ["a"]
+        for entry in bucket.watch():
+            assert entry is not None
+            break
