@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.consumers.states import TRANSITIONS as DELIVERY
 from pelton.queue import TRANSITIONS
 from pelton.testing.nats_server import nats_cluster
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
@@ -100,6 +101,12 @@ def test_the_states_of_a_job_are_drawn_as_they_are() -> None:
     (drawing,) = blocks(ROOT / "docs" / "guides" / "queue.md", "mermaid")
     drawn = set(re.findall(r"(\S+) --> (\w+):", drawing.text))
     assert drawn == {(before or "[*]", after) for before, _, after in TRANSITIONS}
+
+
+def test_the_states_of_a_delivery_are_drawn_as_they_are() -> None:
+    (drawing,) = blocks(ROOT / "docs" / "consumers.md", "mermaid")
+    drawn = re.findall(r"(\S+) --> (\w+): (.+)", drawing.text)
+    assert drawn == [(before or "[*]", after, event) for before, event, after in DELIVERY]
 
 
 # --- the public surface ---------------------------------------------------------------------------

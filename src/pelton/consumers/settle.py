@@ -1,10 +1,4 @@
-"""What an ack does to its delivery. The states of a delivery, as one table::
-
-    delivered --ack--> acked           (the message may leave the stream: ``interest.py``)
-    delivered --term--> termed         (the same, for a message that must not come back)
-    delivered --nak(delay)--> due      (delivered again after the delay)
-    delivered --progress--> delivered  (its ack wait starts again)
-    delivered --ack wait passes--> due --pull--> delivered, or exhausted after max_deliver
+"""What an ack does to its delivery; the states of a delivery are one table, in ``states.py``.
 
 An ack names the delivery it belongs to. One that belongs to an earlier delivery, or to a settled message, is
 rejected and told so; it never counts twice, and never hinders its neighbours.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pelton.api import AckRejectedError
+from typing import Final
+
+from pelton.api import AckKind, AckOp, AckRejectedError, PullRequest
 from pelton.connect import Jet
 from pelton.jet import Consumer
 from pelton.testing.conformance.table import case, fails, only
 
+_KINDS: Final[tuple[AckKind, ...]] = ("ack", "term", "nak", "progress")
 _LATE = "embedded, an ack names its delivery and is refused when that was replaced or settled; NATS confirms it"
 
 
@@ -127,6 +130,42 @@ async def acked_work_is_not_delivered_to_a_new_consumer(jet: Jet) -> None:
     await consumer.delete()
     again = await (await jet.stream("S")).create_consumer(durable_name="d")
     assert [message.data for message in await again.fetch(5, timeout=2)] == [b"1"]
+
+
+@case
+async def another_connection_acks_what_this_one_was_given(jet: Jet) -> None:
+    """A delivery is named by numbers, so whoever knows them answers for it, wherever it runs."""
+    consumer = await _consumer(jet, 4, retention="workqueue", max_deliver=5)
+    ops = [
+        AckOp(kind=kind, seq=message.metadata.stream_seq, consumer_seq=message.metadata.consumer_seq)
+        for kind, message in zip(_KINDS, await consumer.fetch(4), strict=True)
+    ]
+    other = jet.backend.clone()
+    try:
+        assert await other.ack("S", "c", ops) == [None] * 4
+        again = await consumer.fetch(4, timeout=20)
+        assert [(m.metadata.stream_seq, m.metadata.num_delivered) for m in again] == [(3, 2)]
+        info = await consumer.info()
+        assert (info.num_ack_pending, info.num_redelivered) == (2, 1)
+        assert (await (await jet.stream("S")).info()).state.messages == 2
+    finally:
+        await other.close()
+
+
+@case
+async def an_ack_holds_for_whoever_opens_later(jet: Jet) -> None:
+    consumer = await _consumer(jet, 3, ack_wait=1)
+    first, *_ = await consumer.fetch(2)
+    await first.ack()
+    other = jet.backend.clone()
+    try:
+        request = PullRequest(batch=3, expires_ns=20 * 10**9)
+        found = {d.seq: d for d in await other.pull("S", "c", request)}
+        while 2 not in found:
+            found.update({d.seq: d for d in await other.pull("S", "c", request)})
+        assert (1 in found, found[2].num_delivered) == (False, 2)
+    finally:
+        await other.close()
 
 
 @case

@@ -1,0 +1,45 @@
+"""The states of a delivery, and what moves a message between them, as one table.
+
+For every consumer a message is in one of these states; where it is kept says which::
+
+    (ahead)    after the cursor: no row
+    parked     met, behind a held message of its subject: a claim that is not held
+    ready      its turn has come, nobody has got it yet: a row in ``ready``
+    delivered  somebody has it, for the first time or again: a row in ``pending`` that falls due later
+    due        it may be delivered again, its last holder may still answer: a row in ``pending`` that is due
+    acked      settled: no row behind the cursor
+    termed     the same, for a message that must not come back
+    exhausted  delivered ``max_deliver`` times, and not settled: a row in ``exhausted`` where interest keeps messages
+    removed    limits, a purge or a deletion took it from the stream: forgotten with the next look; where its holder
+               keeps a subject, with its answer or the end of its wait
+
+An ack names the delivery it belongs to. One that belongs to an earlier delivery, or to a message that is settled or
+given up, moves nothing and is told so; one of a removed message is harmless.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+DeliveryState = Literal["parked", "ready", "delivered", "due", "acked", "termed", "exhausted", "removed"]
+
+TRANSITIONS: Final[tuple[tuple[DeliveryState | None, str, DeliveryState], ...]] = (
+    (None, "pull or push", "delivered"),
+    (None, "its subject is taken", "parked"),
+    (None, "last of its subject at the start", "ready"),
+    ("parked", "its predecessor is settled", "ready"),
+    ("ready", "pull or push", "delivered"),
+    ("delivered", "ack", "acked"),
+    ("delivered", "term", "termed"),
+    ("delivered", "in_progress", "delivered"),
+    ("delivered", "nak, ack wait or backoff passes", "due"),
+    ("due", "pull or push", "delivered"),
+    ("due", "in_progress", "delivered"),
+    ("due", "ack", "acked"),
+    ("due", "term", "termed"),
+    ("due", "max_deliver reached", "exhausted"),
+    ("parked", "removed from the stream", "removed"),
+    ("ready", "removed from the stream", "removed"),
+    ("delivered", "removed from the stream", "removed"),
+    ("due", "removed from the stream", "removed"),
+)

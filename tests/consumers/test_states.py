@@ -1,0 +1,127 @@
+"""Every line of the table of delivery states, played on a store whose rows are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import pelton
+from pelton.consumers.states import TRANSITIONS, DeliveryState
+from pelton.testing import ManualRuntime
+
+Line = tuple[DeliveryState | None, str, DeliveryState]
+
+
+class Stage:
+    """One exclusive consumer on a stream by interest; ``seq`` is the message that is watched."""
+
+    def __init__(self, jet: pelton.Jet, runtime: ManualRuntime) -> None:
+        self.jet = jet
+        self.runtime = runtime
+        self.seq = 1
+        self.consumer: pelton.Consumer
+        self.stream: pelton.Stream
+        self.taken: dict[int, pelton.Message] = {}
+        self.ended: DeliveryState | None = None
+
+    async def begin(self, **config: Any) -> None:
+        self.stream = await self.jet.create_stream("s", subjects=["s.*"], retention="interest")
+        keeper = await self.stream.create_consumer(durable_name="keeper")
+        assert keeper.name == "keeper"
+        fields = {"max_ack_pending_per_subject": 1, "ack_wait": 10, **config}
+        await self.jet.publish_batch([("s.a", b"1"), ("s.a", b"2")])
+        self.consumer = await self.stream.create_consumer(durable_name="c", **fields)
+
+    async def pull(self) -> None:
+        self.taken.update({m.metadata.stream_seq: m for m in await self.consumer.fetch(10, no_wait=True)})
+
+    async def state(self) -> DeliveryState | None:
+        """Where the rows say that the message is."""
+        info = await self.consumer.info()
+        database: Any = self.consumer._backend._db  # type: ignore[attr-defined]  # the engine's, to look at its rows
+        key = (info.name, self.seq)
+        one = "FROM {} WHERE consumer=(SELECT id FROM consumers WHERE name=?) AND seq=?"
+        due = database.value("SELECT due " + one.format("pending"), key)
+        if due is not None:
+            return "due" if int(due) <= self.runtime.clock.now() else "delivered"
+        if database.value("SELECT 1 " + one.format("ready"), key) is not None:
+            return "ready"
+        if database.value("SELECT 1 " + one.format("claims") + " AND held=0", key) is not None:
+            return "parked"
+        if database.value("SELECT 1 " + one.format("exhausted"), key) is not None:
+            return "exhausted"
+        if self.seq > info.delivered.stream_seq:
+            return None
+        return "removed" if self.seq < (await self.stream.info()).state.first_seq else self.ended
+
+    # --- coming to a state
+
+    async def come_to(self, state: DeliveryState | None, event: str) -> None:
+        if state == "ready":
+            await self.begin(deliver_policy="last_per_subject", filter_subject=">")
+            self.seq = 2
+            return
+        # Who holds a subject holds it though the message is gone, until its ack or the end of its wait.
+        held = event != "removed from the stream" or state == "parked"
+        await self.begin(max_deliver=1, max_ack_pending_per_subject=int(held))
+        if state == "parked":
+            self.seq = 2
+        if state is not None:
+            await self.pull()
+        if state == "due":
+            self.runtime.clock.advance(10)
+
+    # --- what moves it
+
+    async def move(self, event: str) -> None:
+        if event in ("ack", "term", "in_progress"):
+            self.ended = "termed" if event == "term" else "acked"
+            await getattr(self.taken[self.seq], event)()
+        elif event == "its predecessor is settled":
+            await self.taken[1].ack()
+        elif event == "removed from the stream":
+            await self.stream.purge()
+        elif event in ("pull or push", "max_deliver reached"):
+            await self.pull()
+        elif event == "nak, ack wait or backoff passes":
+            await self.taken[self.seq].nak()
+        else:
+            assert event in OTHERWISE, event
+            await OTHERWISE[event](self)
+
+
+async def _taken(stage: Stage) -> None:
+    stage.seq = 2
+    await stage.pull()
+
+
+async def _last(stage: Stage) -> None:
+    await stage.stream.delete_consumer("c")
+    await stage.stream.create_consumer(durable_name="c", deliver_policy="last_per_subject", filter_subject=">")
+    stage.seq = 2
+
+
+OTHERWISE: dict[str, Callable[[Stage], Awaitable[None]]] = {
+    "its subject is taken": _taken,
+    "last of its subject at the start": _last,
+}
+
+
+@pytest.mark.parametrize("line", TRANSITIONS, ids=lambda line: f"{line[0]}-{line[1]}".replace(" ", "_"))
+async def test_the_rows_go_as_the_table_says(jet: pelton.Jet, runtime: ManualRuntime, line: Line) -> None:
+    before, event, after = line
+    stage = Stage(jet, runtime)
+    await stage.come_to(before, event)
+    if (before, event) == ("due", "pull or push"):
+        await stage.stream.create_consumer(durable_name="c", ack_wait=10, max_ack_pending_per_subject=1, max_deliver=2)
+    assert await stage.state() == before
+    await stage.move(event)
+    assert await stage.state() == after
+
+
+def test_every_state_is_reached_and_the_settled_ones_are_left_by_nothing() -> None:
+    reached = {after for _, _, after in TRANSITIONS}
+    assert {before for before, _, _ in TRANSITIONS} == {None, "parked", "ready", "delivered", "due"}
+    assert reached == {"parked", "ready", "delivered", "due", "acked", "termed", "exhausted", "removed"}
