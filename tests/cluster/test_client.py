@@ -19,6 +19,20 @@ async def test_a_flush_that_is_given_up_does_not_silence_the_connection(jet: pel
     assert await asyncio.wait_for(jet.stream_names(), 5) == []
 
 
+async def test_a_flush_does_not_overtake_what_was_sent_before(jet: pelton.Jet) -> None:
+    client = await jet.backend._connection.client()  # type: ignore[attr-defined]
+    told: list[str] = []
+
+    def take(subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+        told.append(subject)
+
+    for number in range(50):
+        await client.listen(f"quiet.{number}", take)
+        client.send(f"quiet.{number}", "", b"", None)
+        await client.flush()
+        assert len(told) == number + 1
+
+
 async def test_a_read_loop_that_fails_is_a_lost_connection(jet: pelton.Jet) -> None:
     client = await jet.backend._connection.client()  # type: ignore[attr-defined]
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import nats
 import pytest
 
 import pelton
@@ -77,12 +76,10 @@ async def test_an_answer_that_does_not_come(jet: pelton.Jet, monkeypatch: pytest
 @asynccontextmanager
 async def unanswered(jet: pelton.Jet) -> AsyncIterator[None]:
     """Somebody takes the questions for stream T and does not answer."""
-    server = jet.backend._settings.servers[0]
-    client = await nats.connect(server)
-    await client.subscribe("$JS.API.DIRECT.GET.T")
-    await client.flush()
+    other = jet.backend.clone()
+    await other.subscribe("$JS.API.DIRECT.GET.T")
     yield
-    await client.close()
+    await other.close()
 
 
 async def test_closing_ends_a_read(jet: pelton.Jet) -> None:

@@ -5,6 +5,8 @@ nats-py 2.16 can lose its connection without noticing, or wait for it without en
 - a flush that is cancelled leaves its future behind; the answer to it then raises in the read loop, which ends,
   and nothing is read any more until a ping fails minutes later. Here an answer nobody waits for is passed over,
   and a read loop that ends while the connection is believed to stand is a lost connection.
+- a flush overtakes what waits to be sent: the ping is written at once, a subscription before it later. The answer
+  then says nothing of the subscription. Here a ping waits in line.
 - a lost connection is closed by sending what is left to send, which a server that stands still never takes, and
   one that is gone answers with an error that ends the closing half way. Here it is cut.
 - a TLS handshake that failed is waited for to close, which it never does. Here for a second.
@@ -92,6 +94,9 @@ class Client(nats.aio.client.Client):
             command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (*names, block, data)
         if size > self._max_payload:
             raise nats.errors.MaxPayloadError
+        self._queue_up(command)
+
+    def _queue_up(self, command: bytes) -> None:
         self._pending.append(command)
         self._pending_data_size += len(command)
         if self._flush_queue is not None and self._flush_queue.empty():
@@ -167,6 +172,11 @@ class Client(nats.aio.client.Client):
     async def _ended(self, task: object) -> None:
         if self.is_connected and task is asyncio.current_task():
             await self._process_op_err(nats.errors.ProtocolError())
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        self._pongs.append(future or asyncio.get_running_loop().create_future())
+        if self.is_connected:
+            self._queue_up(b"PING\r\n")
 
     async def _process_pong(self) -> None:
         if self._pongs and self._pongs[0].done():
