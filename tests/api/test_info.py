@@ -25,3 +25,12 @@ def test_states_and_acknowledgements_satisfy_the_schemas() -> None:
     assert schema_errors("definitions.json#/definitions/stream_state", state) == []
     empty = msgspec.json.encode(api.StreamState())
     assert schema_errors("definitions.json#/definitions/stream_state", empty) == []
+
+
+@needs_nats
+def test_who_keeps_a_stream_satisfies_the_schema() -> None:
+    peers = [api.PeerInfo(name="n1", current=True, active=5), api.PeerInfo(name="n2", offline=True, lag=7)]
+    told = api.ClusterInfo(name="C", leader="n0", raft_group="S-R3F-x", replicas=peers)
+    body = msgspec.json.encode(told)
+    assert schema_errors("definitions.json#/definitions/cluster_info", body) == []
+    assert msgspec.json.decode(body, type=api.ClusterInfo) == told

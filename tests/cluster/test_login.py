@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import nats_server
+from pelton.testing.nats_server import free_ports, nats_server
+from tests.cluster.fake import fake_server
 from tests.cluster.people import Certificates, Company, Person
 
 
@@ -107,6 +108,14 @@ async def test_nothing_is_said_in_the_clear_where_tls_is_asked_for(tmp_path: Pat
             await pelton.open(server.url, tls_ca=certificates.ca)
 
 
+async def test_a_server_that_is_too_old() -> None:
+    async with fake_server("2.9.25") as server:
+        with pytest.raises(pelton.api.JetStreamMissingError, match=r"its version is 2\.9, and 2\.10 is the oldest"):
+            await pelton.open(server.url)
+    async with fake_server("2.10.0") as server, pelton.open(server.url) as jet:
+        assert (await jet.account_info()).streams == 0
+
+
 # --- permissions, domains, prefixes, contexts
 
 
@@ -147,6 +156,41 @@ async def test_a_domain(tmp_path: Path) -> None:
         await _works(server.url, api_prefix="$JS.hub.API.")
         with pytest.raises(pelton.api.JetStreamMissingError, match=r"\$JS\.leaf\.API"):
             await pelton.open(server.url, domain="leaf")
+
+
+async def test_a_domain_behind_a_leaf(tmp_path: Path) -> None:
+    """Asked for by name, the hub's streams are published to, read and acked over a server that has its own."""
+    (port,) = free_ports(1)
+    with nats_server(tmp_path / "hub", domain="hub", extra=f'leafnodes {{ listen: "127.0.0.1:{port}" }}') as hub:
+        remote = f'leafnodes {{ remotes: [{{ url: "nats-leaf://127.0.0.1:{port}" }}] }}'
+        with nats_server(tmp_path / "leaf", domain="leaf", extra=remote) as leaf:
+            async with pelton.open(leaf.url, domain="hub", patience=60) as there, pelton.open(hub.url) as home:
+                stream = await there.create_stream("S", subjects=["s"], retention="workqueue", allow_direct=True)
+                assert (await there.publish("s", b"x")).domain == "hub"
+                assert await home.stream_names() == ["S"]
+                assert (await stream.get_message(1)).data == b"x"
+                (message,) = await (await stream.create_consumer(durable_name="c")).fetch(1)
+                await message.ack()
+                assert (await stream.info()).state.messages == 0
+            async with pelton.open(leaf.url) as here:
+                assert await here.stream_names() == []
+
+
+async def test_acks_under_subjects_that_name_domain_and_account(tmp_path: Path) -> None:
+    with nats_server(tmp_path, domain="hub", extra="feature_flags { js_ack_fc_v2: true }") as server:
+        async with pelton.open(server.url) as jet:
+            stream = await jet.create_stream("S", retention="workqueue")
+            consumer = await stream.create_consumer(durable_name="c")
+            heard = await jet.backend.subscribe("$JS.ACK.>")  # type: ignore[attr-defined]
+            await jet.publish_batch([("S", b"1"), ("S", b"2")])
+            one, two = await consumer.fetch(2)
+            await one.nak()
+            await two.ack()
+            (again,) = await consumer.fetch(1, timeout=5)
+            assert (again.data, again.metadata.num_delivered) == (b"1", 2)
+            await again.ack()
+            assert (await stream.info()).state.messages == 0
+            assert await heard.next(5) is not None
 
 
 async def test_a_context_of_the_nats_tool(tmp_path: Path) -> None:

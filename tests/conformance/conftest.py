@@ -24,7 +24,8 @@ def on_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
 
 @pytest.fixture(scope="session")
 def on_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
-    with nats_cluster(tmp_path_factory.mktemp("cluster"), extra=server_config()) as running:
+    # Cases place streams by this tag.
+    with nats_cluster(tmp_path_factory.mktemp("cluster"), extra=server_config(), tags=["ssd"] * 3) as running:
         yield Accounts(running.url)
 
 

@@ -1,32 +1,39 @@
-"""What three replicas answer differently from one, in nats-server 2.15: cases that are not asked there, and why."""
+"""What three replicas answer differently from one, in nats-server 2.15.1: cases that are not asked there, and why.
+
+Each was asked of the servers without Pelton as well, in the words of the protocol, and answered the same.
+"""
 
 from typing import Final
 
-_REPLICAS: Final = "it says what one replica allows, or counts replicas"
-_SILENT: Final = "nats-server 2.15 gives no answer where a replicated stream refuses this"
-_LEADER: Final = "the leader of a replicated stream looks at limits before it proposes, in another order"
-_LATER: Final = "the replicas remember ids and positions after the publish is proposed"
-_SAID: Final = "the servers of a cluster say it in parts: an audit without its request, a change once more"
+_BROKEN: Final = (
+    "a last message id that is not the expected one is a 'critical write error' on every replica: the stream "
+    "answers no publish any more"
+)
+_NO_ROOM: Final = "the leader looks whether there is room before it proposes, when nobody knows yet what makes room"
+_ONE: Final = "it is for streams of one replica"
 
 NOT_REPLICATED: Final = {
-    "changes.what_may_change": _REPLICAS,
-    "settings.a_number_of_replicas_is_checked": _REPLICAS,
-    "settings.replicas_need_a_cluster": _REPLICAS,
-    "settings.a_placement_is_kept": _REPLICAS,
-    "settings.a_persist_mode_is_kept_and_cannot_be_changed": _REPLICAS,
-    "settings.everything_can_be_captured_without_acks": _REPLICAS,
-    "streams.the_configuration_is_reported_resolved": _REPLICAS,
-    "delivery.a_reset_keeps_to_the_deliver_policy": _SILENT,
-    "expectations.the_last_message_id": _SILENT,
-    "expectations.of_several_that_do_not_hold_the_first_is_told": _SILENT,
-    "expectations.the_last_id_is_that_of_the_last_message": _SILENT,
-    "expectations.conditions_are_looked_at_before_there_is_room": _LEADER,
-    "interest.a_full_stream_takes_what_it_does_not_keep": _LEADER,
-    "limits.a_subject_replaces_its_own_in_a_full_stream": _LEADER,
-    "expectations.a_duplicate_is_told_before_the_last_id_it_expects": _LATER,
-    "delivery.the_last_of_each_subject_and_then_all": _LATER,
-    "reading.streams_come_in_pages": _LATER,
-    "events.what_changes_nothing_is_not_said": _SAID,
-    "events.requests_are_audited": _SAID,
-    "counters.a_counter_ends_with_its_last_message": _LATER,
+    "streams.one_replica_is_enough": "here all have three",
+    "settings.replicas_need_a_cluster": "here is one",
+    "settings.a_persist_mode_is_kept_and_cannot_be_changed": f"'async persist mode is not supported': {_ONE}",
+    "settings.everything_can_be_captured_without_acks": f"'capturing all subjects requires replicas of 1': {_ONE}",
+    "expectations.the_last_message_id": _BROKEN,
+    "expectations.of_several_that_do_not_hold_the_first_is_told": _BROKEN,
+    "expectations.the_last_id_is_that_of_the_last_message": _BROKEN,
+    "expectations.conditions_are_looked_at_before_there_is_room": "an expected last id is looked at after the room",
+    "expectations.a_duplicate_is_told_before_the_last_id_it_expects": "a duplicate is told before a missing sequence",
+    "interest.a_full_stream_takes_what_it_does_not_keep": _NO_ROOM,
+    "limits.a_subject_replaces_its_own_in_a_full_stream": _NO_ROOM,
+    "delivery.the_floor_begins_below_the_last_of_each_subject": "a floor is told as 0 until something is acknowledged",
+    "delivery.a_reset_keeps_to_the_deliver_policy": "a reset that is refused is not answered now and then",
+    "counters.a_counter_ends_with_its_last_message": (
+        "in flight, what is to be added counts on from a total that a limit is about to remove"
+    ),
+    "reading.streams_come_in_pages": "a page past the end counts no streams at all",
+    "accounts.use_is_told_by_storage": "the use of an account counts every replica",
+    "accounts.requests_and_errors_are_counted": "each server counts those it answers, and tells the others later",
+    "events.requests_are_audited": "an audit comes without the request it is of",
+    "events.consumers_are_deleted_with_their_stream": (
+        "the leader of a consumer that hears of the stream's end before its own says nothing"
+    ),
 }

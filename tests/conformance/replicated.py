@@ -1,10 +1,11 @@
 """A cluster's backend on which every stream has three replicas, whatever a case says."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from pelton.api import Backend, StreamCreate
+from pelton.api import Backend, Outgoing, PubAck, StreamCreate
 
 REPLICAS = 3
 
@@ -18,8 +19,13 @@ class Replicated:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
+    async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Store messages; the first alone, for the server we talk to may not know of a new stream's subjects yet."""
+        first = [await self._backend.publish(*message) for message in messages[:1]]
+        return first + await self._backend.publish_batch(messages[1:])
+
     async def call(self, request: Any) -> Any:
-        if isinstance(request, StreamCreate) and request.config.num_replicas <= 1:
+        if isinstance(request, StreamCreate) and request.config.num_replicas in (0, 1):
             config = msgspec.structs.replace(request.config, num_replicas=REPLICAS)
             request = msgspec.structs.replace(request, config=config)
         return await self._backend.call(request)

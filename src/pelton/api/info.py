@@ -67,12 +67,38 @@ class StreamSourceInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     subject_transforms: tuple[SubjectTransform, ...] = ()
 
 
+class PeerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A replica that follows: `active` is nanoseconds since it was heard of, `lag` the operations it is behind."""
+
+    name: str
+    current: bool = shown(False)
+    observer: bool = False
+    active: int = shown(0)
+    offline: bool = False
+    lag: int = 0
+    peer: str = ""
+
+
+class ClusterInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Who keeps a stream or consumer in a cluster: the server that leads, and those that follow."""
+
+    name: str = ""
+    raft_group: str = ""
+    leader: str = ""
+    leader_since: str = ""
+    replicas: list[PeerInfo] = msgspec.field(default_factory=list)
+
+
 class StreamInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A stream: its configuration and state. Paging fields count the entries of ``state.subjects``."""
+    """A stream: its configuration and state. Paging fields count the entries of ``state.subjects``.
+
+    `cluster` is told by servers of a cluster alone.
+    """
 
     config: StreamConfig
     created: str
     state: StreamState
+    cluster: ClusterInfo | None = None
     mirror: StreamSourceInfo | None = None
     sources: list[StreamSourceInfo] = msgspec.field(default_factory=list)
     ts: str = ""
@@ -99,7 +125,10 @@ class PriorityGroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ConsumerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A consumer: its configuration, how far it has delivered, and what is outstanding."""
+    """A consumer: its configuration, how far it has delivered, and what is outstanding.
+
+    `cluster` is told by servers of a cluster alone.
+    """
 
     stream_name: str
     name: str
@@ -112,6 +141,7 @@ class ConsumerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     num_waiting: int = shown(0)
     num_pending: int = shown(0)
     ts: str = ""
+    cluster: ClusterInfo | None = None
     push_bound: bool = False
     paused: bool = False
     pause_remaining: int = 0

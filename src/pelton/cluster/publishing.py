@@ -101,7 +101,7 @@ class Publisher:
         self, window: Sequence[Outgoing], answers: Sequence[Answer | Exception], acks: list[PubAck]
     ) -> Exception | None:
         """Add acks up to the first message that has to be sent again, and return why; raises what is final."""
-        for (subject, _, block), answer in zip(window, answers, strict=True):
+        for index, ((subject, _, block), answer) in enumerate(zip(window, answers, strict=True)):
             try:
                 if isinstance(answer, Exception):
                     raise answer
@@ -112,8 +112,9 @@ class Publisher:
                     raise unknown(self._connection, uncertain) from None
                 return lost
             except PeltonError as error:
-                # Those after it may be stored: only ids keep them from being stored again.
-                if not (_has_id(block) and await self.passes(error)):
+                # Of those after it that are stored, only ids keep the second from being stored as well.
+                again = _has_id(block) or not any(map(_is_stored, answers[index + 1 :]))
+                if not (again and await self.passes(error)):
                     raise
                 return error
         return None
@@ -158,6 +159,13 @@ class Publisher:
 def _may_be_stored(answer: Answer | Exception, message: Outgoing) -> bool:
     """Whether nobody knows what became of a message, and sending it again might store it twice."""
     return isinstance(answer, Interrupted) and not isinstance(answer, NotSent) and not _has_id(message[2])
+
+
+def _is_stored(answer: Answer | Exception) -> bool:
+    """Whether a message is stored, or nobody knows."""
+    if isinstance(answer, Exception):
+        return isinstance(answer, Interrupted) and not isinstance(answer, NotSent)
+    return not answer.is_unheard and _reply(answer.data).error is None
 
 
 def _has_id(block: bytes | None) -> bool:

@@ -5,7 +5,9 @@ what there is, or wait for the first, then stop, with a status message as the la
 without that word: a consumer that may not deliver more for now (``max_ack_pending``), a lost connection, and
 a consumer whose leader died, which shows in heartbeats that stay away. Then the subscription is drained
 (unsubscribed, and what was on its way is taken in), so that the server does not deliver to somebody who no
-longer listens; the next pull subscribes anew. A pull that is cancelled gives back what it got.
+longer listens; the next pull subscribes anew. A pull that is cancelled gives back what it got. The last word may
+come ahead of messages, which wait for the replicas of their consumer: it says how many of those asked for were not
+sent, and the others are awaited.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _TIMED_OUT: Final = (404, 408)
 _CONFLICT: Final = 409
 _BUSY: Final = "requests pending"
 _TOO_LARGE: Final = "message size exceeds maxbytes"
-_COMPLETED: Final = "Batch Completed"
+_NOT_SENT: Final = b"Nats-Pending-Messages: "
 _CONSUMER_GONE: Final = "consumer deleted"
 _ASK_AGAIN: Final = ("leadership change", "server shutdown")
 _encode: Final = msgspec.json.Encoder().encode
@@ -57,12 +59,16 @@ class Channel:
         self._subscription: Any = None
         self._number = 0
         self._enough = 0
+        self._asked = 0
+        self._came = 0
+        self._early_word: tuple[int, str] | None = None
+        self._sent = 0
         self.messages: list[Delivered] = []
         self.last_word: tuple[int, str] | None = None
 
-    async def ask(self, subject: str, body: dict[str, object]) -> None:
+    async def ask(self, subject: str, batch: int, body: dict[str, object]) -> None:
         """Send a pull; what comes back is in ``messages`` and ``last_word``."""
-        self.last_word = None
+        self.last_word = self._early_word = None
         client = await self._connection.client()
         if client is not self._client:
             if self._client is None:
@@ -70,8 +76,9 @@ class Channel:
             self._client = client
             self._subscription = await client.listen(f"{self._inbox}.*", self._arrived)
         self._number += 1
+        self._asked, self._came = batch, 0
         try:
-            await self._connection.tell(subject, _encode(body), f"{self._inbox}.{self._number}")
+            await self._connection.tell(subject, _encode({"batch": batch, **body}), f"{self._inbox}.{self._number}")
         except Interrupted:
             self.last_word = _LOST_WORD
 
@@ -94,9 +101,10 @@ class Channel:
                     if beat_s and beat_s < left:
                         self.last_word = _SILENT_WORD
                     return False
-            if self.messages:
-                # With nothing left to deliver the last word is certain to come.
-                end = clock.monotonic() + (_QUIET_S if self.messages[-1].num_pending else _LAST_WORD_S)
+            if self.messages or self._early_word is not None:
+                # What was sent is certain to come, and with nothing left to deliver the last word is.
+                certain = self._early_word is not None or not self.messages[-1].num_pending
+                end = clock.monotonic() + (_LAST_WORD_S if certain else _QUIET_S)
                 beat_s = 0.0
         return not self.is_lost
 
@@ -121,21 +129,32 @@ class Channel:
 
     def _arrived(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         status, text = status_of(block)
+        is_of_this = subject.endswith(f".{self._number}")
         if not status:
             self.messages.append(delivery_of(subject, reply, block, data))
-            if len(self.messages) != 1 and len(self.messages) < self._enough:
+            self._came += is_of_this
+            if self._early_word is not None and self._came >= self._sent:
+                self.last_word = self._early_word
+            elif len(self.messages) != 1 and len(self.messages) < self._enough:
                 # Whoever waits looks when there is enough, or when it is quiet.
                 return
-        elif text == _COMPLETED and not self.messages:
-            # Said ahead of the messages, which wait for the other replicas.
-            return
-        elif status != _HEARTBEAT and subject.endswith(f".{self._number}"):
-            self.last_word = (status, text)
+        elif status != _HEARTBEAT and is_of_this:
+            self._sent = self._asked - _not_sent(block, self._asked)
+            if self._came < self._sent:
+                self._early_word = (status, text)
+            else:
+                self.last_word = (status, text)
         self._signal.notify()
 
     def _lost(self) -> None:
         self.last_word = _LOST_WORD
         self._signal.notify()
+
+
+def _not_sent(block: bytes | None, asked: int) -> int:
+    """Return how many of the messages asked for a last word says were not sent; all where it says nothing."""
+    digits = (block or b"").partition(_NOT_SENT)[2].partition(b"\r\n")[0]
+    return int(digits) if digits.isdigit() else asked
 
 
 class Pull:
@@ -154,7 +173,8 @@ class Pull:
         """Fill ``channel.messages``; whether the channel may be used again. Raises ApiError, StoreError."""
         while True:
             body, first_s = self._body()
-            await channel.ask(self._subject, body)
+            # Where others wait already, one message is all that can be asked for and ended for certain.
+            await channel.ask(self._subject, 1 if self._busy else self._request.batch, body)
             beat_s = _HEARTBEAT_S * _BEATS if "idle_heartbeat" in body else 0.0
             ended = await channel.gather(self._request.batch, first_s, beat_s)
             if not ended and not channel.messages and self._request.no_wait:
@@ -173,7 +193,7 @@ class Pull:
     def _body(self) -> tuple[dict[str, object], float]:
         """Return what to ask, and how long the first answer may take."""
         request = self._request
-        body: dict[str, object] = {"batch": request.batch}
+        body: dict[str, object] = {}
         for key, value in (
             ("max_bytes", request.max_bytes),
             ("group", request.group),
@@ -192,8 +212,7 @@ class Pull:
         body["expires"] = int(left * 1e9)
         if left > 2 * _HEARTBEAT_S:
             body["idle_heartbeat"] = int(_HEARTBEAT_S * 1e9)
-        # Where others wait already, one message is all that can be asked for and ended for certain.
-        return body | ({"batch": 1} if self._busy else {"no_wait": True}), left + _SLACK_S
+        return body | ({} if self._busy else {"no_wait": True}), left + _SLACK_S
 
     def _is_over(self, last_word: tuple[int, str] | None) -> bool:
         """Judge the last word of a pull that got nothing: over, to be asked again, or an error."""

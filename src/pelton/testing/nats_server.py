@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -154,18 +154,20 @@ class NatsCluster:
 
 
 @contextmanager
-def nats_cluster(home: Path, number: int = 3, *, extra: str = "") -> Iterator[NatsCluster]:
+def nats_cluster(home: Path, number: int = 3, *, extra: str = "", tags: Sequence[str] = ()) -> Iterator[NatsCluster]:
     """Run servers that are one JetStream cluster, with files below ``home``, for as long as the context lasts.
 
-    They take connections when it begins; a leader may not be elected yet.
+    ``tags`` are one for each server in turn, to place streams by. The servers take connections when it begins; a
+    leader may not be elected yet.
     """
-    ports = _free_ports(number)
+    ports = free_ports(number)
     routes = [f"nats-route://127.0.0.1:{port}" for port in ports]
     servers = []
     for index, port in enumerate(ports):
         others = json.dumps([route for route in routes if not route.endswith(f":{port}")])
         cluster = f'cluster {{ name: pelton, listen: "127.0.0.1:{port}", routes: {others} }}'
-        servers.append(NatsServer(home / f"n{index}", name=f"n{index}", extra=f"{cluster}\n{extra}"))
+        tag = f"server_tags: {json.dumps([tags[index]])}" if tags else ""
+        servers.append(NatsServer(home / f"n{index}", name=f"n{index}", extra=f"{cluster}\n{tag}\n{extra}"))
     try:
         for server in servers:
             server.start()
@@ -175,7 +177,8 @@ def nats_cluster(home: Path, number: int = 3, *, extra: str = "") -> Iterator[Na
             server.kill()
 
 
-def _free_ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
+    """Return ports nobody listens on, to be used at once."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for one in sockets:

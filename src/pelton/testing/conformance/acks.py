@@ -7,7 +7,8 @@ from typing import Final
 from pelton.api import AckKind, AckOp, AckRejectedError, PullRequest
 from pelton.connect import Jet
 from pelton.jet import Consumer
-from pelton.testing.conformance.table import case, fails, only
+from pelton.testing.conformance.eventually import eventually, left, taken
+from pelton.testing.conformance.table import case, fails, lagging, only
 
 _KINDS: Final[tuple[AckKind, ...]] = ("ack", "term", "nak", "progress")
 _LATE = "embedded, an ack names its delivery and is refused when that was replaced or settled; NATS confirms it"
@@ -22,7 +23,7 @@ async def _consumer(jet: Jet, messages: int, retention: str = "limits", **config
 @case
 async def an_ack_moves_the_floor(jet: Jet) -> None:
     consumer = await _consumer(jet, 3)
-    one, two, three = await consumer.fetch(3)
+    one, two, three = await taken(consumer, 3)
     await two.ack()
     info = await consumer.info()
     assert (info.num_ack_pending, info.ack_floor.stream_seq, info.ack_floor.consumer_seq) == (2, 0, 0)
@@ -36,7 +37,7 @@ async def an_ack_moves_the_floor(jet: Jet) -> None:
 @case
 async def many_at_once(jet: Jet) -> None:
     consumer = await _consumer(jet, 50)
-    await consumer.ack(await consumer.fetch(50))
+    await consumer.ack(await taken(consumer, 50))
     info = await consumer.info()
     assert (info.num_ack_pending, info.ack_floor.stream_seq, info.num_pending) == (0, 50, 0)
 
@@ -51,18 +52,22 @@ async def an_acked_message_stays_in_a_stream_with_limits(jet: Jet) -> None:
 @case
 async def an_acked_message_leaves_a_work_queue(jet: Jet) -> None:
     consumer = await _consumer(jet, 3, retention="workqueue")
-    _, two, _ = await consumer.fetch(3)
+    _, two, _ = await taken(consumer, 3)
     await two.ack()
-    state = (await (await jet.stream("S")).info(deleted_details=True)).state
-    assert (state.messages, state.first_seq, state.deleted) == (2, 1, [2])
+    stream = await jet.stream("S")
+    await left(stream, 2)
+    state = (await stream.info(deleted_details=True)).state
+    assert (state.first_seq, state.deleted) == (1, [2])
 
 
 @case
 async def a_work_queue_ends_empty(jet: Jet) -> None:
     consumer = await _consumer(jet, 3, retention="workqueue")
-    await consumer.ack(await consumer.fetch(3))
-    state = (await (await jet.stream("S")).info()).state
-    assert (state.messages, state.bytes, state.first_seq, state.last_seq) == (0, 0, 4, 3)
+    await consumer.ack(await taken(consumer, 3))
+    stream = await jet.stream("S")
+    await left(stream, 0)
+    state = (await stream.info()).state
+    assert (state.bytes, state.first_seq, state.last_seq) == (0, 4, 3)
 
 
 @case
@@ -79,13 +84,13 @@ async def a_terminated_message_leaves_a_work_queue(jet: Jet) -> None:
     consumer = await _consumer(jet, 1, retention="workqueue")
     (message,) = await consumer.fetch(1)
     await message.term()
-    assert (await (await jet.stream("S")).info()).state.messages == 0
+    await left(await jet.stream("S"), 0)
 
 
 @case
 async def ack_all_settles_what_went_before(jet: Jet) -> None:
     consumer = await _consumer(jet, 5, ack_policy="all")
-    messages = await consumer.fetch(5)
+    messages = await taken(consumer, 5)
     await messages[2].ack()
     info = await consumer.info()
     assert (info.num_ack_pending, info.ack_floor.stream_seq) == (2, 3)
@@ -94,11 +99,15 @@ async def ack_all_settles_what_went_before(jet: Jet) -> None:
 @case
 async def without_acks_nothing_is_pending(jet: Jet) -> None:
     consumer = await _consumer(jet, 3, ack_policy="none")
-    messages = await consumer.fetch(3)
+    messages = await taken(consumer, 3)
     assert len(messages) == 3
-    info = await consumer.info()
-    assert (info.num_ack_pending, info.num_pending) == (0, 0)
-    assert (info.delivered.stream_seq, info.ack_floor.stream_seq) == (3, 3)
+
+    async def passed() -> tuple[int, int]:
+        info = await consumer.info()
+        assert (info.num_ack_pending, info.num_pending) == (0, 0)
+        return info.delivered.stream_seq, info.ack_floor.stream_seq
+
+    await eventually(passed, (3, 3))
     await messages[0].ack()
 
 
@@ -123,10 +132,11 @@ async def an_ack_lets_a_waiting_pull_go_on(jet: Jet) -> None:
     assert seen == [b"0", b"1", b"2"]
 
 
-@case
+@lagging("the new consumer may be led where the acked message is not removed yet")
 async def acked_work_is_not_delivered_to_a_new_consumer(jet: Jet) -> None:
     consumer = await _consumer(jet, 2, retention="workqueue")
     await consumer.ack(await consumer.fetch(1))
+    await left(await jet.stream("S"), 1)
     await consumer.delete()
     again = await (await jet.stream("S")).create_consumer(durable_name="d")
     assert [message.data for message in await again.fetch(5, timeout=2)] == [b"1"]
@@ -171,7 +181,7 @@ async def an_ack_holds_for_whoever_opens_later(jet: Jet) -> None:
 @case
 async def an_ack_after_the_stream_lost_the_message(jet: Jet) -> None:
     consumer = await _consumer(jet, 2)
-    one, two = await consumer.fetch(2)
+    one, two = await taken(consumer, 2)
     await (await jet.stream("S")).delete_message(2)
     await one.ack()
     del two

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pelton.api import ConfigError, LimitError, NoStreamForSubjectError, WrongLastSequenceError
 from pelton.connect import Jet
 from pelton.jet import Stream
+from pelton.testing.conformance.eventually import left, taken
 from pelton.testing.conformance.table import case, fails, only, refused
 
 _LAST: Final = "Nats-Expected-Last-Sequence"
@@ -105,10 +106,10 @@ async def consumers_get_its_messages(jet: Jet) -> None:
     stream = await _stream(jet, retention="workqueue")
     consumer = await stream.create_consumer(durable_name="c")
     await jet.publish_atomic([("s.a", b"1"), ("s.b", b"2")])
-    found = await consumer.fetch(10)
+    found = await taken(consumer, 2)
     assert [(message.subject, message.data) for message in found] == [("s.a", b"1"), ("s.b", b"2")]
     await consumer.ack(found)
-    assert (await stream.info()).state.messages == 0
+    await left(stream, 0)
 
 
 @case

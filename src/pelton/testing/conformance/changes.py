@@ -46,7 +46,7 @@ async def what_may_change(jet: Jet) -> None:
         "allow_rollup_hdrs": True,
         "no_ack": True,
         "metadata": {"k": "v"},
-        "placement": {"tags": ["a"]},
+        "placement": {"tags": ["ssd"]},
     }
     for field, value in free.items():
         before = (await jet.stream("S")).config

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from pelton.jet import Consumer, Message, Stream
+
 T = TypeVar("T")
 _TRIES: Final = 500
 _PAUSE_S: Final = 0.01
@@ -19,3 +21,27 @@ async def eventually(ask: Callable[[], Awaitable[T]], expected: T) -> None:
             return
         await asyncio.sleep(_PAUSE_S)
     raise AssertionError(f"expected {expected!r}, still {got!r}")
+
+
+async def left(stream: Stream, messages: int) -> None:
+    """Assert how many messages acks leave: the stream hears of them later than its consumer."""
+
+    async def held() -> int:
+        return (await stream.info()).state.messages
+
+    await eventually(held, messages)
+
+
+async def taken(consumer: Consumer, number: int) -> list[Message]:
+    """Take so many messages, of a consumer that may be led where the last of them are not stored yet."""
+    found: list[Message] = []
+    while len(found) < number:
+        more = await consumer.fetch(number - len(found), timeout=5)
+        assert more, f"{len(found)} messages came instead of {number}"
+        found += more
+    return found
+
+
+async def all_of(consumer: Consumer, number: int) -> list[Message]:
+    """Take so many messages, and what there is beyond them."""
+    return await taken(consumer, number) + await consumer.fetch(10, no_wait=True)

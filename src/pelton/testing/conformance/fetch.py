@@ -8,6 +8,7 @@ from pelton.api import ConsumerNotFoundError, NotFoundError
 from pelton.connect import Jet
 from pelton.jet import Consumer
 from pelton.runtime import Signal
+from pelton.testing.conformance.eventually import eventually, taken
 from pelton.testing.conformance.table import case, fails
 
 
@@ -129,6 +130,11 @@ async def no_more_bytes_than_asked_for(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"])
     await jet.publish_batch([("s", b"x" * 100)] * 4)
     consumer = await stream.create_consumer(durable_name="c")
+
+    async def pending() -> int:
+        return (await consumer.info()).num_pending
+
+    await eventually(pending, 4)
     # Each counts with its subjects and overhead, differently on each side: two fit here and three do not.
     assert len(await consumer.fetch(4, max_bytes=370, timeout=1)) == 2
     assert len(await consumer.fetch(4, timeout=1)) == 2
@@ -157,7 +163,7 @@ async def headers_are_delivered(jet: Jet) -> None:
     consumer = await _consumer(jet, 0)
     await jet.publish("s.a", b"", headers={"A": ["1", "2"], "b": "x"})
     await jet.publish("s.a", b"")
-    with_headers, without = await consumer.fetch(2)
+    with_headers, without = await taken(consumer, 2)
     assert (with_headers.headers.get_all("A"), with_headers.headers["b"]) == (["1", "2"], "x")
     assert dict(without.headers) == {}
 

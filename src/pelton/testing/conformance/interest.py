@@ -7,7 +7,7 @@ from typing import Any
 from pelton.api import StreamState
 from pelton.connect import Jet
 from pelton.jet import Consumer, Stream
-from pelton.testing.conformance.eventually import eventually
+from pelton.testing.conformance.eventually import eventually, taken
 from pelton.testing.conformance.table import case, only, refused
 
 _LATE = "embedded, an ack names its delivery and is refused when that one was given up; NATS lets it settle the message"
@@ -102,10 +102,10 @@ async def a_message_goes_when_all_have_acked_it(jet: Jet) -> None:
     one = await stream.create_consumer(durable_name="one")
     two = await stream.create_consumer(durable_name="two")
     await jet.publish_batch([("s.a", b"")] * 3)
-    first = await one.fetch(3)
+    first = await taken(one, 3)
     await one.ack(first)
     await _holds(stream, [1, 2, 3])
-    second = await two.fetch(3)
+    second = await taken(two, 3)
     await second[1].ack()
     await _holds(stream, [1, 3])
     await second[0].term()
@@ -119,7 +119,7 @@ async def nobody_waits_for_those_whose_filters_do_not_match(jet: Jet) -> None:
     consumers = {name: await stream.create_consumer(durable_name=name, filter_subject=f"s.{name}") for name in "ab"}
     every = await stream.create_consumer(durable_name="every")
     await jet.publish_batch([("s.a", b""), ("s.b", b""), ("s.c", b"")])
-    await every.ack(await every.fetch(3))
+    await every.ack(await taken(every, 3))
     await _holds(stream, [1, 2])
     await consumers["b"].ack(await consumers["b"].fetch(1))
     await _holds(stream, [1])
@@ -145,7 +145,7 @@ async def one_ack_for_all(jet: Jet) -> None:
     stream = await _stream(jet)
     consumer = await stream.create_consumer(durable_name="c", ack_policy="all")
     await jet.publish_batch([("s.a", b"")] * 4)
-    messages = await consumer.fetch(4)
+    messages = await taken(consumer, 4)
     await messages[1].ack()
     await _holds(stream, [3, 4])
     await messages[3].term()
@@ -173,7 +173,7 @@ async def who_comes_later_does_not_keep_what_it_passes_by(jet: Jet) -> None:
     await jet.publish_batch([("s.a", b"")] * 3)
     await stream.create_consumer(durable_name="new", deliver_policy="new")
     await stream.create_consumer(durable_name="second", deliver_policy="by_start_sequence", opt_start_seq=2)
-    await early.ack(await early.fetch(3))
+    await early.ack(await taken(early, 3))
     await _holds(stream, [2, 3])
 
 
@@ -215,7 +215,7 @@ async def other_filters_give_up_what_was_delivered(jet: Jet) -> None:
     stream = await _stream(jet)
     consumer = await stream.create_consumer(durable_name="c")
     await jet.publish_batch([("s.a", b""), ("s.b", b""), ("s.a", b"")])
-    messages = await consumer.fetch(3)
+    messages = await taken(consumer, 3)
     consumer = await stream.create_consumer(durable_name="c", filter_subject="s.b")
     await _holds(stream, [2])
     await messages[1].ack()

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pelton.api import parse_rfc3339
 from pelton.connect import Jet
 from pelton.jet import Message, Stream
+from pelton.testing.conformance.eventually import left, taken
 from pelton.testing.conformance.table import case, refused
 
 _ALL: Final = {"src": ">", "dest": "again.>"}
@@ -185,10 +186,12 @@ async def the_last_sequence_in_a_work_queue(jet: Jet) -> None:
     stream, listener = await _pair(jet, retention="workqueue")
     worker = await stream.create_consumer(durable_name="w")
     await jet.publish_batch([("a.x", b"")] * 3)
-    messages = await worker.fetch(3)
+    messages = await taken(worker, 3)
     await worker.ack(messages[1:])
+    await left(stream, 1)
     await jet.publish("a.x")
     await worker.ack([messages[0], *await worker.fetch(1)])
+    await left(stream, 0)
     await jet.publish("a.x")
     assert await _lasts(listener, 5) == list("01210")
 

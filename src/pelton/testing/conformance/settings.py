@@ -6,6 +6,7 @@ from typing import Any
 
 from pelton.api import ConfigError, StreamConfig
 from pelton.connect import Jet
+from pelton.testing.conformance.eventually import all_of
 from pelton.testing.conformance.table import case, fails, only, refused
 
 
@@ -87,7 +88,7 @@ async def a_consumer_of_a_stream_that_starts_later(jet: Jet) -> None:
     consumer = await stream.create_consumer(durable_name="c")
     assert (await consumer.info()).num_pending == 0
     await jet.publish_batch([("s", b"")] * 3)
-    assert [message.metadata.stream_seq for message in await consumer.fetch(5)] == [1000, 1001, 1002]
+    assert [message.metadata.stream_seq for message in await all_of(consumer, 3)] == [1000, 1001, 1002]
 
 
 @case
@@ -148,9 +149,9 @@ async def what_a_server_says_in_metadata_is_not_the_users(jet: Jet) -> None:
 
 @case
 async def a_placement_is_kept(jet: Jet) -> None:
-    config = (await jet.create_stream("S", placement={"cluster": "here", "tags": ["ssd"]})).config
+    config = (await jet.create_stream("S", placement={"cluster": "pelton", "tags": ["ssd"]})).config
     assert config.placement is not None
-    assert (config.placement.cluster, config.placement.tags) == ("here", ("ssd",))
+    assert (config.placement.cluster, config.placement.tags) == ("pelton", ("ssd",))
     assert (await jet.create_stream("T", placement={})).config.placement is None
 
 

@@ -19,8 +19,13 @@ async def a_new_stream_is_empty(jet: Jet) -> None:
 async def the_configuration_is_reported_resolved(jet: Jet) -> None:
     config = (await jet.create_stream("S", subjects=["s.>"])).config
     assert (config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_msg_size) == (-1, -1, -1, -1)
-    assert (config.retention, config.discard, config.storage, config.num_replicas) == ("limits", "old", "file", 1)
+    assert (config.retention, config.discard, config.storage) == ("limits", "old", "file")
     assert config.duplicate_window == 120_000_000_000
+
+
+@case
+async def one_replica_is_enough(jet: Jet) -> None:
+    assert (await jet.create_stream("S")).config.num_replicas == 1
 
 
 @case

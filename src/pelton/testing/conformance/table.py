@@ -20,7 +20,8 @@ E = TypeVar("E", bound=PeltonError)
 class Case(NamedTuple):
     """One behaviour: its name, what states it, and, where it holds on one side only, which and why.
 
-    With ``limits`` it needs a store opened with them, or an account of a server that has them.
+    With ``limits`` it needs a store opened with them, or an account of a server that has them. ``lags`` says why it
+    may not hold at the first try where the servers of a cluster keep replicas: one knows what another hears later.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Case(NamedTuple):
     side: Side | None = None
     reason: str = ""
     limits: AccountLimits | None = None
+    lags: str = ""
 
 
 CASES: Final[list[Case]] = []
@@ -48,9 +50,16 @@ def under(limits: AccountLimits) -> Callable[[Statement], Statement]:
     return lambda statement: _add(statement, None, "", limits)
 
 
-def _add(statement: Statement, side: Side | None, reason: str, limits: AccountLimits | None = None) -> Statement:
+def lagging(why: str) -> Callable[[Statement], Statement]:
+    """State a behaviour of every backend that a lagging replica may hide for a while."""
+    return lambda statement: _add(statement, None, "", lags=why)
+
+
+def _add(
+    statement: Statement, side: Side | None, reason: str, limits: AccountLimits | None = None, lags: str = ""
+) -> Statement:
     group = statement.__module__.rpartition(".")[2]
-    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason, limits))
+    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason, limits, lags))
     return statement
 
 
