@@ -12,7 +12,7 @@ from pelton.api.requests import VERB_OF, Request
 from tests.api.schemas import NATS, schema_errors
 
 # The schemas are older than some of what nats-server 2.15 says.
-_NEWER = frozenset({"allow_msg_counter", "allow_msg_schedules", "persist_mode"})
+_NEWER = frozenset({"allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules", "persist_mode"})
 _NEWER_VALUES = {"prioritized": "overflow"}
 # Its schema asks for the type of another reply.
 _WRONG = frozenset({"consumer_unpin_response"})

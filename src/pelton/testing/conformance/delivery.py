@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pelton.api import BadRequestError, PullRefusedError
 from pelton.connect import Jet
 from pelton.jet import Consumer, Stream
-from pelton.testing.conformance.eventually import all_of, eventually, taken
+from pelton.testing.conformance.eventually import all_of, eventually, pending, taken
 from pelton.testing.conformance.table import case, fails, only, refused
 
 
@@ -48,6 +48,7 @@ async def the_last_of_each_subject_and_then_all(jet: Jet) -> None:
     assert (info.num_pending, info.delivered.stream_seq) == (2, 3)
     await jet.publish("s.a")
     await jet.publish("s.a")
+    await pending(consumer, 4)
     found = await consumer.fetch(10, no_wait=True)
     assert [message.metadata.stream_seq for message in found] == [4, 5, 6, 7]
     assert [message.metadata.num_pending for message in found] == [3, 2, 1, 0]

@@ -32,6 +32,16 @@ async def left(stream: Stream, messages: int) -> None:
     await eventually(held, messages)
 
 
+async def pending(consumer: Consumer, messages: int, *, without_ack: int | None = None) -> None:
+    """Assert how many messages a consumer has yet to deliver, and of how many it awaits the ack."""
+
+    async def counted() -> tuple[int, int | None]:
+        info = await consumer.info()
+        return info.num_pending, None if without_ack is None else info.num_ack_pending
+
+    await eventually(counted, (messages, without_ack))
+
+
 async def taken(consumer: Consumer, number: int) -> list[Message]:
     """Take so many messages, of a consumer that may be led where the last of them are not stored yet."""
     found: list[Message] = []

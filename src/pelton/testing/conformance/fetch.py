@@ -8,7 +8,7 @@ from pelton.api import ConsumerNotFoundError, NotFoundError
 from pelton.connect import Jet
 from pelton.jet import Consumer
 from pelton.runtime import Signal
-from pelton.testing.conformance.eventually import eventually, taken
+from pelton.testing.conformance.eventually import pending, taken
 from pelton.testing.conformance.table import case, fails
 
 
@@ -130,11 +130,7 @@ async def no_more_bytes_than_asked_for(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"])
     await jet.publish_batch([("s", b"x" * 100)] * 4)
     consumer = await stream.create_consumer(durable_name="c")
-
-    async def pending() -> int:
-        return (await consumer.info()).num_pending
-
-    await eventually(pending, 4)
+    await pending(consumer, 4)
     # Each counts with its subjects and overhead, differently on each side: two fit here and three do not.
     assert len(await consumer.fetch(4, max_bytes=370, timeout=1)) == 2
     assert len(await consumer.fetch(4, timeout=1)) == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 from pelton.connect import Jet
 from pelton.jet import Stream
-from pelton.testing.conformance.eventually import eventually, taken
+from pelton.testing.conformance.eventually import pending, taken
 from pelton.testing.conformance.table import case, only, refused
 
 _TOO_FEW = "where a filter and a sequence meet, nats-server 2.15 removes too few messages now and then"
@@ -113,12 +113,7 @@ async def consumers_go_on_after_it(jet: Jet) -> None:
     consumer = await stream.create_consumer(durable_name="c")
     await consumer.ack(await taken(consumer, 2))
     await stream.purge()
-
-    async def waiting() -> tuple[int, int]:
-        info = await consumer.info()
-        return info.num_pending, info.num_ack_pending
-
-    await eventually(waiting, (0, 0))
+    await pending(consumer, 0, without_ack=0)
     await jet.publish("s.0", b"new")
     (message,) = await consumer.fetch(5, timeout=2)
     assert (message.data, message.metadata.stream_seq) == (b"new", 11)

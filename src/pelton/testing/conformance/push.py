@@ -8,7 +8,7 @@ from typing import Any
 from pelton.api import ConsumerCreate, HeartbeatMissedError, Incoming, consumer_config
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message, Stream
-from pelton.testing.conformance.eventually import eventually
+from pelton.testing.conformance.eventually import pending
 from pelton.testing.conformance.table import case, fails, refused
 
 
@@ -93,11 +93,7 @@ async def nothing_is_delivered_while_nobody_listens(jet: Jet) -> None:
     while (await consumer.info()).push_bound:  # noqa: ASYNC110  # the flag is the event
         await asyncio.sleep(0)
     await jet.publish("s.a")
-
-    async def pending() -> int:
-        return (await consumer.info()).num_pending
-
-    await eventually(pending, 1)
+    await pending(consumer, 1)
 
 
 @case

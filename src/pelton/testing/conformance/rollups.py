@@ -6,7 +6,7 @@ from typing import Any
 
 from pelton.connect import Jet
 from pelton.jet import Stream
-from pelton.testing.conformance.eventually import eventually
+from pelton.testing.conformance.eventually import pending
 from pelton.testing.conformance.table import case, refused
 
 
@@ -150,9 +150,5 @@ async def a_consumer_sees_what_is_left(jet: Jet) -> None:
     consumer = await stream.create_consumer(durable_name="c")
     await consumer.ack(await consumer.fetch(1))
     await jet.publish("s.b", b"new", headers={"Nats-Rollup": "all"})
-
-    async def pending() -> int:
-        return (await consumer.info()).num_pending
-
-    await eventually(pending, 1)
+    await pending(consumer, 1)
     assert [message.data for message in await consumer.fetch(5)] == [b"new"]
