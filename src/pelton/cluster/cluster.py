@@ -144,6 +144,11 @@ class Cluster:
         """Take up to ``request.batch`` messages; a pull outlasts lost connections and elections."""
         if request.batch < 1:
             return []
+        if request.failover_ns:
+            raise ConfigError(
+                f"pull from consumer {consumer!r} of stream {stream!r}: failover is a feature of the embedded engine, "
+                "a NATS server does as if it were not there: leave it out, and say min_pending or min_ack_pending"
+            )
         clock = self._runtime.clock
         end = None if request.expires_ns is None else clock.monotonic() + request.expires_ns / 1e9
         patience: Patience | None = None

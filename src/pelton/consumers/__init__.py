@@ -11,7 +11,7 @@ from pelton.consumers.rules import check_consumer
 from pelton.consumers.rules_update import check_consumer_update
 from pelton.consumers.settle import Settlement
 from pelton.consumers.start import begin, start_cursor
-from pelton.consumers.turns import Puller, Turn, next_refresh, say_unpinned, unpin
+from pelton.consumers.turns import Puller, Turn, next_refresh, say_unpinned, unpin, waiting_pulls
 
 __all__ = [
     "NEVER",
@@ -35,4 +35,5 @@ __all__ = [
     "start_cursor",
     "too_many_waiting",
     "unpin",
+    "waiting_pulls",
 ]

@@ -116,6 +116,12 @@ class Turn:
         # Nobody else is served because one more waits: nobody is woken.
         self._db.execute(sql, values)
 
+    def is_crowded(self) -> bool:
+        """Whether as many others wait, for whatever group, as the consumer allows."""
+        return (
+            waiting_pulls(self._c, self._puller.is_alive, self._now, but=self._puller.id) >= self._c.config.max_waiting
+        )
+
     def leave(self) -> None:
         """Wait no more; those behind it are woken."""
         self._db.execute("DELETE FROM pulls WHERE consumer=? AND id=?", (self._c.id, self._puller.id))
@@ -157,6 +163,13 @@ class Turn:
         return True
 
 
+def waiting_pulls(consumer: ConsumerLog, is_alive: Callable[[str], bool], now: int, but: str = "") -> int:
+    """Return how many pulls wait for a consumer with groups, in all processes."""
+    sql = "SELECT owner FROM pulls WHERE consumer=? AND seen>? AND id<>?"
+    rows = consumer.db.execute(sql, (consumer.id, now - _LOST_AFTER * REFRESH_NS, but)).fetchall()
+    return sum(is_alive(str(owner)) for (owner,) in rows)
+
+
 def unpin(consumer: ConsumerLog, group: str) -> bool:
     """Take the pin from whoever holds it; return whether anybody did.
 
@@ -179,4 +192,4 @@ def next_refresh(now: int, timeout: int) -> int:
     return now + (min(REFRESH_NS, timeout // 2) if timeout else REFRESH_NS)
 
 
-__all__ = ["NEVER", "Puller", "Turn", "next_refresh", "say_unpinned", "unpin"]
+__all__ = ["NEVER", "Puller", "Turn", "next_refresh", "say_unpinned", "unpin", "waiting_pulls"]

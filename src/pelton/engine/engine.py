@@ -171,7 +171,7 @@ class Engine:
         return self._runtime.ids.new()
 
     def waiting_pulls(self, consumer: ConsumerLog) -> int:
-        return self._waiting.count(consumer)
+        return self._pulls.count(consumer)
 
     # --- the port
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from pelton.api import Delivered, PullRequest, api_error
+from pelton.api import Delivered, PeltonError, PullRequest, api_error
 from pelton.consumers import (
     NEVER,
     ConsumerLog,
@@ -25,6 +26,7 @@ from pelton.consumers import (
     check_pull,
     next_refresh,
     too_many_waiting,
+    waiting_pulls,
 )
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
@@ -75,14 +77,20 @@ class Pulls:
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
         one = _Pull(stream, consumer, request, self._host.new_name() if request.group else "")
-        found = await self._try(one)
-        if found.messages or found.blocked or request.no_wait:
-            return found.messages
         try:
+            found = await self._try(one)
+            if found.messages or found.blocked or request.no_wait:
+                return found.messages
             return await self._wait_and_try(one)
         finally:
             if one.is_waiting:
                 self._leave(one)
+
+    def count(self, consumer: ConsumerLog) -> int:
+        """Return how many pulls wait: of a consumer with groups in all processes, of another in this one."""
+        if consumer.config.priority_groups:
+            return waiting_pulls(consumer, self._peers.is_alive, self._host.now())
+        return self._waiting.count(consumer)
 
     async def _try(self, one: _Pull, *, waited: bool = False) -> Found:
         future = self._host.stage(lambda: self._tried(one, waited), durable=False, at_once=True)
@@ -121,6 +129,8 @@ class Pulls:
         if found.messages:
             turn.leave()
         elif not one.request.no_wait:
+            if not one.is_waiting and turn.is_crowded():
+                raise too_many_waiting(log.config, one.stream)
             turn.wait()
             one.is_waiting, one.seen = True, now
         return found
@@ -162,11 +172,14 @@ class Pulls:
             self._waiting.leave(key)
 
     def _check_waiting(self, one: _Pull) -> tuple[str, ...]:
-        """Return the filters of the consumer, unless ``max_waiting`` pulls wait already."""
+        """Return the filters of the consumer, unless ``max_waiting`` pulls of this process wait already.
+
+        Those of groups have rows, and are counted by them in all processes.
+        """
         log = self._host.catalogue.consumers.get((one.stream, one.consumer))
         if log is None:
             return ()
-        if self._waiting.count(log) >= log.config.max_waiting:
+        if not log.config.priority_groups and self._waiting.count(log) >= log.config.max_waiting:
             raise too_many_waiting(log.config, one.stream)
         return log.filters
 
@@ -202,8 +215,10 @@ class Pulls:
             if (one.stream, one.consumer) in catalogue.consumers:
                 self._turn(one, catalogue.consumer(one.stream, one.consumer), self._host.now()).leave()
 
-        future = self._host.stage(leave, durable=False)
-        future.add_done_callback(lambda done: done.exception())
+        with suppress(PeltonError):
+            # A store that is closed by now, or has failed, tells nobody any more.
+            future = self._host.stage(leave, durable=False)
+            future.add_done_callback(lambda done: done.exception())
 
 
 class _Pull:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from pelton.api import BadRequestError
+from pelton.api import BadRequestError, ConfigError
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message, Stream
 from pelton.testing.conformance.table import case, fails, only, refused
@@ -236,3 +236,62 @@ async def what_the_unpinned_client_works_on_is_finished_first(jet: Jet) -> None:
     await _waiting(consumer, 1)
     await taken.ack()
     assert await _in_time(waiting) == [2]
+
+
+@case
+async def clients_are_told_of_their_pin(jet: Jet) -> None:
+    stream = await _stream(jet, 2)
+    consumer = await _consumer(stream, "pinned_client")
+    standby = await _client(stream)
+    told: list[str] = []
+    tell: dict[str, Any] = {"on_pinned": lambda g: told.append(f"+{g}"), "on_unpinned": lambda g: told.append(f"-{g}")}
+    await consumer.ack(await consumer.fetch(1, group="g", **tell))
+    await consumer.ack(await consumer.fetch(1, group="g", **tell))
+    assert told == ["+g"]
+    waiting = jet.runtime.spawn(consumer.fetch(1, timeout=20, group="g", **tell), "a pull")
+    other = jet.runtime.spawn(standby.fetch(1, timeout=20, group="g"), "a pull")
+    await _waiting(consumer, 2)
+    await consumer.unpin("g")
+    await jet.publish("s.a")
+    await jet.publish("s.a")
+    # Whoever pulls first after it is pinned, and the other stands by.
+    done, left = await asyncio.wait([waiting, other], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    assert len(done) == 1
+    assert told == (["+g", "-g"] if other in done else ["+g", "-g", "+g"])
+    for task in left:
+        task.cancel()
+    await asyncio.wait([waiting, other])
+
+
+@case
+async def whoever_waits_keeps_its_pin(jet: Jet) -> None:
+    stream = await _stream(jet, 1)
+    consumer = await _consumer(stream, "pinned_client", priority_timeout=1)
+    standby = await _client(stream)
+    await consumer.ack(await consumer.fetch(1, group="g"))
+    pin = consumer.pin("g")
+    other = jet.runtime.spawn(standby.fetch(1, timeout=20, group="g"), "a pull")
+    assert await consumer.fetch(1, timeout=2.5, group="g") == []
+    assert (await consumer.info()).priority_groups[0].pinned_client_id == pin
+    await jet.publish("s.a")
+    assert _seqs(await consumer.fetch(1, timeout=5, group="g")) == [2]
+    other.cancel()
+    await asyncio.wait([other])
+
+
+@case
+async def iterating_keeps_to_the_group(jet: Jet) -> None:
+    stream = await _stream(jet, 5)
+    consumer = await _consumer(stream, "pinned_client")
+    standby = await _client(stream)
+    messages = consumer.messages(prefetch=2, group="g")
+    assert (await anext(messages)).metadata.stream_seq == 1
+    assert await standby.fetch(1, no_wait=True, group="g") == []
+    assert [(await anext(messages)).metadata.stream_seq for _ in range(4)] == [2, 3, 4, 5]
+    await messages.aclose()  # type: ignore[attr-defined]  # it is an async generator
+
+
+@only("server", "nats-server 2.15 does as if there were no failover")
+async def failover_is_for_embedded_stores(jet: Jet) -> None:
+    consumer = await _consumer(await _stream(jet, 1), "overflow")
+    await fails(ConfigError, consumer.fetch(1, no_wait=True, group="g", failover=5))

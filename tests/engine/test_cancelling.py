@@ -1,0 +1,72 @@
+"""A pull, or an iteration, cancelled at whatever moment takes nothing with it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pelton
+
+_STEPS = 40
+_GROUP = {"priority_policy": "pinned_client", "priority_groups": ["g"]}
+
+
+async def _store(config: dict[str, Any], *, memory: bool, path: Path) -> tuple[pelton.Jet, pelton.Consumer]:
+    jet = await pelton.open("memory:" if memory else path / "a.pelton")
+    stream = await jet.create_stream("S", subjects=["s"])
+    return jet, await stream.create_consumer(durable_name="c", ack_wait=600, **config)
+
+
+async def _after(steps: int, task: asyncio.Task[Any]) -> bool:
+    """Let the loop turn so often, then cancel; whether the task had ended by itself."""
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    ended = task.done()
+    task.cancel()
+    await asyncio.wait([task])
+    return ended
+
+
+async def _iterate(consumer: pelton.Consumer, handed: list[pelton.Message], **pull: Any) -> None:
+    messages = consumer.messages(prefetch=4, **pull)
+    try:
+        async for message in messages:
+            handed.append(message)
+            await asyncio.sleep(0)
+    finally:
+        await messages.aclose()
+
+
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize("way", ["fetch", "messages"])
+async def test_nothing_is_lost_at_any_step(tmp_path: Path, way: str, group: bool, memory: bool) -> None:
+    jet, consumer = await _store(_GROUP if group else {}, memory=memory, path=tmp_path)
+    pull: dict[str, Any] = {"group": "g"} if group else {}
+    for steps in range(_STEPS):
+        # Some begin before there is anything, some after.
+        if steps % 2:
+            await jet.publish("s")
+        handed: list[pelton.Message] = []
+        work = consumer.fetch(3, timeout=30, **pull) if way == "fetch" else _iterate(consumer, handed, **pull)
+        task = asyncio.ensure_future(work)
+        if not steps % 2:
+            await asyncio.sleep(0)
+            await jet.publish("s")
+        if await _after(steps // 2, task) and way == "fetch":
+            handed += task.result()
+        assert (await consumer.info()).num_ack_pending == len(handed) + await _returned(jet)
+        await consumer.ack(handed)
+        await consumer.ack(await consumer.fetch(9, timeout=5, **pull) if len(handed) < 1 else [])
+        info = await consumer.info()
+        assert (info.num_ack_pending, info.num_pending, info.num_waiting) == (0, 0, 0)
+    await jet.close()
+
+
+async def _returned(jet: pelton.Jet) -> int:
+    """How many were given back, and are to be delivered again at once."""
+    reply = await jet.backend.call(pelton.api.ConsumerUnsettled(stream="S", name="c"))
+    return reply.waiting
