@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import pelton
+from pelton.cluster.doubts import stored_before
 from pelton.testing.nats_server import NatsServer
 
 
@@ -159,3 +160,32 @@ async def test_a_plain_publish_outlasts_a_restart_and_lands_once(server: NatsSer
     await publishers
     assert sorted(ack.seq for ack in acks) == list(range(1, len(acks) + 1))
     assert (await stream.info()).state.messages == len(acks)
+
+
+@pytest.mark.parametrize("condition", [{"expected_last_seq": 0}, {"expected_last_subject_seq": 0}])
+async def test_a_condition_that_held_holds_when_its_answer_is_lost(
+    server: NatsServer, jet: pelton.Jet, condition: dict[str, int]
+) -> None:
+    stream = await jet.create_stream("S", subjects=["s"])
+    client = await jet.backend._connection.client()
+    client._transport._io_writer.transport.pause_reading()
+    publish = asyncio.ensure_future(jet.publish("s", b"once", **condition))
+    async with pelton.open(server.url) as other:
+        seen = await other.stream("S")
+        while (await seen.info()).state.last_seq < 1:
+            await asyncio.sleep(0)
+    client.cut()
+    ack = await asyncio.wait_for(publish, 20)
+    assert (ack.seq, ack.duplicate) == (1, True)
+    assert (await stream.info()).state.messages == 1
+
+
+async def test_a_message_of_somebody_else_is_not_taken_for_ours(jet: pelton.Jet) -> None:
+    await jet.create_stream("S", subjects=["s"])
+    await jet.publish("s", msg_id="theirs")
+    connection = jet.backend._connection
+    for name in ("Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence"):
+        for expected, number, there in (("theirs", 0, 1), ("ours", 0, None), ("ours", 7, None), ("theirs", 7, None)):
+            block = f"NATS/1.0\r\nNats-Msg-Id: {expected}\r\n{name}: {number}\r\n\r\n".encode()
+            ack = await stored_before(connection, "S", ("s", b"", block))
+            assert (ack.seq if ack else None) == there

@@ -3,7 +3,8 @@
 The story. A publish whose acknowledgement is lost may have been stored. It is sent again, with the message id it
 carried the first time, so that the stream tells the second from a new one and both count as one. A message
 without an id of its own gets one of ours (unless the settings say otherwise; why: docs/decisions/0012). What
-remains in doubt is told: a message without any id when they are switched off.
+remains in doubt is told: a message without any id when they are switched off. A condition that the first sending
+fulfilled does not hold for the second: ``doubts.py`` looks whose message stands there.
 
 Refused by nobody in particular ("no responders") means that no stream takes the subject, or that the stream's
 leader is being elected: the list of streams tells which.
@@ -17,11 +18,21 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import NoStreamForSubjectError, Outgoing, PeltonError, PubAck, ServerTimeoutError, StreamNames, headers
+from pelton.api import (
+    NoStreamForSubjectError,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    ServerTimeoutError,
+    StreamNames,
+    WrongLastSequenceError,
+    headers,
+)
 from pelton.api.codec import api_subject, decode_reply, encode_body
 from pelton.api.errors import from_reply
 from pelton.api.info import ErrorBody
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
+from pelton.cluster.doubts import stored_before
 from pelton.cluster.patience import Patience, is_passing
 from pelton.subjects import is_subject
 
@@ -62,12 +73,14 @@ class Publisher:
             block = self._identified(block)
         safe = _has_id(block)
         patience: Patience | None = None
+        in_doubt = False
         while True:
             try:
-                return acked(subject, await self._connection.ask(subject, data, block, again=safe))
+                return await self._once((subject, data, block), again=safe, in_doubt=in_doubt)
             except Interrupted as lost:
                 if not (safe or isinstance(lost, NotSent)):
                     raise unknown(self._connection, 1) from None
+                in_doubt = in_doubt or not isinstance(lost, NotSent)
                 reason: Exception = lost
             except PeltonError as error:
                 if not await self.passes(error):
@@ -75,6 +88,17 @@ class Publisher:
                 reason = error
             patience = patience or Patience(self._connection)
             await patience.after(reason)
+
+    async def _once(self, message: Outgoing, *, again: bool, in_doubt: bool) -> PubAck:
+        """Send a message; ``in_doubt`` an earlier sending may have stored it."""
+        subject, data, block = message
+        try:
+            return acked(subject, await self._connection.ask(subject, data, block, again=again))
+        except WrongLastSequenceError as error:
+            before = await stored_before(self._connection, error.stream, message) if in_doubt else None
+            if before is None:
+                raise
+            return before
 
     async def publish_all(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store messages in order; raises the error of the first that is refused.
