@@ -14,6 +14,7 @@ from benchmarks.cases import (
     get_last,
     idle_pickup,
     noop_jobs,
+    on_server,
     publish_batch,
     publish_each,
     publish_in_flight,
@@ -37,4 +38,5 @@ CASES: tuple[Case, ...] = (
     idle_pickup.CASE,
     cross_process.CASE,
     big_store.CASE,
+    on_server.CASE,
 )
