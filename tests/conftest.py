@@ -17,4 +17,5 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--images", default=50, help="how many power losses are played (make power: 1000)")
+    parser.addoption("--kills", default=40, help="how many processes that carry messages on are killed (all: 200)")
     parser.addoption("--power-seed", default=20251121, help="which programs lose power")

@@ -177,6 +177,10 @@ class Network:
             self._owner.use(feed.origin)
         return [source_info(source, feeds.get(source), self._now()) for source in sources_of(log)]
 
+    def feeds(self, log: CopyingLog) -> list[Feed]:
+        """Return the feeds of a stream."""
+        return self._of_stream.get(log, [])
+
     def origins(self, log: CopyingLog) -> list[CopyingLog]:
         """Return the streams that a stream takes from."""
         return [feed.origin for feed in self._of_stream.get(log, ())]

@@ -29,7 +29,7 @@ class Position:
     def __init__(self, database: Database, stream: int, key: str) -> None:
         self._db = database
         self._stream = stream
-        self._key = key
+        self.key = key
         self.is_fresh = False
         self.id = self.origin = self.seq = self.parked = self.taken = self.active = 0
         self.stalled = False
@@ -39,7 +39,7 @@ class Position:
         """Read the row where it may have changed; return whether there is one."""
         if self.is_fresh:
             return bool(self.id)
-        row = self._db.execute(_LOAD, (self._stream, self._key)).fetchone()
+        row = self._db.execute(_LOAD, (self._stream, self.key)).fetchone()
         self.is_fresh = True
         if row is None:
             self.id = self.origin = self.seq = self.parked = self.taken = self.active = 0
@@ -56,7 +56,7 @@ class Position:
             self.origin, self.seq, self.taken, self.stalled, self.problem = origin, seq, 0, False, ""
             self.save()
             return
-        self._db.execute(_MAKE, (self._stream, self._key, origin, seq))
+        self._db.execute(_MAKE, (self._stream, self.key, origin, seq))
         self.is_fresh = False
         self.load()
 

@@ -78,6 +78,7 @@ def _contradictions(database: Database) -> Iterator[str]:
             *_timers(database, stream),
         ):
             yield f"stream {stream.name!r}: {problem}"
+    yield from _waiting(database, catalogue)
     for keeping, interest in catalogue.interests.items():
         for seq in _kept_for_nobody(database, keeping, interest):
             yield f"stream {keeping.name!r}: message {seq} is kept though no consumer wants it"
@@ -168,6 +169,27 @@ def _timers(database: Database, stream: StreamLog) -> Iterator[str]:
     sql = f"SELECT subject, seq FROM schedules t WHERE stream=? AND NOT {there} AND m.subject=t.subject)"
     for subject, seq in database.execute(sql, (stream.id,)):
         yield f"subject {subject!r} holds message {seq} as its schedule, which is not there"
+
+
+def _waiting(database: Database, catalogue: Catalogue) -> Iterator[str]:
+    """What sources have passed, and hold back."""
+    sql = "SELECT DISTINCT source FROM parked WHERE source NOT IN (SELECT id FROM sourcing)"
+    for (source,) in database.execute(sql):
+        yield f"parked has rows of source {source}, which does not exist"
+    for stream in catalogue.streams.values():
+        for feed in catalogue.network.feeds(stream):
+            position = feed.position
+            if not position.load():
+                continue
+            parked = position.all_parked()
+            where = f"stream {stream.name!r}, source {position.key!r}"
+            if position.parked != len(parked):
+                yield f"{where}: {position.parked} messages are kept as waiting, the rows say {len(parked)}"
+            if any(seq > position.seq for seq in parked):
+                yield f"{where}: a message waits after the position, {position.seq}"
+            there = set(feed.origin.table.sequences(min(parked), max(parked), len(parked) << 20)) if parked else set()
+            if lost := sorted(set(parked) - there):
+                yield f"{where}: messages {lost} wait and are not there"
 
 
 def _consumer(database: Database, consumer: ConsumerLog) -> Iterator[str]:
