@@ -68,7 +68,7 @@ class ConsumerMachine(StoreMachine):
         starts = {
             "all": 0,
             "new": self.stream.last,
-            "last": max(wanted, default=self.stream.last + 1) - 1,
+            "last": max(wanted, default=1) - 1,
             "by_start_sequence": config.opt_start_seq - 1,
             "by_start_time": min(later, default=self.stream.last + 1) - 1,
             "last_per_subject": 0,
