@@ -10,7 +10,7 @@ from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; a
 from pelton.api import __all__ as _vocabulary
 from pelton.buckets import Bucket, BucketSettings, BucketStatus, Entry
 from pelton.connect import ClusterOptions, Jet, open
-from pelton.engine import KeyFile, compact, rekey
+from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Stream
 from pelton.queue import Call, DeadLetter, Job, JobContext, JobCounts, JobHandle, JobInfo, Outcome, Queue
 from pelton.runtime import Backoff
@@ -43,8 +43,12 @@ __all__ = [
     "Outcome",
     "Queue",
     "Stream",
+    "backup",
     "compact",
     "open",
     "rekey",
+    "restore",
+    "salvage",
+    "verify",
     "sync",
 ]  # names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -95,6 +95,21 @@ class Jet(Streams):
         encrypts one), StoreBusyError, ConfigError.
         """
         await self._engine("rekey").rekey(key)
+
+    async def backup(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        streams: Sequence[str] | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        """Copy the store, as it is at this moment, to the new file ``path``, which is a store itself; work goes on.
+
+        With ``streams`` only those, with their consumers. The copy has the store's key, and its name once it is whole
+        and on disk. ``progress`` is called with how much of how much is done. Raises StoreSettingsError where the file
+        exists, StreamNotFoundError, StoreFullError, ConfigError for what is no file.
+        """
+        await self._engine("backup").backup(path, streams, progress)
 
     def _engine(self, what: str) -> Engine:
         if not isinstance(self.backend, Engine):

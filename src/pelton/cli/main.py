@@ -7,14 +7,33 @@ import sys
 from collections.abc import Sequence
 
 from pelton.api import PeltonError
-from pelton.cli import demo_command
+from pelton.cli import (
+    backup_command,
+    compact_command,
+    demo_command,
+    rekey_command,
+    restore_command,
+    salvage_command,
+    verify_command,
+)
+
+_COMMANDS = (
+    demo_command,
+    verify_command,
+    backup_command,
+    restore_command,
+    salvage_command,
+    compact_command,
+    rekey_command,
+)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(prog="pelton", description="Durable streams and exclusive work in one file.")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    demo_command.add_to(commands)
+    for command in _COMMANDS:
+        command.add_to(commands)
     return top
 
 

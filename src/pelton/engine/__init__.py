@@ -2,6 +2,18 @@
 
 from pelton.engine.engine import Engine, EngineSettings
 from pelton.engine.keys import Key, KeyFile, key_bytes
-from pelton.engine.upkeep import compact, rekey
+from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
 
-__all__ = ["Engine", "EngineSettings", "Key", "KeyFile", "compact", "key_bytes", "rekey"]
+__all__ = [
+    "Engine",
+    "EngineSettings",
+    "Key",
+    "KeyFile",
+    "backup",
+    "compact",
+    "key_bytes",
+    "rekey",
+    "restore",
+    "salvage",
+    "verify",
+]

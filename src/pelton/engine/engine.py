@@ -44,6 +44,7 @@ from pelton.engine.pulls import Pulls
 from pelton.engine.pushes import Pushes
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
+from pelton.engine.upkeep import Path, Progress, backup
 from pelton.engine.verbs import HANDLERS, READS
 from pelton.engine.waiting import WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
@@ -299,6 +300,15 @@ class Engine:
         self._settings = replace(self._settings, key=new)
         self._channel.wake_others()
         await self.stage(lambda: None, durable=True)
+
+    async def backup(self, target: Path, streams: Sequence[str] | None, progress: Progress | None) -> None:
+        """Copy the store on another thread; see :meth:`pelton.Jet.backup`."""
+        if self._settings.memory:
+            raise ConfigError("'memory:' has no file to back up: open a file")
+        self._check()
+        told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
+        key = self._settings.key
+        await asyncio.to_thread(lambda: backup(self._settings.path, target, streams=streams, progress=told, key=key))
 
     async def close(self) -> None:
         """Finish what was staged, tell waiting pulls, and close the store."""

@@ -1,17 +1,22 @@
-"""What is done to a store that nobody has open: rewriting it. Plain functions, that block until they are done."""
+"""The care of store files: keys, copies, checks, repair. Plain functions, that block until they are done."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from pelton.api import StoreError, api_error
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
+from pelton.engine.recount import recount
+from pelton.engine.salvage import salvage as save_readable
 from pelton.storage import Fault
+from pelton.storage.backup import back_up
 from pelton.storage.rebuild import rebuild
 
 Path = str | os.PathLike[str]
+Progress = Callable[[int, int], object]
 
 
 @contextmanager
@@ -44,3 +49,64 @@ def compact(path: Path, key: Key | None = None) -> int:
         before = os.path.getsize(path) if os.path.exists(path) else 0
         rebuild(os.fspath(path), secret, secret)
         return before - os.path.getsize(path)
+
+
+def backup(
+    path: Path,
+    target: Path,
+    *,
+    streams: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    key: Key | None = None,
+) -> None:
+    """Copy a store, in use or not, to the new file ``target``, which is a store itself, encrypted with the same key.
+
+    With ``streams`` only those, with their consumers. The copy is of one moment, and has its name once it is whole.
+    ``progress`` is called with how much of how much is done. Blocks; in an async program use
+    :meth:`pelton.Jet.backup`. Raises StoreSettingsError where ``target`` exists, StreamNotFoundError, StoreFullError.
+    """
+    try:
+        with _public():
+            back_up(os.fspath(path), key_bytes(key), os.fspath(target), streams, progress or (lambda done, total: None))
+    except KeyError as error:
+        raise api_error("JSStreamNotFoundErr", stream=str(error.args[0])) from None
+
+
+def restore(source: Path, path: Path, *, key: Key | None = None, progress: Progress | None = None) -> None:
+    """Make the store ``path`` of a backup, which is verified first.
+
+    Blocks. Raises StoreSettingsError where ``path`` exists, StoreError where the backup is damaged.
+    """
+    found = verify(source, key)
+    if found:
+        detail = f"it is damaged: {found[0]}; salvage what it holds with pelton.salvage"
+        raise StoreError(os.fspath(source), detail)
+    backup(source, path, progress=progress, key=key)
+
+
+def verify(path: Path, key: Key | None = None) -> list[str]:
+    """Return all that is wrong with a store, in words; an empty list where nothing is.
+
+    Every page, every message's checksum, and every count and bound that is kept are compared with the rows. It reads
+    one snapshot and may run while the store is used. Blocks. Raises NotAStoreError, StoreKeyError, StoreError.
+    """
+    with _public():
+        _must_exist(path)
+        return recount(os.path.realpath(path), key_bytes(key))
+
+
+def salvage(path: Path, target: Path, key: Key | None = None) -> list[str]:
+    """Write what a damaged store still holds to the new store ``target``; return what was lost, in words.
+
+    The damaged one is only read. Counts and bounds are made anew; consumers of streams that have lost messages go back
+    to the oldest message they had not settled. Blocks. Raises StoreSettingsError where ``target`` exists,
+    NotAStoreError where the file's head is damaged.
+    """
+    with _public():
+        _must_exist(path)
+        return save_readable(os.path.realpath(path), key_bytes(key), os.fspath(target))
+
+
+def _must_exist(path: Path) -> None:
+    if not os.path.exists(path):
+        raise Fault("settings", os.fspath(path), "there is no such file")

@@ -20,7 +20,7 @@ from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itsel
 from pelton.api import __all__ as _vocabulary
 from pelton.buckets import BucketSettings, BucketStatus, Entry
 from pelton.connect import ClusterOptions
-from pelton.engine import KeyFile, compact, rekey
+from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Heard, Metadata
 from pelton.queue import Call, DeadLetter, JobContext, JobCounts, JobInfo, Outcome
 from pelton.runtime import Backoff
@@ -52,9 +52,13 @@ __all__ = [
     "Outcome",
     "Queue",
     "Stream",
+    "backup",
     "compact",
     "open",
     "rekey",
+    "restore",
+    "salvage",
+    "verify",
 ]  # names
 
 Jet = derive(connect.Jet, ends_portal="close")

@@ -18,8 +18,12 @@ from pelton.buckets.open import BucketSettings as BucketSettings
 from pelton.connect import ClusterOptions as ClusterOptions
 from pelton.engine import Key
 from pelton.engine.keys import KeyFile as KeyFile
+from pelton.engine.upkeep import backup as backup
 from pelton.engine.upkeep import compact as compact
 from pelton.engine.upkeep import rekey as rekey
+from pelton.engine.upkeep import restore as restore
+from pelton.engine.upkeep import salvage as salvage
+from pelton.engine.upkeep import verify as verify
 from pelton.jet.listening import Heard as Heard
 from pelton.jet.message import Metadata as Metadata
 from pelton.jet.outgoing import AnyMessage, HeaderValues
@@ -63,6 +67,7 @@ __all__ = [
     "BucketStatus",
     "Call",
     "ClientInfo",
+    "ClusterInfo",
     "ClusterOptions",
     "ConfigError",
     "Consumer",
@@ -134,6 +139,7 @@ __all__ = [
     "Outcome",
     "Outgoing",
     "PauseReply",
+    "PeerInfo",
     "PeltonError",
     "PermanentJobError",
     "PinLostError",
@@ -192,6 +198,7 @@ __all__ = [
     "WrongLastSequenceError",
     "api_error",
     "api_subject",
+    "backup",
     "compact",
     "consumer_config",
     "decode_event",
@@ -208,8 +215,11 @@ __all__ = [
     "rekey",
     "resolved_consumer",
     "resolved_stream",
+    "restore",
     "rfc3339",
+    "salvage",
     "stream_config",
+    "verify",
 ]
 
 class Bucket(Generic[T]):
@@ -275,6 +285,13 @@ class Jet:
     ) -> None: ...
     def account_info(self) -> AccountInfo: ...
     def add(self, subject: str, delta: int = 1, *, msg_id: str | None = None) -> int: ...
+    def backup(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        streams: Sequence[str] | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None: ...
     @overload
     def bucket(self, name: str) -> Bucket[bytes]: ...
     @overload

@@ -15,7 +15,7 @@ from pelton.consumers import ConsumerLog, Interest, consumer_info
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.waiting import News
-from pelton.storage import Database, intact
+from pelton.storage import Database, Fault, intact
 from pelton.storage.messages import DAMAGED_COLUMNS
 from pelton.storage.packing import ORIGINAL_LENGTH, unpack
 from pelton.streams import StreamLog
@@ -43,11 +43,18 @@ def recount(database_path: str, key: bytes | None = None) -> list[str]:
     Raises the ``Fault`` of a file that cannot be opened as a store.
     """
     database = Database(database_path, key=key)
+    found: list[str] = []
     try:
         with database.reading():
-            return list(_contradictions(database))
+            for problem in _contradictions(database):
+                found.append(problem)
+    except Fault as fault:
+        if fault.kind != "corrupt":
+            raise
+        found.append(f"SQLite: {fault.detail}")
     finally:
         database.close()
+    return found
 
 
 class _Alone:

@@ -1,0 +1,31 @@
+"""How far a command is: one line of a terminal, nothing where there is none."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+
+class Bar:
+    """A line that is written over while work goes on."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._shown = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show(self, done: int, total: int) -> None:
+        """Tell how much of how much is done."""
+        shown = f"{self._what}: {done * 100 // max(total, 1)} %"
+        if shown != self._shown and sys.stderr.isatty():
+            self._shown = shown
+            print(f"\r{shown}", end="", file=sys.stderr, flush=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            print(file=sys.stderr)

@@ -1,0 +1,162 @@
+"""Copies of a store that is in use: of all of it, or of some of its streams.
+
+The story. A connection of its own holds one snapshot for as long as the copy takes. Streams are copied row by row into
+a new store. Of a whole store the bytes are copied, encrypted or not, with room and damage and all: first the file, then
+its log while nobody writes (some milliseconds). While the snapshot is held, nothing is folded into the file but what
+stays in the log as well, so the two together are the store as of the end of the copy, like after a crash (ADR 0015).
+
+Either is written to ``<target>-unfinished``, synced, and then gets its name: a copy with that name is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any, Final
+
+import apsw
+
+from pelton.storage.database import Database
+from pelton.storage.faults import Fault, translated
+from pelton.storage.keys import unlock
+from pelton.storage.rebuild import sync_file
+from pelton.storage.schema import message_table
+
+Told = Callable[[int, int], object]
+
+_CHUNK: Final = 1 << 20
+_ROWS: Final = 2000
+_OF_ROWS: Final = ("streams", "stream_state")
+
+
+def back_up(path: str, key: bytes | None, target: str, streams: Sequence[str] | None, told: Told) -> None:
+    """Copy a store, or some streams of it with their consumers, to the file ``target``, encrypted with the same key.
+
+    ``told`` hears how much of how much is done: bytes of a store, rows of streams. Raises :class:`Fault` of kind
+    ``settings`` where ``target`` exists, and those of opening the store; KeyError for a stream that is not there.
+    """
+    if not os.path.exists(path):
+        raise Fault("settings", path, "there is no such file")
+    source = Database(os.path.realpath(path), key=key)
+    try:
+        with unfinished(target) as file, translated(path), source.reading():
+            # The snapshot is of this moment: it begins with the first read.
+            source.value("SELECT 1 FROM meta")
+            if streams is None:
+                _copy_bytes(source, file, key, told)
+            else:
+                _copy_streams(source, file, key, _numbers(source, streams), told)
+    finally:
+        source.close()
+
+
+@contextmanager
+def unfinished(target: str) -> Iterator[str]:
+    """Give the name to write a file under until it is whole; then it is synced and gets its own."""
+    if os.path.exists(target):
+        raise Fault("settings", target, "the file exists already; name another, or remove it")
+    file = target + "-unfinished"
+    _forget(file)
+    try:
+        yield file
+        sync_file(file)
+        os.replace(file, target)
+        sync_file(os.path.dirname(os.path.abspath(target)))
+    except BaseException:
+        _forget(file)
+        raise
+
+
+def _forget(file: str) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            os.unlink(file + suffix)
+
+
+def _copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> None:
+    # A connection without the key reads bytes as they lie. A descriptor of our own would drop SQLite's locks.
+    raw = apsw.Connection(source.path, flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        with open(file, "wb") as copy:
+            # SQLite gives zeros for what lies behind the end.
+            while left := os.path.getsize(source.path) - copy.tell():
+                copy.write(raw.read("main", 0, copy.tell(), min(_CHUNK, left))[1])
+                told(copy.tell(), os.path.getsize(source.path))
+    finally:
+        raw.close()
+    locker = Database(source.path, key=key)
+    try:
+        with locker.writing():
+            shutil.copyfile(source.path + "-wal", file + "-wal")
+    finally:
+        locker.close()
+    _fold(file, key)
+
+
+def _fold(file: str, key: bytes | None) -> None:
+    """Fold the log of a copy into it."""
+    copy = apsw.Connection(file)
+    try:
+        unlock(copy, key)
+        copy.execute("PRAGMA synchronous=OFF")
+        copy.execute("PRAGMA journal_mode=DELETE")
+    finally:
+        copy.close()
+
+
+def _numbers(source: Database, streams: Sequence[str]) -> list[int]:
+    known = {str(name): int(str(number)) for number, name in source.execute("SELECT id, name FROM streams")}
+    return [known[name] for name in streams]
+
+
+def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[int], told: Told) -> None:
+    parts = [(table, where) for table in _tables(source) if (where := _belonging(source, table, streams)) is not None]
+    total = sum(int(source.value(f"SELECT count(*) FROM {table} WHERE {where}")) for table, where in parts)
+    done = 0
+    copy = Database(file, key=key)
+    try:
+        for stream in streams:
+            copy.execute(message_table(stream))
+        # Tokens of deliveries only grow, in the copy as well.
+        for name, value in source.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'boot')"):
+            copy.execute("UPDATE meta SET value=? WHERE key=?", (value, name))
+        for table, where in parts:
+            for rows in _in_parts(source, table, where):
+                marks = ", ".join("?" * len(rows[0]))
+                with copy.writing():
+                    copy.executemany(f"INSERT INTO {table} VALUES({marks})", rows)
+                done += len(rows)
+                told(done, total)
+    finally:
+        copy.close()
+
+
+def _in_parts(source: Database, table: str, where: str) -> Iterator[list[Any]]:
+    cursor = source.execute(f"SELECT * FROM {table} WHERE {where}")
+    while rows := list(islice(cursor, _ROWS)):
+        yield rows
+
+
+def _tables(source: Database) -> list[str]:
+    sql = "SELECT name FROM sqlite_schema WHERE type='table' AND name NOT GLOB 'sqlite_*'"
+    return [str(name) for (name,) in source.execute(sql)]
+
+
+def _belonging(source: Database, table: str, streams: list[int]) -> str | None:
+    """Return which rows of a table belong to the streams, as SQL; None where none do."""
+    numbers = ", ".join(map(str, streams))
+    if table.startswith("m_"):
+        return "1" if int(table[2:]) in streams else None
+    columns = {str(row[1]) for row in source.execute(f"PRAGMA table_info({table})")}
+    if table in _OF_ROWS:
+        return f"id IN ({numbers})"
+    if "stream" in columns:
+        return f"stream IN ({numbers})"
+    consumers = f"(SELECT id FROM consumers WHERE stream IN ({numbers}))"
+    if table == "consumer_state":
+        return f"id IN {consumers}"
+    return f"consumer IN {consumers}" if "consumer" in columns else None

@@ -1,0 +1,155 @@
+"""Copies of stores in use, and what a damaged store still gives."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.testing import recount
+from tests.storage.stores import a_store
+
+_SCHEMA = 5 * 4096
+
+
+async def a_rich_store(path: Path, key: str | None = None) -> None:
+    async with pelton.open(path, key=key) as jet:
+        kept = await jet.create_stream("kept", subjects=["kept.>"], allow_msg_ttl=True)
+        await jet.create_stream("other", subjects=["other"])
+        work = await jet.create_stream("work", subjects=["work.*"], retention="workqueue", compression="s2")
+        await kept.create_consumer(durable_name="c")
+        one_each = await work.create_consumer(durable_name="w", max_ack_pending_per_subject=1)
+        for n in range(300):
+            await jet.publish(f"kept.{n % 7}", b"k%d" % n * 40, msg_id=f"m{n}", ttl=3600)
+        await jet.publish_batch([("other", b"o" * 900)] * 50)
+        await jet.publish_batch([(f"work.{n % 5}", b"text " * 100) for n in range(100)])
+        for message in await one_each.fetch(3, timeout=0):
+            await message.ack()
+        await one_each.fetch(2, timeout=0)
+        await (await kept.consumer("c")).fetch(10, timeout=0)
+
+
+async def counts(path: Path, key: str | None = None) -> dict[str, int]:
+    async with pelton.open(path, key=key) as jet:
+        return {name: (await (await jet.stream(name)).info()).state.messages for name in await jet.stream_names()}
+
+
+@pytest.mark.parametrize("mode", ["PASSIVE", "RESTART", "TRUNCATE"])
+@pytest.mark.parametrize("key", [None, "secret"])
+async def test_a_copy_is_of_one_moment_while_work_goes_on(tmp_path: Path, key: str | None, mode: str) -> None:
+    path, copy = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    await a_rich_store(path, key)
+    heard: list[tuple[int, int]] = []
+    async with pelton.open(path, key=key) as jet:
+
+        async def publish() -> None:
+            for number in range(200):
+                await jet.publish("kept.x", b"meanwhile" * 50)
+                if number % 20 == 0:
+                    jet.backend.catalogue.db.execute(f"PRAGMA wal_checkpoint({mode})")
+
+        await asyncio.gather(publish(), jet.backup(copy, progress=lambda *so_far: heard.append(so_far)))
+        assert heard[-1][0] == heard[-1][1] > 0
+    bytes_of = copy.read_bytes()
+    assert (b"meanwhile" in bytes_of or b"text" in bytes_of) == (key is None)
+    assert recount(str(copy), key.encode() if key else None) == []
+    found = await counts(copy, key)
+    assert 300 <= found["kept"] <= 500
+    assert (found["other"], found["work"]) == (50, 97)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.pelton", "b.pelton"]
+
+
+async def test_a_copy_of_one_stream_has_its_consumers_and_nothing_else(tmp_path: Path) -> None:
+    path, copy = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    await a_rich_store(path)
+    heard: list[tuple[int, int]] = []
+    async with pelton.open(path) as jet:
+        await jet.backup(copy, streams=["work"], progress=lambda *so_far: heard.append(so_far))
+    assert heard[-1][0] == heard[-1][1]
+    assert recount(str(copy)) == []
+    assert await counts(copy) == {"work": 97}
+    async with pelton.open(path) as jet, pelton.open(copy) as again:
+        ours = await (await (await jet.stream("work")).consumer("w")).info()
+        theirs = await (await (await again.stream("work")).consumer("w")).info()
+        assert (theirs.num_pending, theirs.num_ack_pending) == (ours.num_pending, ours.num_ack_pending)
+        await again.create_stream("new")
+        await again.publish("work.new", b"1")
+
+
+async def test_what_cannot_be_copied_is_told(tmp_path: Path) -> None:
+    path, copy = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    await a_store(path)
+    copy.write_bytes(b"mine")
+    async with pelton.open(path) as jet:
+        with pytest.raises(pelton.StoreSettingsError, match="exists already"):
+            await jet.backup(copy)
+        with pytest.raises(pelton.StreamNotFoundError):
+            await jet.backup(tmp_path / "c.pelton", streams=["nope"])
+    assert copy.read_bytes() == b"mine"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.pelton", "b.pelton"]
+    async with pelton.open("memory:") as jet:
+        with pytest.raises(pelton.ConfigError, match="no file to back up"):
+            await jet.backup(tmp_path / "c.pelton")
+
+
+async def test_compacting_gives_back_the_room_of_what_was_removed(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    await a_rich_store(path)
+    async with pelton.open(path) as jet:
+        await (await jet.stream("other")).purge()
+        with pytest.raises(pelton.StoreBusyError):
+            pelton.compact(path)
+    assert pelton.compact(path) > 10 * 4096
+    assert recount(str(path)) == []
+    assert await counts(path) == {"kept": 300, "other": 0, "work": 97}
+
+
+# --- damage
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_flipped_bits_anywhere_are_found_and_the_rest_is_saved(tmp_path: Path, seed: int) -> None:
+    path, saved = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    key = "secret" if seed % 4 == 3 else None
+    await a_rich_store(path, key)
+    chance = random.Random(seed)
+    damaged = bytearray(path.read_bytes())
+    for _ in range(3):
+        # Without the first pages, which hold the schema, SQLite reads nothing.
+        damaged[chance.randrange(_SCHEMA, len(damaged))] ^= 1 << chance.randrange(8)
+    path.write_bytes(damaged)
+    found = pelton.verify(path, key)
+    lost = pelton.salvage(path, saved, key)
+    assert pelton.verify(saved, key) == []
+    total = sum((await counts(saved, key)).values())
+    assert total > 447 * 0.6
+    if total < 447:
+        assert found
+        assert lost
+
+
+async def test_a_sound_store_is_salvaged_whole(tmp_path: Path) -> None:
+    path, saved = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    await a_rich_store(path)
+    assert pelton.verify(path) == []
+    assert pelton.salvage(path, saved) == []
+    assert await counts(saved) == {"kept": 300, "other": 50, "work": 97}
+    async with pelton.open(saved) as jet:
+        assert (await (await (await jet.stream("kept")).consumer("c")).info()).num_ack_pending == 10
+
+
+async def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
+    path, copy = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    await a_rich_store(path)
+    pelton.backup(path, copy)
+    pelton.restore(copy, tmp_path / "c.pelton")
+    assert await counts(tmp_path / "c.pelton") == {"kept": 300, "other": 50, "work": 97}
+    damaged = bytearray(copy.read_bytes())
+    damaged[damaged.index(b"ooooo") + 2] ^= 1
+    copy.write_bytes(damaged)
+    with pytest.raises(pelton.StoreError, match=r"pelton\.salvage"):
+        pelton.restore(copy, tmp_path / "d.pelton")
+    assert not (tmp_path / "d.pelton").exists()
