@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from pelton.api.info import StreamSourceInfo
@@ -26,7 +27,11 @@ async def _origin(jet: Jet, count: int = 3, **fields: Any) -> Stream:
 async def _stored(stream: Stream) -> list[Stored]:
     state = (await stream.info(deleted_details=True)).state
     found = set(range(max(state.first_seq, 1), state.last_seq + 1)) - set(state.deleted or ())
-    messages = [await stream.get_message(seq) for seq in sorted(found)]
+    messages = []
+    for seq in sorted(found):
+        # What another stream takes meanwhile is no longer stored.
+        with suppress(MessageNotFoundError):
+            messages.append(await stream.get_message(seq))
     return [(message.seq, message.subject, message.data) for message in messages]
 
 
