@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
+from pelton.api.errors import MessageNotFoundError
 from pelton.api.info import StreamSourceInfo
 from pelton.connect import Jet
 from pelton.jet import Stream
