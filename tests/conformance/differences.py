@@ -27,8 +27,6 @@ NOT_REPLICATED: Final = {
     "delivery.the_floor_begins_below_the_last_of_each_subject": "a floor is told as 0 until something is acknowledged",
     "delivery.a_reset_keeps_to_the_deliver_policy": "a reset that is refused is not answered now and then",
     "sourcing.what_no_source_can_be": "the leader of the cluster answers 10049 to a filter that is no subject",
-    "sourcing.a_mirror_has_limits_of_its_own": "replicas of a mirror that discards new go past its limit",
-    "sourcing.a_mirror_of_nothing_says_so": "what is missing is not told",
     "counters.a_counter_ends_with_its_last_message": (
         "in flight, what is to be added counts on from a total that a limit is about to remove"
     ),
