@@ -55,6 +55,8 @@ class ConsumerLog:
         self.replay_upto = self.replay_shift = self.replay_due = 0
         self.due = NEVER
         self.taken: dict[str, list[int]] = {}
+        # Where the catalogue finds those that have read their state.
+        self.loaded: list[ConsumerLog] = []
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
@@ -92,6 +94,7 @@ class ConsumerLog:
         ) = (int(str(value)) for value in row)
         self.taken.clear()
         self.stale = False
+        self.loaded.append(self)
 
     def reset(self) -> None:
         """Forget everything that was not committed."""

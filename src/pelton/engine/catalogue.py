@@ -21,6 +21,7 @@ from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
 from pelton.engine.bus import Bus
+from pelton.engine.followers import Followers
 from pelton.engine.routes import Routes
 from pelton.engine.waiting import News
 from pelton.sourcing import Network
@@ -33,7 +34,6 @@ L = TypeVar("L", bound=StreamLog)
 _HOPS: Final = 16
 _encode: Final = msgspec.json.Encoder().encode
 _stream_config: Final = msgspec.json.Decoder(StreamConfig).decode
-_consumer_config: Final = msgspec.json.Decoder(ConsumerConfig).decode
 
 
 class Catalogue:
@@ -57,9 +57,9 @@ class Catalogue:
         self.herald = Herald(self.is_heard, lambda message: self.outbox.append(message), now, new_id)
         self.staging = Staging(database, self.herald.say)
         self.streams: dict[str, CopyingLog] = {}
-        self.consumers: dict[tuple[str, str], ConsumerLog] = {}
-        # Of these, those that deliver by themselves.
-        self.pushed: dict[tuple[str, str], ConsumerLog] = {}
+        self._followers = Followers(database, self.herald)
+        self.consumers = self._followers.by_name
+        self.pushed = self._followers.pushed
         # Of the streams that keep messages by interest.
         self.interests: dict[StreamLog, Interest] = {}
         self.network = Network(database, self, now, draw)
@@ -85,8 +85,7 @@ class Catalogue:
             return
         for log in self.streams.values():
             log.stale = True
-        for consumer in self.consumers.values():
-            consumer.stale = True
+        self._followers.doubt()
         self.network.invalidate()
         version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
         if version != self.version:
@@ -156,8 +155,7 @@ class Catalogue:
         """Forget all that was not committed."""
         for log in self.streams.values():
             log.reset()
-        for consumer in self.consumers.values():
-            consumer.reset()
+        self._followers.reset()
         self._used.clear()
         self._used_consumers.clear()
         self.news.clear()
@@ -171,8 +169,7 @@ class Catalogue:
     def _load(self, version: int) -> None:
         self.db.check_schema()
         known = {log.id: log for log in self.streams.values()}
-        followers = {consumer.id: consumer for consumer in self.consumers.values()}
-        self.streams, self.consumers, self.pushed = {}, {}, {}
+        self.streams = {}
         self._routes = Routes()
         self.route = self._routes.find
         for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
@@ -180,36 +177,22 @@ class Catalogue:
             log = known.get(int(str(row_id))) or CopyingLog(self.db, int(str(row_id)), config, int(str(created)))
             log.configure(config)
             self._add(log)
-        self._load_consumers(followers)
+        self._followers.load({log.id: log for log in self.streams.values()})
         self.network.rebuild(self.streams)
         self._load_interests()
         self.version = version
 
-    def _load_consumers(self, known: dict[int, ConsumerLog]) -> None:
-        by_id = {log.id: log for log in self.streams.values()}
-        sql = "SELECT id, stream, config, created FROM consumers ORDER BY id"
-        for row_id, stream, raw, created in self.db.execute(sql).fetchall():
-            config = _consumer_config(raw)  # type: ignore[arg-type]  # the column is a blob
-            log = by_id[int(str(stream))]
-            consumer = known.get(int(str(row_id)))
-            if consumer is None:
-                consumer = ConsumerLog(self.db, int(str(row_id)), log, config, int(str(created)), self.herald)
-            consumer.configure(config)
-            self._add_consumer(consumer)
-
-    def _add_consumer(self, consumer: ConsumerLog) -> None:
-        key = (consumer.log.name, consumer.name)
-        self.consumers[key] = consumer
-        if consumer.config.deliver_subject:
-            self.pushed[key] = consumer
-
     def _load_interests(self) -> None:
         self.interests = {}
         for log in self.streams.values():
-            log.is_wanted = None
-            if log.config.retention == "interest":
-                interest = self.interests[log] = Interest(log, self.consumers_of(log.name), self.network.takers(log))
-                log.is_wanted = interest.check()
+            self._load_interest(log.name)
+
+    def _load_interest(self, stream: str) -> None:
+        log = self.streams[stream]
+        log.is_wanted = None
+        if log.config.retention == "interest":
+            interest = self.interests[log] = Interest(log, self.consumers_of(log.name), self.network.takers(log))
+            log.is_wanted = interest.check()
 
     def _add(self, log: CopyingLog) -> None:
         self.streams[log.name] = log
@@ -260,16 +243,19 @@ class Catalogue:
         return [self.use(log) for log in self.streams.values() if log.is_ticking]
 
     def consumers_of(self, stream: str) -> list[ConsumerLog]:
-        return [consumer for (name, _), consumer in self.consumers.items() if name == stream]
+        return self._followers.of(stream)
 
     # --- changes, inside a write transaction
 
     def bump(self) -> None:
         """Tell every process, ourselves included, that streams or consumers have changed."""
+        self._load(self._moved())
+
+    def _moved(self) -> int:
+        """Tell every other process that streams or consumers have changed; return the catalogue's new version."""
         self.db.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
         self.changed = True
-        version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
-        self._load(version)
+        return int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
 
     def create_stream(self, config: StreamConfig, now: int) -> CopyingLog:
         run = self.db.execute
@@ -323,13 +309,16 @@ class Catalogue:
 
     def create_consumer(self, log: StreamLog, config: ConsumerConfig, cursor: int, now: int) -> ConsumerLog:
         run = self.db.execute
-        columns = "(stream, name, config, created) VALUES(?, ?, ?, ?)"
-        run(f"INSERT INTO consumers{columns}", (log.id, config.name, _encode(config), now))
+        columns, raw = "(stream, name, config, created) VALUES(?, ?, ?, ?)", _encode(config)
+        run(f"INSERT INTO consumers{columns}", (log.id, config.name, raw, now))
         row_id = self.db.connection.last_insert_rowid()
         ahead_last, removals = cursor, -1
         state = (row_id, 0, cursor, cursor, (1 << 63) - 1, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0)
         run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
-        self.bump()
+        # There may be many: those that have not changed are not read again.
+        self._followers.create(row_id, log, config, raw, now)
+        self._load_interest(log.name)
+        self.version = self._moved()
         consumer = self.consumer(log.name, config.name)
         begin(consumer)
         self.herald.say(ConsumerAction(stream=log.name, consumer=config.name, action="create"))
@@ -339,8 +328,12 @@ class Catalogue:
 
     def update_consumer(self, consumer: ConsumerLog, config: ConsumerConfig) -> ConsumerLog:
         old, first = consumer.config, first_wanted(consumer)
-        self.db.execute("UPDATE consumers SET config=? WHERE id=?", (_encode(config), consumer.id))
-        self.bump()
+        raw = _encode(config)
+        self.db.execute("UPDATE consumers SET config=? WHERE id=?", (raw, consumer.id))
+        consumer.configure(config)
+        self._followers.add(consumer, raw)
+        self._load_interest(consumer.log.name)
+        self.version = self._moved()
         consumer = self.consumer(consumer.log.name, config.name)
         self.news.consumers.add((consumer.log.name, consumer.name))
         if consumer.reconfigured(old):
@@ -356,7 +349,10 @@ class Catalogue:
             consumer.reset()
             self._used_consumers.discard(consumer)
             self.news.streams.add(consumer.log.name)
-        self.bump()
+            self._followers.drop(consumer)
+        for log in first:
+            self._load_interest(log.name)
+        self.version = self._moved()
         for log, seq in first.items():
             self.tidy(log, seq)
         self._say_deleted(consumers)
@@ -397,9 +393,6 @@ class Catalogue:
 
     def sweep(self, now: int) -> None:
         """Remove consumers that nobody has used for their ``inactive_threshold``."""
-        idle = []
-        for consumer in self.consumers.values():
-            if consumer.config.inactive_threshold > 0 and self.use_consumer(consumer).is_idle(now):
-                idle.append(consumer)
+        idle = self._followers.idle(now, self.use_consumer)
         if idle:
             self.delete_consumers(idle)

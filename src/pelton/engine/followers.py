@@ -1,0 +1,107 @@
+"""The consumers of one open store, in memory: found by name, by stream, and those that push.
+
+There may be very many. So a change touches the one that is changed; when another process has changed any, those whose
+configuration's row is the same as before are kept as they are; and what is known of their states is put in doubt only
+for those that have read theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from pelton.api import ConsumerConfig
+from pelton.consumers import NEVER, ConsumerLog
+from pelton.storage import Database
+from pelton.streams import Herald, StreamLog
+
+_decode: Final = msgspec.json.Decoder(ConsumerConfig).decode
+
+
+class Followers:
+    """``by_name`` has all of them, ``pushed`` those that deliver by themselves."""
+
+    def __init__(self, database: Database, herald: Herald) -> None:
+        self._db = database
+        self._herald = herald
+        self.by_name: dict[tuple[str, str], ConsumerLog] = {}
+        self.pushed: dict[tuple[str, str], ConsumerLog] = {}
+        self._by_stream: dict[str, dict[str, ConsumerLog]] = {}
+        self._configs: dict[int, bytes] = {}
+        self._loaded: list[ConsumerLog] = []
+        # Nobody's time is over before this.
+        self._next_sweep = 0
+
+    def load(self, streams: Mapping[int, StreamLog]) -> None:
+        """Read which there are."""
+        known, configs = {consumer.id: consumer for consumer in self.by_name.values()}, self._configs
+        self.by_name.clear()
+        self.pushed.clear()
+        self._by_stream, self._configs = {}, {}
+        sql = "SELECT id, stream, config, created FROM consumers ORDER BY id"
+        rows: list[tuple[int, int, bytes, int]] = self._db.execute(sql).fetchall()  # type: ignore[assignment]  # the columns named
+        for row_id, stream, raw, created in rows:
+            consumer = known.get(row_id)
+            if consumer is None:
+                consumer = ConsumerLog(self._db, row_id, streams[stream], _decode(raw), created, self._herald)
+            elif configs.get(row_id) != raw:
+                consumer.configure(_decode(raw))
+            self.add(consumer, raw)
+
+    def add(self, consumer: ConsumerLog, raw: bytes) -> None:
+        """Know a consumer, new or changed; ``raw`` is its configuration's row."""
+        key = (consumer.log.name, consumer.name)
+        self._configs[consumer.id] = raw
+        consumer.loaded = self._loaded
+        self.by_name[key] = consumer
+        self._by_stream.setdefault(key[0], {})[key[1]] = consumer
+        self.pushed.pop(key, None)
+        if consumer.config.deliver_subject:
+            self.pushed[key] = consumer
+        self._next_sweep = 0
+
+    def create(self, row_id: int, log: StreamLog, config: ConsumerConfig, raw: bytes, now: int) -> None:
+        """Know a consumer that was made just now."""
+        next_sweep = self._next_sweep
+        self.add(ConsumerLog(self._db, row_id, log, config, now, self._herald), raw)
+        threshold = config.inactive_threshold
+        self._next_sweep = min(next_sweep, now + threshold) if threshold > 0 else next_sweep
+
+    def drop(self, consumer: ConsumerLog) -> None:
+        key = (consumer.log.name, consumer.name)
+        del self.by_name[key], self._by_stream[key[0]][key[1]], self._configs[consumer.id]
+        self.pushed.pop(key, None)
+
+    def of(self, stream: str) -> list[ConsumerLog]:
+        return list(self._by_stream.get(stream, {}).values())
+
+    # --- their states
+
+    def doubt(self) -> None:
+        """Have their states read again: another process has written."""
+        for consumer in self._loaded:
+            consumer.stale = True
+        self._loaded.clear()
+
+    def reset(self) -> None:
+        """Forget everything that was not committed."""
+        for consumer in self._loaded:
+            consumer.reset()
+        self._loaded.clear()
+
+    def idle(self, now: int, use: Callable[[ConsumerLog], ConsumerLog]) -> list[ConsumerLog]:
+        """Return those that nobody has used for their ``inactive_threshold``."""
+        idle: list[ConsumerLog] = []
+        if now < self._next_sweep:
+            return idle
+        # Use only puts off the time when one is to go, so none needs a look before the first of these times.
+        soonest = NEVER
+        for consumer in self.by_name.values():
+            if (threshold := consumer.config.inactive_threshold) > 0:
+                if use(consumer).is_idle(now):
+                    idle.append(consumer)
+                soonest = min(soonest, max(consumer.last_active, consumer.last_ack) + threshold)
+        self._next_sweep = soonest
+        return idle
