@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from pelton.api import AccountLimits, Backend, ConfigError
-from pelton.api.build import seconds_to_ns
+from pelton.api.build import check_name, seconds_to_ns
 from pelton.buckets import Bucket, BucketSettings, bucket_names, create_bucket, delete_bucket, open_bucket
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.jet import Streams
 from pelton.queue import Queue
 from pelton.runtime import Runtime, system_runtime
+from pelton.sourcing import Carrier
 from pelton.storage import SyncMode
 
 T = TypeVar("T")
@@ -85,6 +86,23 @@ class Jet(Streams):
     async def bucket_names(self) -> list[str]:
         """Return the names of all buckets."""
         return await bucket_names(self)
+
+    async def feed(
+        self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = (), until_empty: bool = False
+    ) -> int:
+        """Carry the messages of a stream to another store or cluster, in order, each once, until cancelled.
+
+        They keep their subjects; the stream of ``to`` that takes those stores them. How far it has come is kept in
+        this store, as the durable consumer ``feed_<name>`` (default: the stream's name): begun again it goes on
+        there. While ``to`` is away, or full, it waits, with at most 2,000 messages in memory. ``filters`` name a part
+        of the subjects. ``until_empty`` ends it when nothing is left. Returns how many were carried.
+
+        One process at a time: another that begins takes over, and this one ends with AckRejectedError. Raises
+        ApiError for what ``to`` never takes: no stream for a subject, a message too large.
+        """
+        check_name("feed", name or stream)
+        carrier = Carrier(self.backend, to.backend, stream, name or stream, self.runtime)
+        return await carrier.run(filters, until_empty=until_empty)
 
     async def rekey(self, key: Key) -> None:
         """Encrypt an encrypted store with another key, now.

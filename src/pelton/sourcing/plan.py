@@ -30,7 +30,7 @@ def key_of(source: StreamSource) -> str:
     return f"{source.name} {filters} {_BETWEEN.join(dests) or _ALL}"
 
 
-def identity_of(name: str, created: int) -> str:
+def identity_of(name: str, created: object) -> str:
     """Return eight characters that tell a stream from one of the same name that was there before."""
     digest = sha256(f"{name} {created}".encode()).digest()
     return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:8])
