@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from benchmarks.case import Case
 from benchmarks.cases import (
+    backup,
     big_store,
     cross_process,
+    encryption,
     fetch_ack_batch,
     fetch_ack_each,
     fetch_one,
@@ -27,6 +29,7 @@ CASES: tuple[Case, ...] = (
     publish_in_flight.CASE,
     publish_batch.CASE,
     publish_mapped.CASE,
+    encryption.CASE,
     fetch_ack_each.CASE,
     fetch_ack_batch.CASE,
     fetch_one.CASE,
@@ -39,4 +42,5 @@ CASES: tuple[Case, ...] = (
     cross_process.CASE,
     big_store.CASE,
     on_server.CASE,
+    backup.CASE,
 )

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.storage import Database
+from pelton.storage.backup import belonging
 from pelton.testing import recount
 from tests.storage.stores import a_store
 
@@ -77,6 +79,15 @@ async def test_a_copy_of_one_stream_has_its_consumers_and_nothing_else(tmp_path:
         assert (theirs.num_pending, theirs.num_ack_pending) == (ours.num_pending, ours.num_ack_pending)
         await again.create_stream("new")
         await again.publish("work.new", b"1")
+
+
+async def test_every_table_of_the_schema_belongs_to_streams_or_to_the_moment(tmp_path: Path) -> None:
+    await a_store(tmp_path / "a.pelton")
+    database = Database(str(tmp_path / "a.pelton"))
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type='table'")]
+    strays = [table for table in tables if belonging(database, table, [1]) is None and not table.startswith("sqlite_")]
+    database.close()
+    assert sorted(strays) == ["listeners", "meta", "openers", "told"]
 
 
 async def test_what_cannot_be_copied_is_told(tmp_path: Path) -> None:

@@ -66,12 +66,13 @@ def _made_anew(copy: Database, *, whole: bool) -> Iterator[str]:
 
 
 def _drop_orphans(copy: Database) -> None:
-    for table in ("stream_state", "subjects", "ids", "timers", "schedules", "consumers", "quarantine"):
+    for table in ("stream_state", "subjects", "ids", "timers", "schedules", "consumers", "sourcing", "quarantine"):
         column = "id" if table == "stream_state" else "stream"
         copy.execute(f"DELETE FROM {table} WHERE {column} NOT IN (SELECT id FROM streams)")
     for table in ("consumer_state", *_OF_CONSUMERS, "pins"):
         column = "id" if table == "consumer_state" else "consumer"
         copy.execute(f"DELETE FROM {table} WHERE {column} NOT IN (SELECT id FROM consumers)")
+    copy.execute("DELETE FROM parked WHERE source NOT IN (SELECT id FROM sourcing)")
     copy.execute(
         "INSERT OR IGNORE INTO consumer_state SELECT id, 0, 0, 0, ?, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0 FROM consumers",
         (NEVER,),

@@ -114,7 +114,7 @@ def _numbers(source: Database, streams: Sequence[str]) -> list[int]:
 
 
 def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[int], told: Told) -> None:
-    parts = [(table, where) for table in _tables(source) if (where := _belonging(source, table, streams)) is not None]
+    parts = [(table, where) for table in _tables(source) if (where := belonging(source, table, streams)) is not None]
     total = sum(int(source.value(f"SELECT count(*) FROM {table} WHERE {where}")) for table, where in parts)
     done = 0
     copy = Database(file, key=key)
@@ -146,7 +146,7 @@ def _tables(source: Database) -> list[str]:
     return [str(name) for (name,) in source.execute(sql)]
 
 
-def _belonging(source: Database, table: str, streams: list[int]) -> str | None:
+def belonging(source: Database, table: str, streams: list[int]) -> str | None:
     """Return which rows of a table belong to the streams, as SQL; None where none do."""
     numbers = ", ".join(map(str, streams))
     if table.startswith("m_"):
@@ -159,4 +159,6 @@ def _belonging(source: Database, table: str, streams: list[int]) -> str | None:
     consumers = f"(SELECT id FROM consumers WHERE stream IN ({numbers}))"
     if table == "consumer_state":
         return f"id IN {consumers}"
+    if table == "parked":
+        return f"source IN (SELECT id FROM sourcing WHERE stream IN ({numbers}))"
     return f"consumer IN {consumers}" if "consumer" in columns else None

@@ -21,7 +21,7 @@ from pelton.storage.schema import message_table
 _CHUNK: Final = 4096
 _HIGHEST: Final = 1 << 40
 # Of processes that are gone.
-_OF_THE_MOMENT: Final = ("meta", "listeners", "told", "pulls", "nearest")
+_OF_THE_MOMENT: Final = ("meta", "listeners", "openers", "told", "pulls", "nearest")
 
 
 def copy_readable(source: Database, copy: Database, note: Callable[[str], None]) -> None:
