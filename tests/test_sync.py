@@ -63,7 +63,7 @@ def test_every_public_class_with_coroutine_methods_has_a_twin() -> None:
     for name in pelton.__all__:
         kind = getattr(pelton, name)
         if isinstance(kind, type) and not getattr(kind, "_is_protocol", False):
-            methods = [getattr(kind, name) for name in dir(kind) if not name.startswith("_")]
+            methods = [getattr(kind, name) for name in dir(kind) if name in FACES or not name.startswith("_")]
             is_async = any(map(inspect.iscoroutinefunction, methods))
             assert (twin_of(kind) is not None) == is_async, name
             if is_async:
@@ -446,3 +446,41 @@ def until(condition: Callable[[], bool]) -> None:
     """Look again and again; every look goes through the loop that is waited for, so it makes progress."""
     while not condition():
         pass
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+def test_a_transaction_goes_from_call_to_call_with_its_thread(jet: Any) -> None:
+    stream = jet.create_stream("s", subjects=["s.>"])
+    consumer = stream.create_consumer(durable_name="c")
+    jet.publish("s.in", b"0")
+    queue = jet.queue("garage")
+    wash = queue.job(washed)
+    [message] = consumer.fetch(1)
+    with jet.transaction(timeout=20) as tx:
+        tx.sql("CREATE TABLE orders(what)")
+        tx.ack(message)
+        with pytest.raises(ZeroDivisionError), tx.savepoint():  # noqa: PT012  # the whole block raises
+            tx.publish("s.no")
+            1 / 0  # noqa: B018  # it raises
+        with jet.transaction() as inner:
+            inner.sql("INSERT INTO orders VALUES('a')")
+        assert tx.publish("s.out", b"1").seq == 2
+        assert stream.info().state.messages == 2
+        with pytest.raises(pelton.TransactionError, match="inside its block only"):
+            jet.publish("s.x")
+        tx.enqueue(wash, "car")
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(lambda: stream.info().state.messages).result(20) == 1
+            with pytest.raises(pelton.TransactionError, match="belongs to the task"):
+                pool.submit(tx.publish, "s.x").result(20)
+    assert stream.info().state.messages == 2
+    with pytest.raises(ZeroDivisionError), jet.transaction() as tx:  # noqa: PT012  # the whole block raises
+        tx.publish("s.no")
+        1 / 0  # noqa: B018  # it raises
+    assert (stream.info().state.messages, queue.counts().pending) == (2, 1)
+
+
+def washed(car: str) -> None:
+    """A job."""

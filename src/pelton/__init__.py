@@ -11,8 +11,20 @@ from pelton.api import __all__ as _vocabulary
 from pelton.buckets import Bucket, BucketSettings, BucketStatus, Entry
 from pelton.connect import ClusterOptions, Jet, open
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
-from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Stream
-from pelton.queue import Call, DeadLetter, Job, JobContext, JobCounts, JobHandle, JobInfo, Outcome, Queue
+from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Savepoint, Stream
+from pelton.queue import (
+    Call,
+    DeadLetter,
+    Job,
+    JobContext,
+    JobCounts,
+    JobHandle,
+    JobInfo,
+    JobTransaction,
+    Outcome,
+    Queue,
+    Transaction,
+)
 from pelton.runtime import Backoff
 from pelton.runtime.version import VERSION
 
@@ -37,14 +49,17 @@ __all__ = [
     "JobHandle",
     "JobInfo",
     "KeyFile",
+    "JobTransaction",
     "Listening",
     "Message",
     "Metadata",
     "Outcome",
     "Queue",
+    "Savepoint",
     "Stream",
     "backup",
     "compact",
+    "Transaction",
     "open",
     "rekey",
     "restore",

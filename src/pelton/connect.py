@@ -17,7 +17,7 @@ from pelton.api.build import check_name, seconds_to_ns
 from pelton.buckets import Bucket, BucketSettings, bucket_names, create_bucket, delete_bucket, open_bucket
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.jet import Streams
-from pelton.queue import Queue
+from pelton.queue import Queue, Transaction
 from pelton.runtime import Runtime, system_runtime
 from pelton.sourcing import Carrier
 from pelton.storage import SyncMode
@@ -133,6 +133,16 @@ class Jet(Streams):
         if not isinstance(self.backend, Engine):
             raise ConfigError(f"{what} works on a store file; a cluster keeps its own: see the tools of nats-server")
         return self.backend
+
+    def transaction(self, *, timeout: float | timedelta = 1.0) -> Transaction:
+        """Return a transaction over this store: ``async with jet.transaction() as tx``.
+
+        Publishes, acks, jobs and your own SQL rows (``tx.sql``) take effect together when the block is left, durable,
+        or not at all when it raises. From its first operation it holds the store's writer, for at most ``timeout``:
+        then it is rolled back (TransactionTimeoutError). Within another one's block of the same task it is a savepoint.
+        Raises ConfigError, also on a cluster; StoreBusyError when the writer cannot be had.
+        """
+        return Transaction(self.backend, timeout)
 
 
 class ClusterOptions(TypedDict, total=False):

@@ -41,6 +41,12 @@ async def test_a_settlement_that_cannot_publish_does_not_ack(jet: pelton.Jet) ->
     assert (await consumer.info()).num_ack_pending == 1
 
 
+async def test_there_are_no_transactions(jet: pelton.Jet) -> None:
+    with pytest.raises(pelton.ConfigError, match="publish_atomic"):
+        async with jet.transaction():
+            pass
+
+
 async def test_a_cancelled_pull_gives_back_what_it_got(jet: pelton.Jet) -> None:
     stream = await jet.create_stream("S")
     consumer = await stream.create_consumer(durable_name="c", ack_wait=30)

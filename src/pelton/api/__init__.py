@@ -5,7 +5,7 @@ possible to swap an embedded store for a cluster.
 """
 
 from pelton.api.acks import delivery_of
-from pelton.api.backend import Backend, Outgoing, Subscription
+from pelton.api.backend import Backend, Subscription
 from pelton.api.bucket_errors import (
     BucketError,
     BucketKeyExistsError,
@@ -159,6 +159,14 @@ from pelton.api.store_errors import (
     StoreVersionError,
 )
 from pelton.api.times import parse_rfc3339, rfc3339
+from pelton.api.transacting import Outgoing, Transacting
+from pelton.api.transaction_errors import (
+    SqlConstraintError,
+    SqlError,
+    SqlForbiddenError,
+    TransactionError,
+    TransactionTimeoutError,
+)
 
 __all__ = [
     "EVENTS",
@@ -256,6 +264,9 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "SourceConsumer",
+    "SqlConstraintError",
+    "SqlError",
+    "SqlForbiddenError",
     "StoreBusyError",
     "StoreClosedError",
     "StoreError",
@@ -286,6 +297,9 @@ __all__ = [
     "Subscription",
     "Success",
     "TooManyResultsError",
+    "Transacting",
+    "TransactionError",
+    "TransactionTimeoutError",
     "UnknownJobError",
     "UnpinReply",
     "Unsettled",

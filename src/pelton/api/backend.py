@@ -13,11 +13,9 @@ from pelton.api.errors import PeltonError
 from pelton.api.info import PubAck
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
+from pelton.api.transacting import Outgoing, Transacting
 
 R = TypeVar("R")
-
-Outgoing = tuple[str, bytes, bytes | None]
-"""A message to publish: subject, data, and its encoded header block or None."""
 
 
 class Subscription(Protocol):
@@ -100,6 +98,13 @@ class Backend(Protocol):
         Embedded it is one transaction: all or nothing. On a cluster the messages go first, each with a
         message id that makes repeating them harmless, then the ack. Raises `AckRejectedError`, or as
         `publish`.
+        """
+        ...
+
+    def transaction(self, timeout: float) -> Transacting:
+        """Return the transaction that the caller has open, or a new one that holds the writer ``timeout`` seconds.
+
+        Raises `ConfigError` where there are none.
         """
         ...
 

@@ -28,6 +28,10 @@
     │   ├── ServerRefusedError
     │   │   └── ServerPermissionError
     │   └── CorruptMessageError          the disk lost bits of one message
+    ├── TransactionError                 a transaction that was held open came to nothing, or was misused
+    │   └── TransactionTimeoutError
+    ├── SqlError                         a statement of yours
+    │   └── SqlConstraintError, SqlForbiddenError
     └── JobError                         a job, or the code that runs it
         ├── PermanentJobError, RetryJob  raised by a job to say how it ended
         ├── LeaseLostError, JobCancelledError

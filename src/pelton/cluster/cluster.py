@@ -41,6 +41,7 @@ from pelton.api import (
     StreamInfoRequest,
     StreamList,
     StreamNames,
+    Transacting,
     api_subject,
     decode_reply,
     encode_body,
@@ -139,6 +140,14 @@ class Cluster:
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all; stored messages carry the headers that made them a batch."""
         return await publish_atomic(self._connection, messages, self._runtime.ids.new, self._publisher.passes)
+
+    def transaction(self, timeout: float) -> Transacting:
+        """A cluster has none: ConfigError."""
+        raise ConfigError(
+            "transaction: a cluster has none, they need the embedded engine (pelton.open with a file). Nearest here: "
+            "publish_atomic stores messages of one stream together or not at all, and a msg_id makes repeating a "
+            "publish harmless, so publish first and ack after"
+        )
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages; a pull outlasts lost connections and elections."""

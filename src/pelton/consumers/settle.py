@@ -37,12 +37,18 @@ class Settlement:
 
     def run(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Apply acks in order; one entry an ack: None, or why it had no effect."""
+        answers = self.take(acks)
+        self.write()
+        return answers
+
+    def take(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Judge acks as :meth:`run` does; those that hold take effect with :meth:`write`."""
         if self._c.config.ack_policy == "none":
             return [None] * len(acks)
         known = self._known(acks)
-        answers = [self._one(ack, known) for ack in acks]
-        self._write()
-        return answers
+        if self._done:
+            known = {seq: found for seq, found in known.items() if seq not in self._done}
+        return [self._one(ack, known) for ack in acks]
 
     def _known(self, acks: Sequence[AckOp]) -> Known:
         c = self._c
@@ -109,7 +115,8 @@ class Settlement:
         else:
             self._done[ack.seq] = known.pop(ack.seq)[1]
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Apply what was taken, once."""
         c = self._c
         if self._again:
             c.db.executemany("UPDATE pending SET due=?, waits=? WHERE consumer=? AND seq=?", self._again)

@@ -56,9 +56,19 @@ class Peers(Protocol):
 
 
 class Bus:
-    """The listeners of one open store. ``choose`` picks the member of a queue group that is told."""
+    """The listeners of one open store. ``choose`` picks the member of a queue group that is told.
 
-    def __init__(self, database: Database, peers: Peers, choose: Callable[[Sequence[Listener]], Listener]) -> None:
+    One for another connection of the same process is ``of`` the first: it tells its listeners too, and leaves it to
+    the first to read what other processes have said.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        peers: Peers,
+        choose: Callable[[Sequence[Listener]], Listener],
+        of: Bus | None = None,
+    ) -> None:
         self._db = database
         self._peers = peers
         self._choose = choose
@@ -66,7 +76,8 @@ class Bus:
         self._version = -1
         # Whether anybody listens to anything, or has just ceased to: asked for every transaction.
         self.listening = False
-        self._mine: dict[int, Hearer] = {}
+        self._mine: dict[int, Hearer] = {} if of is None else of._mine
+        self._reads = of is None
         self._joining: list[int] = []
         self._leaving: list[int] = []
         self._bumped = False
@@ -160,7 +171,7 @@ class Bus:
         version = int(self._db.value("SELECT value FROM meta WHERE key='listeners'"))
         if version != self._version:
             self._load(version)
-        if self._mine:
+        if self._mine and self._reads:
             self._read()
 
     def reset(self) -> None:
@@ -173,6 +184,14 @@ class Bus:
         self._ready.clear()
         self._bumped = False
         self._version = -1
+
+    def told(self) -> list[tuple[Hearer, Sequence[Incoming]]]:
+        """Return what the transaction has said to listeners of this process so far."""
+        return list(self._ready)
+
+    def take_back(self, told: list[tuple[Hearer, Sequence[Incoming]]]) -> None:
+        """Have said this, and nothing else."""
+        self._ready = told
 
     def committed(self) -> None:
         """Hand over what the transaction said to listeners of this process."""

@@ -28,6 +28,7 @@ from pelton.api import (
     PubAck,
     PullRequest,
     Request,
+    StoreBusyError,
 )
 from pelton.consumers import ConsumerLog
 from pelton.engine.account import Account
@@ -42,11 +43,14 @@ from pelton.engine.idle import IdleBatches
 from pelton.engine.keys import Key, key_bytes
 from pelton.engine.pulls import Pulls
 from pelton.engine.pushes import Pushes
+from pelton.engine.room import Room
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
+from pelton.engine.transaction import Transaction
+from pelton.engine.transactions import Transactions
 from pelton.engine.upkeep import Path, Progress, backup
 from pelton.engine.verbs import HANDLERS, READS
-from pelton.engine.waiting import WaitingPulls
+from pelton.engine.waiting import News, WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
 from pelton.runtime import Runtime
 from pelton.runtime.version import VERSION
@@ -93,7 +97,7 @@ class Engine:
         self._publishing: PublishWork | None = None
         self._settling: SettleWork | None = None
         try:
-            self._db = Database(settings.path, memory=settings.memory, key=settings.key, vfs=settings.vfs)
+            self._db = self._database()
             try:
                 self._epoch = current_epoch(self._db)
             except BaseException:
@@ -104,10 +108,7 @@ class Engine:
         channel = MemoryChannel if settings.memory else WakeChannel
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.monotonic)
         self._subscriptions: set[EngineSubscription] = set()
-        bus = Bus(self._db, self._channel, runtime.random.choice)
-        self.catalogue = Catalogue(
-            self._db, self._clock.now, bus, self._waiting.news, runtime.random.randrange, runtime.ids.new
-        )
+        self.catalogue = self._catalogue_on(self._db, self._waiting.news)
         self.account = Account(self.catalogue, settings.limits)
         self._idle_batches = IdleBatches(self.catalogue.staging, self._clock, self.stage)
         self._direct = DirectGets(self.catalogue, self._clock.now)
@@ -121,6 +122,9 @@ class Engine:
             mode=settings.sync,
             interval=settings.interval,
             busy_timeout=settings.busy_timeout,
+        )
+        self._transactions = Transactions(
+            self, self._db, self._committer, self._clock, busy_timeout=settings.busy_timeout
         )
         self._timekeeper = Timekeeper(
             self._clock, self.catalogue, self.read, lambda work: self.stage(work, durable=True)
@@ -163,6 +167,53 @@ class Engine:
         self.catalogue.roll_back()
         self._timekeeper.look_again()
 
+    # --- transactions that users hold open
+
+    def _catalogue_on(self, database: Database, news: News, of: Bus | None = None) -> Catalogue:
+        random = self._runtime.random
+        bus = Bus(database, self._channel, random.choice, of)
+        return Catalogue(database, self._clock.now, bus, news, random.randrange, self._runtime.ids.new)
+
+    def _database(self) -> Database:
+        settings = self._settings
+        return Database(settings.path, memory=settings.memory, key=settings.key, vfs=settings.vfs)
+
+    def second_room(self, is_late: Callable[[], bool]) -> Room:
+        """Open another connection, with a catalogue of its own."""
+        news = News()
+        # Who begins to wait while a transaction is open wants to hear of it.
+        news.wanted = True
+        catalogue = self._catalogue_on(self._database(), news, self.catalogue.bus)
+        return Room(self, catalogue, self._settings.limits, is_late)
+
+    def tell_of(self, catalogue: Catalogue, *, ticked: bool) -> None:
+        """A transaction was committed on the second connection."""
+        if catalogue.changed:
+            catalogue.changed = False
+            self._waiting.notify_of(catalogue.news)
+            self._channel.wake_others()
+        if catalogue.bus.listening:
+            catalogue.bus.committed()
+        self._pushes.look()
+        if ticked:
+            self._timekeeper.look_again()
+        if catalogue.network.has_more:
+            catalogue.network.has_more = False
+            self._feeding.look_again()
+
+    def wake_readers(self) -> None:
+        """The store can be read again."""
+        self._woken()
+
+    async def readable(self) -> None:
+        """Wait until the store can be read; only a memory store ever cannot."""
+        await self._transactions.readable()
+
+    def transaction(self, timeout: float) -> Transaction:
+        """Return the transaction that the caller is in, or a new one."""
+        self._check()
+        return self._transactions.of_caller(timeout)
+
     # --- scope of the verbs
 
     def now(self) -> int:
@@ -181,6 +232,10 @@ class Engine:
         kind = type(request)
         with self.account.counting():
             if kind in READS:
+                inside = self._transactions.open_of_caller()
+                if inside is not None:
+                    return cast(R, inside.look(lambda room: HANDLERS[kind](room, request)))
+                await self.readable()
                 found = self.read(lambda: None if self._writes(request) else (HANDLERS[kind](self, request),))
                 if found is not None:
                     return cast(R, found[0])
@@ -206,6 +261,10 @@ class Engine:
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages where they lie (ADR-31)."""
         self._check()
+        inside = self._transactions.open_of_caller()
+        if inside is not None:
+            return inside.look(lambda room: room.direct_get(stream, request))
+        await self.readable()
         if self._direct.is_greedy():
             await asyncio.sleep(0)
             self._check()
@@ -270,6 +329,7 @@ class Engine:
             self.hand_back(stream, consumer, list(group))
 
     async def _leave(self, subscription: EngineSubscription, joined: asyncio.Future[Any]) -> None:
+        self._transactions.check_outside()
         self._subscriptions.discard(subscription)
         # A store that is closed or failed tells nobody any more.
         with suppress(PeltonError):
@@ -291,6 +351,7 @@ class Engine:
         if new is None:
             raise ConfigError("rekey needs a key; to decrypt a store, close it and use pelton.rekey(path, key, None)")
         await self._committer.quiesce()
+        await self._transactions.rest()
         self._check()
         try:
             self._db.rekey(new)
@@ -319,6 +380,7 @@ class Engine:
         if self._db.is_inherited:
             # The parent's loop, sockets and timers are not ours to stop.
             return
+        self._transactions.close()
         await self._pushes.close()
         for subscription in list(self._subscriptions):
             await subscription.close()
@@ -334,6 +396,7 @@ class Engine:
 
     def _publish(self, entry: Publishing) -> None:
         self._check()
+        self._transactions.check_outside()
         if self._publishing is None:
             work = PublishWork(self.catalogue, self._clock.now)
             work.entries.append(entry)
@@ -344,6 +407,7 @@ class Engine:
 
     def _settle(self, entry: Settling) -> None:
         self._check()
+        self._transactions.check_outside()
         if self._settling is None:
             work = SettleWork(self.catalogue, self._clock.now)
             work.entries.append(entry)
@@ -359,6 +423,7 @@ class Engine:
             raise public_error(fault) from None
 
     def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
+        self._transactions.check_outside()
         future: asyncio.Future[Any] = self._loop.create_future()
         work = CallWork(future, call, durable=durable)
         try:
@@ -371,6 +436,8 @@ class Engine:
         return future
 
     def read(self, call: Callable[[], R]) -> R:
+        if self._transactions.is_unreadable:
+            raise StoreBusyError(self._db.path, "a transaction is open in this memory store")
         try:
             with self._db.reading():
                 self.catalogue.refresh()
@@ -409,7 +476,7 @@ class Engine:
         self._waiting.notify_all()
         self._timekeeper.look_again()
         self._feeding.woken()
-        if self._subscriptions:
+        if self._subscriptions and not self._transactions.is_unreadable:
             # What it said is heard by reading.
             self.read(lambda: None)
             self._pushes.look()

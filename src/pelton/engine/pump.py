@@ -55,6 +55,7 @@ class Host(Protocol):
     def new_name(self) -> str: ...
     def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
     def read(self, call: Callable[[], R]) -> R: ...
+    async def readable(self) -> None: ...
 
 
 class Pump:
@@ -158,6 +159,7 @@ class Pump:
 
     async def _round(self) -> float | None:
         """Deliver once; return after how many seconds to go on: 0 at once, None when there is no telling."""
+        await self._host.readable()
         promising, delays = self._host.read(self._look)
         pause = self._not_before - self._clock.monotonic()
         if promising and pause <= 0 and await self._host.stage(self._deliver, durable=False, at_once=True):

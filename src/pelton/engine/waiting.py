@@ -41,6 +41,13 @@ class News:
             self.arrived.setdefault(log.name, set()).update(log.arrived)
         log.arrived.clear()
 
+    def add(self, other: News) -> None:
+        """Take over what another one holds."""
+        self.streams |= other.streams
+        self.consumers |= other.consumers
+        for stream, subjects in other.arrived.items():
+            self.arrived.setdefault(stream, set()).update(subjects)
+
     def clear(self) -> None:
         self.streams.clear()
         self.consumers.clear()
@@ -90,6 +97,12 @@ class WaitingPulls:
 
     def count(self, consumer: ConsumerLog) -> int:
         return self._counts.get((consumer.log.name, consumer.name), 0)
+
+    def notify_of(self, news: News) -> None:
+        """Wake those whom news from another connection concern."""
+        self.news.add(news)
+        news.clear()
+        self.notify()
 
     def notify(self) -> None:
         """Wake those whom the transaction just committed concerns."""

@@ -4,9 +4,10 @@ from pelton.api.times import Seconds
 from pelton.jet.consumer import Consumer
 from pelton.jet.listening import Heard, Listening
 from pelton.jet.message import Message, Metadata
-from pelton.jet.outgoing import AnyMessage, HeaderValues
+from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
 from pelton.jet.stream import Stream
 from pelton.jet.streams import Streams
+from pelton.jet.transaction import Savepoint, StreamsTransaction
 
 __all__ = [
     "AnyMessage",
@@ -16,7 +17,10 @@ __all__ = [
     "Listening",
     "Message",
     "Metadata",
+    "PublishOptions",
+    "Savepoint",
     "Seconds",
     "Stream",
     "Streams",
+    "StreamsTransaction",
 ]

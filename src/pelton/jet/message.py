@@ -79,18 +79,24 @@ class Message:
 
     async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:
         d = self.delivered
-        ack = AckOp(
-            kind=kind,
-            seq=d.seq,
-            consumer_seq=d.consumer_seq,
-            delay_ns=delay_ns,
-            reason=reason,
-            num_delivered=d.num_delivered,
+        answers: list[PeltonError | None] = await self._backend.ack(
+            d.stream, d.consumer, (ack_of(d, kind, delay_ns=delay_ns, reason=reason),)
         )
-        answers: list[PeltonError | None] = await self._backend.ack(d.stream, d.consumer, (ack,))
         self.is_settled = self.is_settled or kind != "progress"
         if answers[0] is not None:
             raise answers[0]
+
+
+def ack_of(delivered: Delivered, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> AckOp:
+    """Return what is said of a delivery, in the port's form."""
+    return AckOp(
+        kind=kind,
+        seq=delivered.seq,
+        consumer_seq=delivered.consumer_seq,
+        delay_ns=delay_ns,
+        reason=reason,
+        num_delivered=delivered.num_delivered,
+    )
 
 
 class Metadata:

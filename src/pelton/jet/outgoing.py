@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal, TypedDict
 
 from pelton.api import (
     ConfigError,
     Outgoing,
     headers,
 )
+from pelton.api.times import Seconds
+from pelton.api.timing import ttl_text
 
 HeaderValues = Mapping[str, str | Sequence[str]]
 AnyMessage = tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]
@@ -39,6 +41,36 @@ def header_block(values: HeaderValues | None, asked: Mapping[str, object]) -> by
     if not given and not values:
         return None
     return headers.encode({**(values or {}), **given})
+
+
+class PublishOptions(TypedDict, total=False):
+    """What a message is published with, beside subject and data: as :meth:`Jet.publish` says."""
+
+    msg_id: str | None
+    headers: HeaderValues | None
+    expected_stream: str | None
+    expected_last_msg_id: str | None
+    expected_last_seq: int | None
+    expected_last_subject_seq: int | None
+    expected_last_subject_seq_subject: str | None
+    ttl: Seconds | Literal["never"] | None
+
+
+def publish_block(options: PublishOptions) -> bytes | None:
+    """Return the encoded header block of a message that is published with these options."""
+    if not options:
+        return None
+    ttl = options.get("ttl")
+    asked = {
+        "Nats-Msg-Id": options.get("msg_id"),
+        "Nats-Expected-Stream": options.get("expected_stream"),
+        "Nats-Expected-Last-Msg-Id": options.get("expected_last_msg_id"),
+        "Nats-Expected-Last-Sequence": options.get("expected_last_seq"),
+        "Nats-Expected-Last-Subject-Sequence": options.get("expected_last_subject_seq"),
+        "Nats-Expected-Last-Subject-Sequence-Subject": options.get("expected_last_subject_seq_subject"),
+        "Nats-TTL": None if ttl is None else ttl_text(ttl),
+    }
+    return header_block(options.get("headers"), asked)
 
 
 def outgoing(subject: str, data: bytes, values: HeaderValues | None = None) -> Outgoing:

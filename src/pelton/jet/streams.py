@@ -27,9 +27,9 @@ from pelton.api import (
 )
 from pelton.api.numbers import from_digits, to_digits
 from pelton.api.times import Seconds
-from pelton.api.timing import schedule_headers, schedule_text, ttl_text
+from pelton.api.timing import schedule_headers, schedule_text
 from pelton.jet.listening import Listening
-from pelton.jet.outgoing import AnyMessage, HeaderValues, batch_of, header_block, outgoing
+from pelton.jet.outgoing import AnyMessage, HeaderValues, batch_of, header_block, outgoing, publish_block
 from pelton.jet.stream import Stream, total_of
 from pelton.runtime import Runtime
 
@@ -120,16 +120,19 @@ class Streams:
 
         Raises NoStreamForSubjectError, ExpectationError, LimitError.
         """
-        asked = {
-            "Nats-Msg-Id": msg_id,
-            "Nats-Expected-Stream": expected_stream,
-            "Nats-Expected-Last-Msg-Id": expected_last_msg_id,
-            "Nats-Expected-Last-Sequence": expected_last_seq,
-            "Nats-Expected-Last-Subject-Sequence": expected_last_subject_seq,
-            "Nats-Expected-Last-Subject-Sequence-Subject": expected_last_subject_seq_subject,
-            "Nats-TTL": None if ttl is None else ttl_text(ttl),
-        }
-        return await self.backend.publish(subject, data, header_block(headers, asked))
+        block = publish_block(
+            {
+                "msg_id": msg_id,
+                "headers": headers,
+                "expected_stream": expected_stream,
+                "expected_last_msg_id": expected_last_msg_id,
+                "expected_last_seq": expected_last_seq,
+                "expected_last_subject_seq": expected_last_subject_seq,
+                "expected_last_subject_seq_subject": expected_last_subject_seq_subject,
+                "ttl": ttl,
+            }
+        )
+        return await self.backend.publish(subject, data, block)
 
     async def add(self, subject: str, delta: int = 1, *, msg_id: str | None = None) -> int:
         """Add to a counter and return its new total; numbers are of any size (ADR-49).

@@ -4,6 +4,7 @@ from pelton.queue.context import JobContext
 from pelton.queue.job import Call, Job, JobRules
 from pelton.queue.model import TRANSITIONS, Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
 from pelton.queue.queue import JobHandle, Queue
+from pelton.queue.transaction import JobTransaction, Transaction
 
 __all__ = [
     "TRANSITIONS",
@@ -18,6 +19,8 @@ __all__ = [
     "JobInfo",
     "JobRules",
     "JobState",
+    "JobTransaction",
     "Outcome",
     "Queue",
+    "Transaction",
 ]

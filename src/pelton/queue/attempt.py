@@ -27,18 +27,22 @@ from pelton.api import (
     ApiError,
     Delivered,
     JobArgumentsError,
+    LeaseLostError,
     Outgoing,
+    PeltonError,
     StoreClosedError,
     StoreError,
     StoreFailedError,
     StoreForkedError,
     UnknownJobError,
 )
+from pelton.api.times import Seconds
 from pelton.queue.context import JobContext
 from pelton.queue.decide import Again, Finish, after_deaths, after_error, describe
 from pelton.queue.job import Job, JobRules
 from pelton.queue.leases import Lease
 from pelton.queue.model import Attempt, DeadLetter, Ending, Envelope, Outcome
+from pelton.queue.transaction import JobEnding, JobTransaction
 
 if TYPE_CHECKING:
     from pelton.queue.queue import Queue
@@ -72,6 +76,8 @@ class JobAttempt:
         self._envelope = Envelope(job="", args=_NOTHING)
         self._known: Attempt | None = None
         self._attempt = delivered.num_delivered
+        # Whether the job has completed itself, in a transaction of its own.
+        self._has_ended = False
         self._started = 0
 
     @property
@@ -99,7 +105,11 @@ class JobAttempt:
             except BaseException as error:  # whatever a job raises is its outcome
                 if isinstance(error, asyncio.CancelledError) and self._was_cancelled():
                     raise
+                if self._has_ended:
+                    _log.warning("job %s raised after it was completed: %s", self.id, describe(error))
                 decision = self._after(error, job.rules)
+        if self._has_ended:
+            return
         if self.lost:
             _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._queue.name)
             return
@@ -107,6 +117,8 @@ class JobAttempt:
 
     async def hand_back(self) -> None:
         """Give the job back, to be started by another worker at once; this attempt is not counted."""
+        if self._has_ended:
+            return
         await self._look_up()
         known = self._known or Attempt(id=self.id, attempt=0)
         record = msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0)
@@ -153,7 +165,9 @@ class JobAttempt:
         if self.interrupted or self.lost:
             self.interrupted = True
             raise asyncio.CancelledError
-        if not job.is_async:
+        if job.is_async:
+            context.open_transaction = self._transaction
+        else:
             return await self._call_on_thread(partial(job.function, **arguments))
         task = asyncio.current_task()
         assert task is not None
@@ -204,6 +218,27 @@ class JobAttempt:
         except ApiError as error:
             # What the job emitted was refused: the attempt has failed, and nothing of it took effect.
             await self._settle(self._after(error, job.rules), None, job)
+
+    def _transaction(self, timeout: Seconds) -> JobTransaction:
+        return JobTransaction(self._backend, timeout, self._ending)
+
+    def _ending(self, result: object) -> JobEnding:
+        """Return what completes the job in its own transaction. Raises JobArgumentsError."""
+        assert self.context is not None
+        self.context.check()
+        try:
+            encoded = msgspec.Raw(_encode(result)) if result is not None else _NOTHING
+        except Exception as error:  # a result's own code may run, and raise anything
+            raise JobArgumentsError(self._envelope.job, f"its result can't be stored as JSON: {error}") from error
+        records = [*self.context.emitted(), self._ending_record(self._outcome("completed", "", encoded))]
+        d = self.delivered
+        return JobEnding(records, d.stream, d.consumer, self._ack("ack"), self._lost_lease, self._note_end)
+
+    def _lost_lease(self, refused: PeltonError) -> PeltonError:
+        return LeaseLostError(self.id, self._envelope.key, str(refused))
+
+    def _note_end(self, ended: bool) -> None:
+        self._has_ended = ended
 
     async def _end(self, state: Ending, error: str) -> None:
         outcome = self._outcome(state, error, _NOTHING)

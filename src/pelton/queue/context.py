@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pelton.api import ConfigError, Delivered, LeaseLostError, Outgoing, headers
+from pelton.api.times import Seconds
 from pelton.queue.model import Envelope
+
+if TYPE_CHECKING:
+    from pelton.queue.transaction import JobTransaction
 
 
 class JobContext:
@@ -17,8 +22,8 @@ class JobContext:
     """
 
     __slots__ = (
-        "_emitted", "_lost", "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "queue",
-        "token", "worker",
+        "_emitted", "_lost", "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error",
+        "open_transaction", "queue", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +41,8 @@ class JobContext:
         self._emitted: list[Outgoing] = []
         self._lost = ""
         self._stopping = False
+        # Set for jobs that run on the worker's event loop.
+        self.open_transaction: Callable[[Seconds], JobTransaction] | None = None
 
     @property
     def lost(self) -> bool:
@@ -63,6 +70,17 @@ class JobContext:
             )
         block = headers.encode(message_headers) if message_headers else None
         self._emitted.append((subject, bytes(data), block))
+
+    def transaction(self, *, timeout: Seconds = 1.0) -> JobTransaction:
+        """Return a transaction that completes this job: ``async with ctx.transaction() as tx``.
+
+        With its block the job has ended, with everything done in it, or, where the block raises or the lease was lost
+        (LeaseLostError), nothing of it has happened. ``tx.result`` is the job's result; what the function returns after
+        the block is not kept. As ``jet.transaction``, for async jobs of an embedded store. Raises ConfigError.
+        """
+        if self.open_transaction is None:
+            raise ConfigError(f"job {self.job!r}: transaction() needs an async function; this one runs on a thread")
+        return self.open_transaction(timeout)
 
     def emitted(self) -> list[Outgoing]:
         """Return what is to be published with the completion."""

@@ -7,7 +7,7 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
@@ -19,10 +19,12 @@ from pelton.api import (
     ConsumerUnsettled,
     MessageNotFoundError,
     Outgoing,
+    PubAck,
     StoredMessage,
     Unsettled,
     headers,
 )
+from pelton.queue.browsing import browse, sequence_of
 from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, seconds
 from pelton.queue.model import (
     ENDINGS,
@@ -41,7 +43,7 @@ from pelton.queue.worker import Worker, WorkerSettings
 from pelton.runtime import Backoff
 
 if TYPE_CHECKING:
-    from pelton.jet import Consumer, Stream, Streams
+    from pelton.jet import Consumer, Streams
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,7 +51,6 @@ Duration = float | timedelta
 
 _SHORTEST_LEASE_S: Final = 0.1
 _LONGEST_LEASE_S: Final = 86_400.0
-_PAGE: Final = 256
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
@@ -148,10 +149,15 @@ class Queue:
 
     async def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]:
         """Put many jobs into the queue, durable together and in order."""
-        acks = await self.jet.backend.publish_batch([self._message(call) for call in calls])
-        return [JobHandle(self, ack.seq, ack.duplicate) for ack in acks]
+        acks = await self.jet.backend.publish_batch([self.message_of(call) for call in calls])
+        return [self.handle(ack) for ack in acks]
 
-    def _message(self, call: Call) -> Outgoing:
+    def handle(self, ack: PubAck) -> JobHandle:
+        """Return the handle of a job that was stored."""
+        return JobHandle(self, ack.seq, ack.duplicate)
+
+    def message_of(self, call: Call) -> Outgoing:
+        """Return the message that puts a job into the queue. Raises ConfigError."""
         if call.key != "":
             encode_key(call.key)
         envelope = Envelope(job=call.job.name, args=msgspec.Raw(call.args), key=call.key)
@@ -214,7 +220,7 @@ class Queue:
 
         Raises MessageNotFoundError when it is not known (any more).
         """
-        seq = _sequence(job_id)
+        seq = sequence_of(job_id)
         stream = await self.jet.stream(self.names.jobs)
         # In this order, or a job that ends between the two would seem to be pending again.
         unsettled = await self._unsettled()
@@ -241,13 +247,13 @@ class Queue:
         """Iterate over how jobs ended, oldest first; over those that ended as ``state`` where given."""
         stream = await self.jet.stream(self.names.history)
         filter_subject = self.names.ending_subject(state, "*") if state else ""
-        async for _, data in _browse(stream, filter_subject):
+        async for _, data in browse(stream, filter_subject):
             yield _outcome(data)
 
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
         """Iterate over failed jobs that can be driven again, oldest first."""
         stream = await self.jet.stream(self.names.dead)
-        async for _, data in _browse(stream, ""):
+        async for _, data in browse(stream, ""):
             yield _dead(data)
 
     async def redrive(self, job_id: str) -> JobHandle:
@@ -264,14 +270,14 @@ class Queue:
         block = headers.encode({headers.MSG_ID: f"redrive-{job_id}"})
         ack = await self.jet.backend.publish(subject, letter.data or _encode(envelope), block)
         await dead.delete_message(stored.seq)
-        return JobHandle(self, ack.seq, ack.duplicate)
+        return self.handle(ack)
 
     async def clean(self, *, older_than: Duration) -> int:
         """Remove from the history what ended more than ``older_than`` ago; return how many records."""
         limit = self.jet.runtime.clock.now() - int(seconds(older_than) * 1e9)
         stream = await self.jet.stream(self.names.history)
         upto = 0
-        async with aclosing(_browse(stream, "")) as records:
+        async with aclosing(browse(stream, "")) as records:
             async for seq, data in records:
                 if _outcome(data).finished_at > limit:
                     break
@@ -382,20 +388,3 @@ class JobHandle:
         if not found:
             raise TimeoutError(f"job {self.id} of queue {self._queue.name!r} has not ended in time; it goes on")
         return _outcome(found[0].data)
-
-
-def _sequence(job_id: str) -> int:
-    if not job_id.isascii() or not job_id.isdigit() or int(job_id) < 1:
-        raise ConfigError(f"job id {job_id!r} is none: ids are the numbers that enqueue returns")
-    return int(job_id)
-
-
-async def _browse(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
-    """Read a stream from its beginning to its present end, with an ephemeral consumer."""
-    consumer = await stream.create_consumer(ack_policy="none", filter_subject=filter_subject)
-    try:
-        while found := await consumer.fetch(_PAGE, no_wait=True):
-            for message in found:
-                yield message.delivered.seq, message.data
-    finally:
-        await consumer.delete()

@@ -12,6 +12,7 @@ from pelton.runtime.backoff import Backoff
 from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
 from pelton.runtime.ids import Ids
+from pelton.runtime.owner import calls_for, owner, this_thread
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
@@ -29,7 +30,10 @@ __all__ = [
     "SystemClock",
     "Tasks",
     "Timer",
+    "calls_for",
+    "owner",
     "pause",
     "stopwatch",
     "system_runtime",
+    "this_thread",
 ]

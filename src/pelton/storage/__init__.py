@@ -2,13 +2,15 @@
 
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
-from pelton.storage.faults import Fault, FaultKind
+from pelton.storage.faults import Fault, FaultKind, as_fault, translated
 from pelton.storage.lean import LeanReads
 from pelton.storage.messages import Condition, MessageTable, Removed, intact, runs, subject_condition
 from pelton.storage.packing import Row
 from pelton.storage.schema import SCHEMA_VERSION, message_table
+from pelton.storage.user_sql import Refusal, UserSql
 from pelton.storage.wake import MemoryChannel, WakeChannel
 from pelton.storage.wal import WalSync, sync_to_disk
+from pelton.storage.writer import Writer
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -21,15 +23,20 @@ __all__ = [
     "MemoryChannel",
     "MessageTable",
     "Participant",
+    "Refusal",
     "Removed",
     "Row",
     "SyncMode",
+    "UserSql",
     "WakeChannel",
     "WalSync",
     "Work",
+    "Writer",
+    "as_fault",
     "intact",
     "message_table",
     "runs",
     "subject_condition",
     "sync_to_disk",
+    "translated",
 ]

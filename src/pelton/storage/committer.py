@@ -21,7 +21,7 @@ A large group, or a slow disk, goes to the thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal, Protocol
 
@@ -102,6 +102,7 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._staged: list[Work] = []
         self._scheduled = False
+        self._held = False
         self._ran_now: set[bool] = set()
         self._busy_since: float | None = None
         self._unsynced: list[Work] = []
@@ -130,6 +131,7 @@ class Committer:
             or self._syncing
             or self._scheduled
             or self._staged
+            or self._held
             or self._sync_cost > _SLOW_SYNC_S
         ):
             self.stage(work)
@@ -141,6 +143,22 @@ class Committer:
         self._staged.append(work)
         self._drain()
         return not self._staged
+
+    def hold(self) -> None:
+        """Run nothing: another connection of this process has the writer, until :meth:`let_go`."""
+        self._held = True
+
+    def let_go(self, *committed: Work) -> None:
+        """Run what was staged meanwhile, and finish what the other connection has ``committed``, in one sync."""
+        self._held = False
+        self._settle(committed)
+        self._drain()
+        self._after_commit()
+
+    def prepare_commit(self, used: int) -> None:
+        """Make room in the log, of which ``used`` bytes are, for a commit of the connection that has the writer."""
+        if self._wal is not None and self._mode == "commit":
+            self._wal.reserve(used)
 
     async def quiesce(self) -> None:
         """Wait until everything staged is finished, and synced as the mode asks."""
@@ -162,7 +180,7 @@ class Committer:
 
     def _drain(self) -> None:
         self._scheduled = False
-        if not self._staged:
+        if not self._staged or self._held:
             return
         try:
             self._db.check()
@@ -227,8 +245,7 @@ class Committer:
         self._settle(works)
 
     def _commit(self) -> None:
-        if self._wal is not None and self._mode == "commit":
-            self._wal.reserve(self._db.log_bytes)
+        self.prepare_commit(self._db.log_bytes)
         while True:
             try:
                 self._db.execute("COMMIT")
@@ -267,7 +284,7 @@ class Committer:
                     raise fault_of(error, self._db.path) from error
                 pause(_SPIN_S)
 
-    def _settle(self, works: list[Work]) -> None:
+    def _settle(self, works: Sequence[Work]) -> None:
         if self._mode == "commit":
             for work in works:
                 if work.durable:

@@ -69,6 +69,11 @@ def _is_full(path: str) -> bool:
     return disk.f_bavail * disk.f_frsize < _HARDLY_ANY
 
 
+def as_fault(error: BaseException, path: str) -> BaseException:
+    """Return the fault that an exception stands for; one that is not SQLite's or the system's is itself."""
+    return fault_of(error, path) if isinstance(error, (apsw.Error, OSError)) else error
+
+
 @contextmanager
 def translated(path: str) -> Iterator[None]:
     """Turn any exception of SQLite raised inside into a :class:`Fault`."""

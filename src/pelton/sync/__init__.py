@@ -46,14 +46,17 @@ __all__ = [
     "JobHandle",
     "JobInfo",
     "KeyFile",
+    "JobTransaction",
     "Listening",
     "Message",
     "Metadata",
     "Outcome",
     "Queue",
+    "Savepoint",
     "Stream",
     "backup",
     "compact",
+    "Transaction",
     "open",
     "rekey",
     "restore",
@@ -70,6 +73,9 @@ Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)
 JobHandle = derive(queue.JobHandle)
+Transaction = derive(queue.Transaction)
+JobTransaction = derive(queue.JobTransaction)
+Savepoint = derive(jet.Savepoint)
 
 
 @functools.wraps(connect.open)

@@ -25,16 +25,18 @@ from inspect import isawaitable
 from typing import Any
 
 from pelton.api import StoreClosedError, StoreForkedError
+from pelton.runtime import calls_for, this_thread
 
 
 class _Call:
     """One operation on its way: where it runs, and where its outcome goes."""
 
-    __slots__ = ("_context", "_function", "_task", "outcome")
+    __slots__ = ("_context", "_function", "_task", "_waiter", "outcome")
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
         self._context = contextvars.copy_context()
+        self._waiter = this_thread()
         self._task: asyncio.Future[Any] | None = None
         self.outcome: Future[Any] = Future()
 
@@ -48,7 +50,7 @@ class _Call:
                 self._answer(result, None)
                 return
             # Not Runtime.spawn: the thread that waits keeps the task, and it is told the error.
-            self._task = asyncio.get_running_loop().create_task(_finished(result), context=self._context)
+            self._task = asyncio.get_running_loop().create_task(_finished(result, self._waiter), context=self._context)
             self._task.add_done_callback(self._ended)
         except Exception as error:  # whatever it is, it belongs to the caller
             self._answer(None, error)
@@ -73,7 +75,9 @@ class _Call:
             self.outcome.set_result(result)
 
 
-async def _finished(awaitable: Any) -> Any:
+async def _finished(awaitable: Any, waiter: Any) -> Any:
+    # A transaction goes from call to call with the thread that opened it.
+    calls_for(waiter)
     return await awaitable
 
 

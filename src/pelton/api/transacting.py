@@ -1,0 +1,38 @@
+"""A transaction that its user holds open: what one can do in it, as a backend's port."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pelton.api.errors import PeltonError
+from pelton.api.info import PubAck
+from pelton.api.message import AckOp
+
+Outgoing = tuple[str, bytes, bytes | None]
+"""A message to publish: subject, data, and its encoded header block or None."""
+
+
+class Transacting(Protocol):
+    """One transaction, for whoever has opened it.
+
+    What raises has changed nothing, and the transaction goes on, but where the error says that it was rolled back.
+    """
+
+    async def enter(self) -> int:
+        """Begin, and return 0; or set a savepoint in what was begun, and return its level."""
+        ...
+
+    async def leave(self, level: int, *, keep: bool) -> None:
+        """End what ``enter`` has begun: keep it, or undo it. Level 0 returns when all is durable."""
+        ...
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Store all messages or, where one is refused, none; raises as `Backend.publish`."""
+        ...
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Acknowledge deliveries, as `Backend.ack` does."""
+        ...
+
+    async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a user's SQL, and return its rows. Raises `SqlError`."""
+        ...

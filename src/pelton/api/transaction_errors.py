@@ -1,0 +1,39 @@
+"""Errors of a transaction that a program holds open, and of the SQL in it."""
+
+from pelton.api.errors import PeltonError
+
+
+class TransactionError(PeltonError):
+    """A transaction was used where or when it cannot be, or came to nothing; `reason` says what happened."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"transaction: {reason}")
+
+
+class TransactionTimeoutError(TransactionError):
+    """A transaction held the writer for longer than `seconds`, and was rolled back."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"it was open for longer than {seconds:g} s and was rolled back, because everybody else's writes wait "
+            "for it: do slow work before its first operation, or give it more time with transaction(timeout=...)"
+        )
+
+
+class SqlError(PeltonError):
+    """A statement of yours was not done: SQLite says `reason`. The transaction goes on without it."""
+
+    def __init__(self, reason: str, statement: str) -> None:
+        self.reason, self.statement = reason, statement
+        shown = " ".join(statement.split())
+        super().__init__(f"SQL {shown[:200]!r}: {reason}; the statement changed nothing, the transaction goes on")
+
+
+class SqlConstraintError(SqlError):
+    """A statement would break a constraint of your tables: a unique, foreign or checked value."""
+
+
+class SqlForbiddenError(SqlError):
+    """A statement would write Pelton's own tables, or end the transaction."""

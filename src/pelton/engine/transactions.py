@@ -1,0 +1,186 @@
+"""Whose turn it is to hold the writer: the transactions that users of one open store hold open.
+
+The story. A transaction takes the store's writer at its first operation, on a connection of its own (``room.py``), and
+keeps it until its block ends or its time is over. One of a process is open at a time, the others queue in the order
+in which they came. Meanwhile this process's other work waits in the committer, which runs it as soon as the writer is
+free, before the next transaction: neither starves the other. Other processes meet a writer like any other.
+
+Reading goes on: readers see the store as it was. A memory store alone keeps no past, so there they wait.
+
+A commit goes to disk with the committer's next sync, together with all that was committed by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Protocol
+
+from pelton.api import StoreBusyError, StoreClosedError, TransactionError
+from pelton.engine.catalogue import Catalogue
+from pelton.engine.faults import public_error
+from pelton.engine.room import Room
+from pelton.engine.transaction import Transaction
+from pelton.engine.works import CallWork
+from pelton.runtime import Clock, Signal, owner
+from pelton.storage import Committer, Database, Fault
+
+_RETRY_S: Final = 0.001
+
+
+class Host(Protocol):
+    """What transactions need of their engine."""
+
+    def second_room(self, is_late: Callable[[], bool]) -> Room: ...
+    def tell_of(self, catalogue: Catalogue, *, ticked: bool) -> None: ...
+    def wake_readers(self) -> None: ...
+
+
+class Transactions:
+    """The transactions of one engine. ``busy_timeout`` (seconds) bounds the wait for the writer."""
+
+    def __init__(
+        self, host: Host, database: Database, committer: Committer, clock: Clock, *, busy_timeout: float
+    ) -> None:
+        self._host = host
+        self._db = database
+        self._committer = committer
+        self.clock = clock
+        self._busy_timeout = busy_timeout
+        self._turn = asyncio.Lock()
+        self._ended = Signal()
+        self._entered: dict[Hashable, Transaction] = {}
+        self._holder: Transaction | None = None
+        self._room: Room | None = None
+        self._closed = False
+
+    # --- for the engine
+
+    def of_caller(self, timeout: float) -> Transaction:
+        """Return the transaction that the caller is in, or a new one."""
+        return self._found() or Transaction(self, timeout)
+
+    def _found(self) -> Transaction | None:
+        return self._entered.get(owner()) if self._entered else None
+
+    def check_outside(self) -> None:
+        """Raise TransactionError where the caller would wait for its own transaction."""
+        if self._found() is not None:
+            raise TransactionError(
+                "inside its block only what goes through it is possible (tx.publish, tx.ack, tx.sql, tx.enqueue); "
+                "everything else that writes waits for its end, so do it before or after"
+            )
+
+    def open_of_caller(self) -> Transaction | None:
+        """Return the open transaction that the caller is in: its reads see what it has done."""
+        found = self._found()
+        return found if found is not None and found.is_open else None
+
+    async def readable(self) -> None:
+        """Wait until the store can be read: a memory store cannot while a transaction is open."""
+        while self.is_unreadable:
+            await self._ended.wait(self._ended.generation)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether readers have to wait."""
+        return self._db.memory and self._holder is not None
+
+    async def rest(self) -> None:
+        """Wait for the transaction that is open, and let go of the second connection until the next one."""
+        self.check_outside()
+        async with self._turn:
+            if self._room is not None:
+                self._room.db.close()
+                self._room = None
+
+    def close(self) -> None:
+        """End the transaction that is open: it is rolled back."""
+        self._closed = True
+        if self._holder is not None:
+            self._holder.abandon(StoreClosedError(self._db.path))
+        if self._room is not None:
+            self._room.db.close()
+
+    # --- for a transaction
+
+    def check(self) -> None:
+        """Raise what keeps the store from being used."""
+        try:
+            self._db.check()
+        except Fault as fault:
+            raise public_error(fault) from None
+        if self._closed:
+            raise StoreClosedError(self._db.path)
+
+    def join(self, who: Hashable, transaction: Transaction) -> None:
+        """Somebody has entered a transaction."""
+        self._entered[who] = transaction
+
+    def leave(self, who: Hashable) -> None:
+        """It has left it."""
+        self._entered.pop(who, None)
+
+    async def take(self, transaction: Transaction) -> Room:
+        """Wait for the writer, and return the room in which a transaction is open now."""
+        # A loop of transactions would never let others run.
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(self._busy_timeout):
+                await self._turn.acquire()
+                try:
+                    room = await self._begun()
+                except BaseException:
+                    self._turn.release()
+                    raise
+        except TimeoutError:
+            reason = f"a transaction waited {self._busy_timeout:g} s for others that write"
+            raise StoreBusyError(self._db.path, reason) from None
+        self._holder = transaction
+        self._committer.hold()
+        return room
+
+    async def _begun(self) -> Room:
+        while True:
+            self.check()
+            try:
+                if self._room is None:
+                    self._room = self._host.second_room(self._is_late)
+                if self._room.writer.begin():
+                    return self._room
+            except Fault as fault:
+                raise public_error(fault) from fault
+            await asyncio.sleep(_RETRY_S)
+
+    def _is_late(self) -> bool:
+        return self._holder is not None and self._holder.is_late
+
+    def prepare_commit(self, room: Room) -> None:
+        """Make room in the log."""
+        self._committer.prepare_commit(room.db.log_bytes)
+
+    def committed(self, room: Room) -> asyncio.Future[Any]:
+        """Give the writer back; the future is done when the commit is as durable as the store was opened for."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        # Whoever is cancelled here does not wait for it.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._give_back()
+        self._host.tell_of(room.catalogue, ticked=room.ticked)
+        self._committer.let_go(CallWork(future, _nothing, durable=True))
+        return future
+
+    def rolled_back(self) -> None:
+        """Give the writer back."""
+        self._give_back()
+        self._committer.let_go()
+
+    def _give_back(self) -> None:
+        self._holder = None
+        self._turn.release()
+        if self._db.memory:
+            self._ended.notify()
+            self._host.wake_readers()
+
+
+def _nothing() -> None:
+    return None

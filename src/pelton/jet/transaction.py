@@ -1,0 +1,121 @@
+"""A transaction in the hands of whoever opened it: messages, acks and SQL that take effect together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from pelton.api import AckKind, Backend, ConfigError, PeltonError, PubAck, Transacting, TransactionError
+from pelton.api.build import seconds_to_ns
+from pelton.api.times import Seconds
+from pelton.jet.message import Message, ack_of
+from pelton.jet.outgoing import AnyMessage, PublishOptions, outgoing, publish_block
+
+_LONGEST_S: Final = 60.0
+_NOT_BEGUN: Final = "it has not begun: use 'async with jet.transaction() as tx'"
+
+
+class StreamsTransaction:
+    """A transaction over an embedded store: the part that streams know of. Use it in ``async with``."""
+
+    def __init__(self, backend: Backend, timeout: Seconds) -> None:
+        self._backend = backend
+        self._timeout = seconds_to_ns("timeout", timeout) / 1e9
+        if not 0 < self._timeout <= _LONGEST_S:
+            raise ConfigError(
+                f"transaction: timeout is {self._timeout:g} s; it must be more than 0 and at most {_LONGEST_S:g} s, "
+                "because everybody else's writes wait meanwhile"
+            )
+        self._open: Transacting | None = None
+        self._block: Savepoint | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._block is not None:
+            raise TransactionError("it was begun already: call jet.transaction() anew for each block")
+        self._open = self._backend.transaction(self._timeout)
+        self._block = Savepoint(self._open)
+        await self._block.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._block is not None
+        await self._block.__aexit__(kind, error, trace)
+
+    def _port(self) -> Transacting:
+        if self._open is None:
+            raise TransactionError(_NOT_BEGUN)
+        return self._open
+
+    def savepoint(self) -> Savepoint:
+        """Return a block within the transaction: ``async with tx.savepoint():`` undoes it alone when it raises."""
+        return Savepoint(self._port())
+
+    async def publish(self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]) -> PubAck:
+        """Store a message, as ``jet.publish`` does; its sequence is final, and nobody else sees it before the commit.
+
+        Raises as ``jet.publish``: nothing was stored then, and the transaction may go on.
+        """
+        return (await self._port().publish([(subject, data, publish_block(options))]))[0]
+
+    async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
+        """Store messages in order. Raises the error of the first that is refused; none of them is stored then."""
+        return await self._port().publish([outgoing(*message) for message in messages])
+
+    async def ack(self, *messages: Message) -> None:
+        """Settle messages. Raises AckRejectedError where a delivery is no longer ours."""
+        await self._say("ack", messages)
+
+    async def nak(self, *messages: Message, delay: Seconds = 0) -> None:
+        """Give messages back, to be delivered again after ``delay``. Raises AckRejectedError."""
+        await self._say("nak", messages, delay_ns=seconds_to_ns("delay", delay))
+
+    async def term(self, *messages: Message, reason: str = "") -> None:
+        """Settle messages as ones that must not be delivered again. Raises AckRejectedError."""
+        await self._say("term", messages, reason=reason)
+
+    async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Run SQL on the store's own file, in this transaction, and return the rows.
+
+        Tables of your own are made, changed and written here; Pelton's can be read. ``bindings`` fill ``?`` by position
+        or ``:name`` by name. Raises SqlConstraintError, SqlForbiddenError, SqlError: the statement has changed nothing
+        then, and the transaction may go on.
+        """
+        return await self._port().sql(statement, bindings)
+
+    async def _say(self, kind: AckKind, messages: Sequence[Message], *, delay_ns: int = 0, reason: str = "") -> None:
+        groups: dict[tuple[str, str], list[Message]] = {}
+        for message in messages:
+            groups.setdefault((message.delivered.stream, message.delivered.consumer), []).append(message)
+        refused: list[PeltonError] = []
+        for (stream, consumer), group in groups.items():
+            acks = [ack_of(message.delivered, kind, delay_ns=delay_ns, reason=reason) for message in group]
+            answers = await self._port().ack(stream, consumer, acks)
+            for message, answer in zip(group, answers, strict=True):
+                message.is_settled = True
+                refused += [answer] if answer is not None else []
+        if refused:
+            raise refused[0]
+
+
+class Savepoint:
+    """A block of a transaction that is undone alone when it raises. Use it in ``async with``."""
+
+    __slots__ = ("_level", "_open")
+
+    def __init__(self, transaction: Transacting) -> None:
+        self._open = transaction
+        self._level: int | None = None
+
+    async def __aenter__(self) -> None:
+        if self._level is not None:
+            raise TransactionError("this savepoint was used already: call tx.savepoint() anew for each block")
+        self._level = await self._open.enter()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._level is not None
+        await self._open.leave(self._level, keep=kind is None)

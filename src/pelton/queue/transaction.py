@@ -1,0 +1,92 @@
+"""Transactions that also know of jobs: enqueue them, and finish the one that runs, with all the rest or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pelton.api import AckOp, Backend, ConfigError, Outgoing, PeltonError
+from pelton.api.times import Seconds
+from pelton.jet import StreamsTransaction
+from pelton.queue.job import Call
+
+if TYPE_CHECKING:
+    from pelton.queue.job import Job
+    from pelton.queue.queue import JobHandle
+
+
+class Transaction(StreamsTransaction):
+    """Messages, acks, jobs and your own SQL rows in one transaction of an embedded store: all or nothing.
+
+    Made by ``jet.transaction()``, used in ``async with``. It takes the store's writer at its first operation, so do
+    slow work before; it is committed, and on disk, when the block is left, and undone when the block raises.
+    """
+
+    async def enqueue(
+        self, job: Job[Any, Any], *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any
+    ) -> JobHandle:
+        """Put a job into its queue, as ``job.enqueue`` does; no worker sees it before the commit.
+
+        Raises JobArgumentsError, ConfigError.
+        """
+        call = Call(job, job.encode_arguments(args, kwargs), key, idempotency_key)
+        return (await self.enqueue_many((call,)))[0]
+
+    async def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]:
+        """Put many jobs, made by ``job.bind``, into their queues, in order."""
+        for call in calls:
+            if call.job.queue.jet.backend is not self._backend:
+                queue = call.job.queue.name
+                raise ConfigError(f"job {call.job.name!r}: its queue {queue!r} was opened through another opening")
+        acks = await self._port().publish([call.job.queue.message_of(call) for call in calls])
+        return [call.job.queue.handle(ack) for call, ack in zip(calls, acks, strict=True)]
+
+
+class JobEnding(NamedTuple):
+    """What completes a job: messages and an ack.
+
+    ``lost`` makes the error for an ack that was refused; ``note`` takes down whether the job has ended.
+    """
+
+    records: Sequence[Outgoing]
+    stream: str
+    consumer: str
+    ack: AckOp
+    lost: Callable[[PeltonError], PeltonError]
+    note: Callable[[bool], None]
+
+
+class JobTransaction(Transaction):
+    """A transaction that ends the job that opened it: with its block, the job is completed.
+
+    ``result`` (None) is what the history keeps as the job's result.
+    """
+
+    def __init__(self, backend: Backend, timeout: Seconds, ending: Callable[[object], JobEnding]) -> None:
+        super().__init__(backend, timeout)
+        self._ending = ending
+        self.result: object = None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            await super().__aexit__(kind, error, trace)
+            return
+        try:
+            ending = self._ending(self.result)
+            await self._port().publish(ending.records)
+            [refused] = await self._port().ack(ending.stream, ending.consumer, [ending.ack])
+            if refused is not None:
+                raise ending.lost(refused)
+        except BaseException as failure:
+            await super().__aexit__(type(failure), failure, failure.__traceback__)
+            raise
+        # Whoever is cancelled from here on waits for the disk alone: it is committed.
+        ending.note(True)
+        try:
+            await super().__aexit__(None, None, None)
+        except Exception:
+            ending.note(False)
+            raise
