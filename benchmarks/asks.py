@@ -1,7 +1,7 @@
 """What is asked of Pelton, and the verdict on it.
 
-Three kinds: a ratio to peers measured beside it, a ratio to a fixed figure that cannot be measured
-here, and a plain limit. `bound=None` only tells how near we are; nothing is asked.
+Four kinds: a ratio to peers measured beside it, a ratio to a fixed figure that cannot be measured
+here, a plain limit, and a plain floor. `bound=None` only tells how near we are; nothing is asked.
 """
 
 from __future__ import annotations
@@ -115,3 +115,22 @@ class LimitAsk:
         measured = "not measured" if own is None else f"{own:.3g} {self.unit}"
         met = None if own is None else own <= self.limit
         return Verdict(f"{self.of}, {self.metric}", f"<= {self.limit:g} {self.unit}", measured, met)
+
+
+@dataclass(frozen=True)
+class FloorAsk:
+    """The median of `of` stays at or above `floor`."""
+
+    of: str
+    floor: float
+    metric: str
+    unit: str
+
+    def names(self) -> tuple[str, ...]:
+        return (self.of,)
+
+    def judge(self, rounds: Rounds) -> Verdict:
+        own = middle(figures(rounds, self.of, self.metric))
+        measured = "not measured" if own is None else f"{own:,.0f}{self.unit}"
+        met = None if own is None else own >= self.floor
+        return Verdict(f"{self.of}, {self.metric}", f">= {self.floor:,.0f}{self.unit}", measured, met)

@@ -22,6 +22,7 @@ from benchmarks.cases import (
     publish_in_flight,
     publish_mapped,
     push_callback,
+    transactions,
 )
 
 CASES: tuple[Case, ...] = (
@@ -37,6 +38,7 @@ CASES: tuple[Case, ...] = (
     get_by_sequence.CASE,
     get_last.CASE,
     get_batch.CASE,
+    transactions.CASE,
     noop_jobs.CASE,
     idle_pickup.CASE,
     cross_process.CASE,

@@ -122,3 +122,20 @@ def _filled(run: Run, total: int) -> apsw.Connection:
 
 def _next(database: apsw.Connection, batch: int) -> list[tuple[int, bytes]]:
     return list(database.execute("SELECT seq, data FROM message ORDER BY seq LIMIT ?", (batch,)))
+
+
+def transact(run: Run) -> Sample:
+    """10 inserts, 10 deletes and a row of another table in each transaction."""
+    database = _filled(run, run.drain)
+    database.execute("CREATE TABLE out(seq INTEGER PRIMARY KEY, data BLOB NOT NULL)")
+    database.execute("CREATE TABLE orders(id INTEGER PRIMARY KEY, what TEXT NOT NULL)")
+    total = run.drain // 10
+    start = perf_counter()
+    for number in range(total):
+        with database:
+            for _ in range(10):
+                database.execute("INSERT INTO out(data) VALUES (?)", (PAYLOAD,))
+            for seq in range(number * 10 + 1, number * 10 + 11):
+                database.execute(_DELETE, (seq,))
+            database.execute("INSERT INTO orders(what) VALUES (?)", ("paint",))
+    return {"rate": total / (perf_counter() - start)}

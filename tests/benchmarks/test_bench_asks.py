@@ -1,6 +1,6 @@
 """What is asked, and the verdicts."""
 
-from benchmarks.asks import LimitAsk, RatioAsk, ReferenceAsk, Verdict
+from benchmarks.asks import FloorAsk, LimitAsk, RatioAsk, ReferenceAsk, Verdict
 from benchmarks.references import Reference
 
 ROUNDS = {
@@ -41,3 +41,9 @@ def test_reference_compares_the_median_with_the_fixed_figure() -> None:
 def test_limit_is_met_from_below() -> None:
     assert LimitAsk("us", 1, "p50", "ms").judge(ROUNDS) == Verdict("us, p50", "<= 1 ms", "0.7 ms", True)
     assert LimitAsk("us", 0.6, "p50", "ms").judge(ROUNDS).met is False
+
+
+def test_floor_is_met_at_the_floor_and_missed_below_it() -> None:
+    assert FloorAsk("us", 200, "rate", "/s").judge(ROUNDS) == Verdict("us, rate", ">= 200/s", "200/s", True)
+    assert FloorAsk("us", 201, "rate", "/s").judge(ROUNDS).met is False
+    assert FloorAsk("broken", 1, "rate", "/s").judge(ROUNDS).met is None

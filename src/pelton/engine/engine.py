@@ -49,7 +49,7 @@ from pelton.engine.timekeeper import Timekeeper
 from pelton.engine.transaction import Transaction
 from pelton.engine.transactions import Transactions
 from pelton.engine.upkeep import Path, Progress, backup
-from pelton.engine.verbs import HANDLERS, READS
+from pelton.engine.verbs import HANDLERS, QUESTIONS, READS
 from pelton.engine.waiting import News, WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
 from pelton.runtime import Runtime
@@ -212,7 +212,7 @@ class Engine:
     def transaction(self, timeout: float) -> Transaction:
         """Return the transaction that the caller is in, or a new one."""
         self._check()
-        return self._transactions.of_caller(timeout)
+        return self._transactions.of_caller() or Transaction(self._transactions, timeout)
 
     # --- scope of the verbs
 
@@ -231,10 +231,10 @@ class Engine:
         """Do one administrative verb."""
         kind = type(request)
         with self.account.counting():
+            inside = self._transactions.of_caller() if kind in QUESTIONS else None
+            if inside is not None and (inside.is_open or kind not in READS):
+                return cast(R, await inside.look(lambda room: HANDLERS[kind](room, request)))
             if kind in READS:
-                inside = self._transactions.open_of_caller()
-                if inside is not None:
-                    return cast(R, inside.look(lambda room: HANDLERS[kind](room, request)))
                 await self.readable()
                 found = self.read(lambda: None if self._writes(request) else (HANDLERS[kind](self, request),))
                 if found is not None:
@@ -261,9 +261,9 @@ class Engine:
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages where they lie (ADR-31)."""
         self._check()
-        inside = self._transactions.open_of_caller()
-        if inside is not None:
-            return inside.look(lambda room: room.direct_get(stream, request))
+        inside = self._transactions.of_caller()
+        if inside is not None and inside.is_open:
+            return await inside.look(lambda room: room.direct_get(stream, request))
         await self.readable()
         if self._direct.is_greedy():
             await asyncio.sleep(0)

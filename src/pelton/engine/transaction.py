@@ -195,11 +195,9 @@ class Transaction:
         """Whether it holds the writer."""
         return self._room is not None
 
-    def look(self, call: Callable[[Room], T]) -> T:
-        """Read the store as the open transaction has made it."""
-        self._check()
-        room = self._room
-        assert room is not None
+    async def look(self, call: Callable[[Room], T]) -> T:
+        """Read the store as the transaction has made it."""
+        room = await self._opened()
         self._done(room.flush)
         return self._done(lambda: call(room))
 

@@ -56,25 +56,17 @@ class Transactions:
 
     # --- for the engine
 
-    def of_caller(self, timeout: float) -> Transaction:
-        """Return the transaction that the caller is in, or a new one."""
-        return self._found() or Transaction(self, timeout)
-
-    def _found(self) -> Transaction | None:
+    def of_caller(self) -> Transaction | None:
+        """Return the transaction that the caller is in; None outside of one."""
         return self._entered.get(owner()) if self._entered else None
 
     def check_outside(self) -> None:
         """Raise TransactionError where the caller would wait for its own transaction."""
-        if self._found() is not None:
+        if self.of_caller() is not None:
             raise TransactionError(
                 "inside its block only what goes through it is possible (tx.publish, tx.ack, tx.sql, tx.enqueue); "
                 "everything else that writes waits for its end, so do it before or after"
             )
-
-    def open_of_caller(self) -> Transaction | None:
-        """Return the open transaction that the caller is in: its reads see what it has done."""
-        found = self._found()
-        return found if found is not None and found.is_open else None
 
     async def readable(self) -> None:
         """Wait until the store can be read: a memory store cannot while a transaction is open."""

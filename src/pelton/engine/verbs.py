@@ -121,3 +121,5 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
 }
 
 READS: Final = frozenset({AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, MsgGet, ConsumerUnsettled})
+# Those that only ask, though some tidy up before they answer: what a user's transaction may do in its middle.
+QUESTIONS: Final = READS | {ConsumerInfoRequest, ConsumerNames, ConsumerList}
