@@ -15,6 +15,7 @@ from tests.differential.normal import avoided, plain, refusal
 from tests.differential.steps import Side, Step
 
 _PATIENCE = 10
+_ANSWER_S = 5.0
 
 
 class DifferenceError(AssertionError):
@@ -40,10 +41,10 @@ class Pair:
         self.programs += 1
         server = next(self._servers)
         async with pelton.open("memory:") as embedded:
-            mine, theirs = Side(embedded), Side(server)
+            mine, theirs = Side(embedded, self.programs), Side(server, self.programs)
             try:
                 for number, step in enumerate(program):
-                    if avoided(step, embedded):
+                    if avoided(step, mine):
                         continue
                     self.steps += 1
                     await self._step(step, number, mine, theirs)
@@ -55,7 +56,7 @@ class Pair:
                     await server.delete_stream(name)
 
     async def _step(self, step: Step, number: int, mine: Side, theirs: Side) -> None:
-        got, wanted = await observed(step.run(mine)), await observed(step.run(theirs))
+        got, wanted = await observed(step.run(mine), mine), await observed(step.run(theirs), theirs)
         self.comparisons += 1
         if got != wanted:
             raise _difference(f"step {number}, {step}", got, wanted)
@@ -72,12 +73,15 @@ class Pair:
         raise _difference(when, got, wanted)
 
 
-async def observed(work: Any) -> Any:
+async def observed(work: Any, side: Side) -> Any:
     """Return an answer, or the codes of a refusal, as plain data that both sides can agree on."""
     try:
-        return plain(await work)
+        async with asyncio.timeout(_ANSWER_S):
+            return plain(await work, side.renumbered)
     except api.ApiError as error:
         return refusal(error)
+    except TimeoutError:
+        return {"refused": "no answer"}
 
 
 async def everything(side: Side, messages: bool) -> dict[str, Any]:
@@ -87,12 +91,12 @@ async def everything(side: Side, messages: bool) -> dict[str, Any]:
         request = api.StreamInfoRequest(name=name, subjects_filter=">", deleted_details=True)
         info = await side.call(request)
         consumers = await side.call(api.ConsumerList(stream=name))
-        found[name] = {"stream": plain(info), "consumers": plain(consumers.consumers)}
+        found[name] = {"stream": plain(info), "consumers": plain(consumers.consumers, side.renumbered)}
         if messages:
             state = info.state
             wanted = range(state.first_seq, state.last_seq + 1) if state.messages else ()
             found[name]["messages"] = [
-                await observed(side.call(api.MsgGet(stream=name, seq=seq))) for seq in wanted if seq > 0
+                await observed(side.call(api.MsgGet(stream=name, seq=seq)), side) for seq in wanted if seq > 0
             ]
     return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pelton
 from pelton.testing.nats_server import nats_server
-from tests.differential.sides import DifferenceError, Pair
+from tests.differential.sides import Pair
 from tests.differential.steps import Step
 
 _ACCOUNTS = 16
@@ -23,17 +23,8 @@ class Stage:
         self.pair = pair
 
     def play(self, program: Sequence[Step], *, watched: bool) -> None:
-        """Play a program. Raises DifferenceError for a difference that is seen each time.
-
-        A server does some things beside its answers, and now and then finds a deleted stream's files again.
-        """
-        for last in (False, False, True):
-            try:
-                return self._loop.run_until_complete(self.pair.play(program, watched=watched))
-            except DifferenceError:
-                if last:
-                    raise
-        return None
+        """Play a program. Raises DifferenceError."""
+        self._loop.run_until_complete(self.pair.play(program, watched=watched))
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import msgspec
 
 import pelton
 from pelton import api
-from pelton.api import headers
 
 Consumer = tuple[str, str]
 
@@ -21,19 +20,42 @@ Consumer = tuple[str, str]
 class Side:
     """One of the two stores, and what it has delivered: of each message the newest delivery, oldest first."""
 
-    def __init__(self, jet: pelton.Jet) -> None:
+    def __init__(self, jet: pelton.Jet, program: int) -> None:
+        self._program = program
         self.jet = jet
         self.held: dict[Consumer, dict[int, api.Delivered]] = {}
         self.settled: dict[Consumer, set[int]] = {}
+        self.pins: dict[Consumer, str] = {}
+        self.renumbered: set[Consumer] = set()
+        self._batches = 0
+        self._lives: dict[str, int] = {}
+
+    def real(self, name: str) -> str:
+        """Return the name of a stream in the store: one that was deleted is never used again, in no program.
+
+        A server deletes a stream's files a moment after it has said so, and now and then finds them again.
+        """
+        return f"{name}{self._program:05}{self._lives.get(name, 0)}"
+
+    def deleted(self, name: str) -> None:
+        self.forget(self.real(name))
+        self._lives[name] = self._lives.get(name, 0) + 1
+
+    def next_batch(self) -> str:
+        self._batches += 1
+        return f"batch{self._batches}"
 
     async def call(self, request: api.Request[Any]) -> Any:
         return await self.jet.backend.call(request)
 
     def forget(self, stream: str, consumer: str = "") -> None:
         """Drop the deliveries of a consumer, or of all of a stream, that are gone or may have become others."""
-        for key in [key for key in self.held if key[0] == stream and consumer in ("", key[1])]:
-            del self.held[key]
+        known = {*self.held, *self.renumbered, *self.pins}
+        for key in [key for key in known if key[0] == stream and consumer in ("", key[1])]:
+            self.held.pop(key, None)
             self.settled.pop(key, None)
+            self.pins.pop(key, None)
+            self.renumbered.discard(key)
 
     def keep(self, found: list[api.Delivered]) -> None:
         for delivered in found:
@@ -67,8 +89,7 @@ class CreateStream(Step):
     name: str = "S"
 
     async def run(self, side: Side) -> Any:
-        config = msgspec.convert({"name": self.name, **self.config}, api.StreamConfig)
-        return await side.call(api.StreamCreate(config=config))
+        return await side.call(api.StreamCreate(config=_config(side, self.name, self.config)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,8 +98,11 @@ class UpdateStream(Step):
     name: str = "S"
 
     async def run(self, side: Side) -> Any:
-        config = msgspec.convert({"name": self.name, **self.config}, api.StreamConfig)
-        return await side.call(api.StreamUpdate(config=config))
+        return await side.call(api.StreamUpdate(config=_config(side, self.name, self.config)))
+
+
+def _config(side: Side, name: str, given: dict[str, Any]) -> api.StreamConfig:
+    return msgspec.convert({"name": side.real(name), **given}, api.StreamConfig)
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,8 +110,9 @@ class DeleteStream(Step):
     name: str = "S"
 
     async def run(self, side: Side) -> Any:
-        side.forget(self.name)
-        return await side.call(api.StreamDelete(name=self.name))
+        reply = await side.call(api.StreamDelete(name=side.real(self.name)))
+        side.deleted(self.name)
+        return reply
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +125,7 @@ class LookAtStream(Step):
     async def run(self, side: Side) -> Any:
         return await side.call(
             api.StreamInfoRequest(
-                name=self.name,
+                name=side.real(self.name),
                 subjects_filter=self.subjects_filter,
                 offset=self.offset,
                 deleted_details=self.deleted_details,
@@ -120,17 +145,6 @@ class ListStreams(Step):
 
 
 @dataclass(frozen=True, repr=False)
-class ListConsumers(Step):
-    stream: str = "S"
-    offset: int = 0
-
-    async def run(self, side: Side) -> Any:
-        names = await side.call(api.ConsumerNames(stream=self.stream, offset=self.offset))
-        listed = await side.call(api.ConsumerList(stream=self.stream, offset=self.offset))
-        return [names, listed]
-
-
-@dataclass(frozen=True, repr=False)
 class Purge(Step):
     name: str = "S"
     filter: str = ""
@@ -138,7 +152,8 @@ class Purge(Step):
     keep: int = 0
 
     async def run(self, side: Side) -> Any:
-        return await side.call(api.StreamPurge(name=self.name, filter=self.filter, seq=self.seq, keep=self.keep))
+        name = side.real(self.name)
+        return await side.call(api.StreamPurge(name=name, filter=self.filter, seq=self.seq, keep=self.keep))
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,9 +164,8 @@ class GetMessage(Step):
     next_by_subj: str = ""
 
     async def run(self, side: Side) -> Any:
-        return await side.call(
-            api.MsgGet(stream=self.stream, seq=self.seq, last_by_subj=self.last_by_subj, next_by_subj=self.next_by_subj)
-        )
+        asked = {"seq": self.seq, "last_by_subj": self.last_by_subj, "next_by_subj": self.next_by_subj}
+        return await side.call(msgspec.convert({"stream": side.real(self.stream), **asked}, api.MsgGet))
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,104 +174,14 @@ class DeleteMessage(Step):
     stream: str = "S"
 
     async def run(self, side: Side) -> Any:
-        return await side.call(api.MsgDelete(stream=self.stream, seq=self.seq))
+        return await side.call(api.MsgDelete(stream=side.real(self.stream), seq=self.seq))
 
 
 @dataclass(frozen=True, repr=False)
-class Publish(Step):
-    subject: str = "s.a"
-    size: int = 1
-    headers: dict[str, str] = field(default_factory=dict)
-
-    async def run(self, side: Side) -> Any:
-        block = headers.encode(self.headers) if self.headers else None
-        return await side.jet.backend.publish(self.subject, b"x" * self.size, block)
-
-
-@dataclass(frozen=True, repr=False)
-class PublishMany(Step):
-    """A batch: embedded in one transaction, on the server one after the other, up to the first refused one."""
-
-    messages: tuple[tuple[str, int], ...] = ()
-
-    async def run(self, side: Side) -> Any:
-        batch = [(subject, b"x" * size, None) for subject, size in self.messages]
-        if isinstance(side.jet.backend, pelton.engine.Engine):
-            return await side.jet.backend.publish_batch(batch)
-        return [await side.jet.backend.publish(*message) for message in batch]
-
-
-@dataclass(frozen=True, repr=False)
-class CreateConsumer(Step):
-    config: dict[str, Any] = field(default_factory=dict)
-    name: str = "c"
-    stream: str = "S"
-    action: str = ""
-
-    async def run(self, side: Side) -> Any:
-        config = msgspec.convert({"durable_name": self.name, "name": self.name, **self.config}, api.ConsumerConfig)
-        request = api.ConsumerCreate(stream_name=self.stream, config=config, action=self.action)  # type: ignore[arg-type]  # drawn from its words
-        return await side.call(request)
-
-
-@dataclass(frozen=True, repr=False)
-class LookAtConsumer(Step):
-    name: str = "c"
+class DirectGet(Step):
+    asked: dict[str, Any] = field(default_factory=dict)
     stream: str = "S"
 
     async def run(self, side: Side) -> Any:
-        return await side.call(api.ConsumerInfoRequest(stream=self.stream, name=self.name))
-
-
-@dataclass(frozen=True, repr=False)
-class DeleteConsumer(Step):
-    name: str = "c"
-    stream: str = "S"
-
-    async def run(self, side: Side) -> Any:
-        side.forget(self.stream, self.name)
-        return await side.call(api.ConsumerDelete(stream=self.stream, name=self.name))
-
-
-@dataclass(frozen=True, repr=False)
-class Fetch(Step):
-    batch: int = 1
-    max_bytes: int = 0
-    consumer: str = "c"
-    stream: str = "S"
-
-    async def run(self, side: Side) -> Any:
-        request = api.PullRequest(batch=self.batch, max_bytes=self.max_bytes, no_wait=True)
-        found = await side.jet.backend.pull(self.stream, self.consumer, request)
-        side.keep(found)
-        return found
-
-
-@dataclass(frozen=True, repr=False)
-class Ack(Step):
-    """Acknowledge a delivery, counted from the newest of its consumer; nothing where there is none."""
-
-    kind: str = "ack"
-    back: int = 0
-    delay_ns: int = 0
-    consumer: str = "c"
-    stream: str = "S"
-
-    async def run(self, side: Side) -> Any:
-        key = self.stream, self.consumer
-        found = list(side.held.get(key, {}).values())
-        if not found:
-            return None
-        delivered = found[-1 - self.back % len(found)]
-        again = delivered.seq in side.settled[key]
-        if self.kind in ("ack", "term"):
-            side.settled[key].add(delivered.seq)
-        op = api.AckOp(
-            kind=self.kind,  # type: ignore[arg-type]  # drawn from its words
-            seq=delivered.seq,
-            consumer_seq=delivered.consumer_seq,
-            delay_ns=self.delay_ns,
-        )
-        answers = await side.jet.backend.ack(self.stream, self.consumer, (op,))
-        # The second ack of a delivery is refused embedded and confirmed by a server; it changes nothing on either.
-        return None if again else [type(answer).__name__ for answer in answers]
+        request = msgspec.convert(self.asked, api.DirectGet)
+        return await side.jet.backend.direct_get(side.real(self.stream), request)

@@ -79,6 +79,7 @@ def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits = NO_LIMITS
         max_bytes=max(config.max_bytes, 0),
         flow_control=config.flow_control or by_flow,
         idle_heartbeat=FLOW_CONTROL_HEARTBEAT if by_flow else max(config.idle_heartbeat, 0),
+        priority_policy="" if config.priority_policy == "none" else config.priority_policy,
         priority_timeout=max(config.priority_timeout, 0) or (PINNED_TIMEOUT if pinned else 0),
         inactive_threshold=threshold or (0 if config.durable_name else INACTIVE_THRESHOLD),
     )

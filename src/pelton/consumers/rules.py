@@ -23,6 +23,8 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
     if len(config.description) > _DESCRIPTION_LIMIT:
         where = {"stream": stream.name, "consumer": config.name}
         raise api_error("JSConsumerDescriptionTooLongErrF", **where, max=_DESCRIPTION_LIMIT)
+    if config.num_replicas < 0:
+        raise api_error("JSReplicasCountCannotBeNegative", stream=stream.name, consumer=config.name)
     check_acks(config)
     check_direction(config, stream)
     _check_limits(config, stream)
@@ -48,8 +50,6 @@ def _check_name(config: ConsumerConfig, stream: str) -> None:
 
 
 def _check_supported(config: ConsumerConfig, stream: str) -> None:
-    if config.num_replicas < 0:
-        raise api_error("JSReplicasCountCannotBeNegative", stream=stream, consumer=config.name)
     if config.num_replicas > 1:
         raise ConfigError(
             f"consumer {config.name!r} of stream {stream!r}: num_replicas is {config.num_replicas}, but an embedded "

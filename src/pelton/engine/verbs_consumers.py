@@ -42,6 +42,8 @@ def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
     scope.account.check_consumer(config.max_ack_pending, log.name, config.name)
     existing = catalogue.consumers.get((log.name, config.name))
     if existing is not None:
+        # Only CONSUMER.PAUSE changes how long there is a pause.
+        config = msgspec.structs.replace(config, pause_until=existing.config.pause_until)
         return _again(scope, request, catalogue.consumer(log.name, config.name), config)
     if request.action == "update":
         raise api_error("JSConsumerDoesNotExist", stream=log.name, consumer=config.name)

@@ -58,9 +58,9 @@ def reset(scope: Scope, request: ConsumerReset) -> ConsumerResetReply:
 
 def unpin_group(scope: Scope, request: ConsumerUnpin) -> UnpinReply:
     """Take the pin of a group from whoever holds it (ADR-42)."""
-    consumer = scope.catalogue.consumer(request.stream, request.name)
     if not request.group:
         raise api_error("JSInvalidJSONErr", stream=request.stream, err="consumer group not specified")
+    consumer = scope.catalogue.consumer(request.stream, request.name)
     if request.group not in consumer.config.priority_groups:
         raise api_error("JSConsumerInvalidPriorityGroupErr", stream=request.stream, consumer=request.name)
     unpin(consumer, request.group)

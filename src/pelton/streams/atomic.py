@@ -28,6 +28,7 @@ def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoin
     The acknowledgement has the sequence of the last message, those before it have the ones below.
     """
     if not log.config.allow_atomic:
+        log.check_publish(messages[0])
         raise api_error("JSAtomicPublishDisabledErr", stream=log.name)
     if len(messages) > LARGEST:
         raise api_error("JSAtomicPublishTooLargeBatchErrF", stream=log.name, size=LARGEST)

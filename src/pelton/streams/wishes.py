@@ -52,12 +52,13 @@ def wish_of(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish | None:
     """Return what a header block asks for, None if nothing. Raises ApiError where that cannot be."""
     if _MARK not in hdr:
         return None
+    text = headers.first(hdr, headers.TTL) if _TTL in hdr else None
+    if text and not stream.config.allow_msg_ttl and _is_life(text):
+        raise api_error("JSMessageTTLDisabledErr")
     wish = _schedule_wish(stream, subject, hdr, now) if _SCHEDULE in hdr else Wish(hdr)
     if rollup := rollup_of(wish.hdr, stream.config):
         wish = wish._replace(rollup=rollup)
-    if _TTL in hdr and (text := headers.first(hdr, headers.TTL)):
-        if not stream.config.allow_msg_ttl:
-            raise api_error("JSMessageTTLDisabledErr")
+    if text:
         wish = _lifetime(stream.config, wish, text, now)
     return None if wish == Wish(hdr) else wish
 
@@ -73,6 +74,14 @@ def seconds_of(text: str) -> int | None:
     if seconds < 1:
         raise ValueError(f"a time to live of {text!r} is too short: at least 1s")
     return seconds
+
+
+def _is_life(text: str) -> bool:
+    try:
+        seconds_of(text)
+    except ValueError:
+        return False
+    return True
 
 
 def expiry(seconds: int | None, now: int) -> int:
@@ -105,11 +114,13 @@ def _lifetime(config: StreamConfig, wish: Wish, text: str, now: int) -> Wish:
 
 
 def _schedule_wish(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish:
-    zone = zone_of(hdr)
     pattern = headers.first(hdr, headers.SCHEDULE) or ""
+    if pattern and not stream.config.allow_msg_schedules:
+        raise api_error("JSMessageSchedulesDisabledErr")
+    zone = zone_of(hdr)
     wish = Wish(hdr)
     if pattern:
-        fires = _first_due(stream.config, pattern, zone, now)
+        fires = _first_due(pattern, zone, now)
         _check_schedule(stream, subject, hdr)
         wish = wish._replace(fires=fires)
         if not headers.first(hdr, headers.ROLLUP):
@@ -133,9 +144,7 @@ def schedule_of(hdr: bytes) -> Schedule:
     return parse_schedule(headers.first(hdr, headers.SCHEDULE) or "", zone_of(hdr))
 
 
-def _first_due(config: StreamConfig, pattern: str, zone: tzinfo | None, now: int) -> int:
-    if not config.allow_msg_schedules:
-        raise api_error("JSMessageSchedulesDisabledErr")
+def _first_due(pattern: str, zone: tzinfo | None, now: int) -> int:
     try:
         return first_due(parse_schedule(pattern, zone), now)
     except ValueError:

@@ -292,3 +292,10 @@ async def a_roll_up_spares_its_own_batch(jet: Jet) -> None:
     await jet.publish_atomic([("s.c", b"", every), ("s.b", b"", mine)])
     state = (await stream.info()).state
     assert (state.messages, state.first_seq) == (2, 4)
+
+
+@case
+async def too_large_is_told_before_that_none_is_allowed(jet: Jet) -> None:
+    stream = await _stream(jet, allow_atomic=False, max_msg_size=10)
+    await refused(10054, jet.publish_atomic([("s.a", b"x" * 100), ("s.b", b"")]))
+    assert await _last(stream) == 0

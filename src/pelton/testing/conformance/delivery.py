@@ -169,6 +169,17 @@ async def a_pause_may_begin_with_the_consumer_and_ends_by_itself(jet: Jet) -> No
 
 
 @case
+async def an_update_leaves_a_pause_as_it_is(jet: Jet) -> None:
+    stream = await _five(jet)
+    until = datetime(2090, 1, 1, tzinfo=UTC)
+    await stream.create_consumer(durable_name="c", pause_until=until)
+    paused = await (await stream.create_consumer(durable_name="c", description="changed")).info()
+    assert (paused.paused, paused.config.pause_until) == (True, "2090-01-01T00:00:00Z")
+    await stream.create_consumer(durable_name="d")
+    assert not (await (await stream.create_consumer(durable_name="d", pause_until=until)).info()).paused
+
+
+@case
 async def pausing_nobody(jet: Jet) -> None:
     stream = await _five(jet)
     consumer = await stream.create_consumer(durable_name="c")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from pelton.api import BadRequestError, ConfigError
+from pelton.api import BadRequestError, ConfigError, ConsumerUnpin
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message, Stream
 from pelton.testing.conformance.table import case, fails, only, refused
@@ -295,3 +295,17 @@ async def iterating_keeps_to_the_group(jet: Jet) -> None:
 async def failover_is_for_embedded_stores(jet: Jet) -> None:
     consumer = await _consumer(await _stream(jet, 1), "overflow")
     await fails(ConfigError, consumer.fetch(1, no_wait=True, group="g", failover=5))
+
+
+@case
+async def no_policy_may_be_written_out(jet: Jet) -> None:
+    stream = await _stream(jet)
+    consumer = await stream.create_consumer(durable_name="c", priority_policy="none")
+    assert (await consumer.info()).config.priority_policy == ""
+
+
+@case
+async def whose_pin_is_taken_is_asked_before_there_is_a_consumer(jet: Jet) -> None:
+    await _stream(jet)
+    await refused(10025, jet.backend.call(ConsumerUnpin(stream="S", name="c", group="")))
+    await refused(10014, jet.backend.call(ConsumerUnpin(stream="S", name="c", group="g")))

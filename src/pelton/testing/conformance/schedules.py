@@ -237,6 +237,7 @@ async def only_where_the_stream_allows_them(jet: Jet) -> None:
     for asked in ({"Nats_Schedule": _FAR}, {"Nats_Schedule": "bad"}):
         await refused(10188, _publish(jet, "s.a", **asked))
     await refused(10188, _publish(jet, "s.a", Nats_Schedule_Next="purge", Nats_Scheduler="s.b"))
+    await refused(10188, _publish(jet, "s.a", Nats_Schedule="@every 1h", Nats_Schedule_Time_Zone="Mars/Base"))
     await refused(10212, _publish(jet, "s.a", Nats_Schedule_Next="bad"))
     await _publish(jet, "s.a", Nats_Schedule="", Nats_Schedule_Target="*")
     await jet.update_stream("S", allow_msg_schedules=True)

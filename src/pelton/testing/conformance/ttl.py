@@ -47,6 +47,8 @@ async def what_a_time_to_live_may_be(jet: Jet) -> None:
 async def only_where_the_stream_allows_it(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"])
     await refused(10166, jet.publish("s", ttl=5))
+    await refused(10166, jet.publish("s", headers={"Nats-TTL": "1h", "Nats-Schedule": "@every 1h"}))
+    await refused(10165, jet.publish("s", headers={"Nats-TTL": "x"}))
     await jet.publish("s", headers={"Nats-TTL": ""})
     assert (await stream.info()).state.messages == 1
     stream = await jet.update_stream("S", allow_msg_ttl=True)
