@@ -27,6 +27,8 @@ _TIMES = frozenset(
 )
 # A server says of every stream that it has created it, also of one there was.
 _UNTRUE = frozenset({"did_create"})
+# Who leads, and where copies are: an embedded store has neither.
+_ELSEWHERE = frozenset({"cluster"})
 # Which of two codes says that there is no such message depends on how a server's files are cut into blocks.
 _SAME = {10043: 10057}
 # The number of a delivery.
@@ -48,7 +50,7 @@ def plain(value: Any, renumbered: Renumbered = frozenset()) -> Any:
         # Never used: a server calls its sequence 0 deleted; after a purge it begins at 1 instead of 0.
         value = msgspec.structs.replace(value, num_deleted=0, deleted=[], first_seq=0)
     if isinstance(value, msgspec.Struct):
-        left_out = _TIMES | _UNTRUE
+        left_out = _TIMES | _UNTRUE | _ELSEWHERE
         if isinstance(value, api.ConsumerInfo) and value.num_ack_pending:
             left_out |= _LAGGING
         if isinstance(value, api.PriorityGroupState):
