@@ -138,9 +138,11 @@ async def test_deleted_made_again_and_moved_while_pushing(jet: pelton.Jet) -> No
     assert not (await consumer.info()).push_bound
     await _move(jet, "elsewhere")
     assert (await _heard(there, 3000))[-1].data == b"2999"
+    await there.close()
     await _move(jet, "nobody.here")
     await jet.publish("s.a", b"late")
     assert (await consumer.info()).num_pending == 1
+    there = await _engine(jet).subscribe("elsewhere")
     await _move(jet, "elsewhere")
     assert (await _heard(there, 1))[0].data == b"late"
 

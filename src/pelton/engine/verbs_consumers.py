@@ -70,6 +70,8 @@ def _again(scope: Scope, request: ConsumerCreate, existing: ConsumerLog, config:
     if request.action == "create":
         raise api_error("JSConsumerAlreadyExists", stream=log.name, consumer=config.name)
     check_consumer_update(existing.config, config)
+    if existing.config.deliver_subject != config.deliver_subject and listeners_of(scope.catalogue, existing):
+        raise api_error("JSConsumerNameExistErr", stream=log.name, consumer=config.name)
     if log.config.retention == "workqueue":
         others = [other.config for other in scope.catalogue.consumers_of(log.name) if other is not existing]
         check_unique_on_workqueue(config, others)

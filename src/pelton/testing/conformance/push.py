@@ -290,3 +290,62 @@ async def order_outlasts_a_lost_consumer(jet: Jet) -> None:
             if len(found) == 5:
                 break
     assert found == [1, 2, 3, 4, 5]
+
+
+@case
+async def a_listened_to_one_moves_only_when_nobody_listens(jet: Jet) -> None:
+    stream = await _stream(jet)
+    consumer = await _push(stream)
+    listening = await jet.backend.subscribe("deliver.here")
+    while not (await consumer.info()).push_bound:  # noqa: ASYNC110  # the flag is the event
+        await asyncio.sleep(0)
+    config = consumer_config(durable_name="c", deliver_subject="elsewhere")
+    await refused(10013, jet.backend.call(ConsumerCreate(stream_name="S", config=config)))
+    await listening.close()
+
+
+@case
+async def a_member_that_stays_gets_all(jet: Jet) -> None:
+    stream = await _stream(jet)
+    consumer = await _push(stream, deliver_group="g", ack_policy="none")
+    stays, leaves = await jet.backend.subscribe("deliver.here", "g"), await jet.backend.subscribe("deliver.here", "g")
+    await leaves.close()
+    await jet.publish_batch([("s.a", b"%d" % n) for n in range(20)])
+    assert [message.data for message in await _heard(stays, 20)] == [b"%d" % n for n in range(20)]
+    assert (await consumer.info()).push_bound
+    await stays.close()
+
+
+@case
+async def headers_alone_are_pushed_with_the_size(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await jet.publish("s.a", b"12345", headers={"K": "v"})
+    (message,) = await _take(await _push(stream, headers_only=True), 1)
+    assert (message.data, message.headers["K"], message.headers["Nats-Msg-Size"]) == (b"", "v", "5")
+
+
+@case
+async def delivered_as_often_as_allowed(jet: Jet) -> None:
+    stream = await _stream(jet, 2)
+    events = await jet.backend.subscribe("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.c")
+    consumer = await _push(stream, max_deliver=2, ack_wait=0.2, filter_subject="s.0")
+    messages = await _take(consumer, 1)
+    assert messages[0].metadata.num_delivered <= 2
+    listening = await jet.backend.subscribe("deliver.here")
+    (event,) = await _heard(events, 1)
+    assert b'"deliveries":2' in event.data
+    await listening.close()
+    await events.close()
+
+
+@case
+async def one_that_is_listened_to_outlives_its_threshold(jet: Jet) -> None:
+    stream = await _stream(jet)
+    consumer = await stream.create_consumer(name="e", deliver_subject="deliver.here", inactive_threshold=0.3)
+    listening = await jet.backend.subscribe("deliver.here")
+    assert await listening.next(1) is None
+    assert (await consumer.info()).push_bound
+    await listening.close()
+    async with asyncio.timeout(20):
+        while "e" in await stream.consumer_names():
+            await asyncio.sleep(0.05)
