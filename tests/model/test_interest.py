@@ -203,6 +203,7 @@ class InterestMachine(StoreMachine):
             assert (info.state.messages, info.state.last_seq) == (len(stored), self.stream.last)
             assert (info.state.deleted, info.state.consumer_count) == (gaps, len(self.consumers))
             for name, model in self.consumers.items():
+                model.forget_vanished()
                 found = self.run(_consumer_info(jet, name))
                 assert (found.num_pending, found.num_ack_pending) == (len(model.ahead()), len(model.pending))
         self.check_rows()
