@@ -8,6 +8,7 @@ from benchmarks.cases import (
     big_store,
     cross_process,
     encryption,
+    feed,
     fetch_ack_batch,
     fetch_ack_each,
     fetch_one,
@@ -22,6 +23,7 @@ from benchmarks.cases import (
     publish_in_flight,
     publish_mapped,
     push_callback,
+    sourcing,
     transactions,
 )
 
@@ -31,6 +33,7 @@ CASES: tuple[Case, ...] = (
     publish_batch.CASE,
     publish_mapped.CASE,
     encryption.CASE,
+    sourcing.CASE,
     fetch_ack_each.CASE,
     fetch_ack_batch.CASE,
     fetch_one.CASE,
@@ -45,4 +48,5 @@ CASES: tuple[Case, ...] = (
     big_store.CASE,
     on_server.CASE,
     backup.CASE,
+    feed.CASE,
 )
