@@ -1,7 +1,8 @@
 """The embedded Backend: durable streams in one SQLite file, without a server."""
 
-from pelton.engine.engine import Engine, EngineSettings
+from pelton.engine.engine import Engine
 from pelton.engine.keys import Key, KeyFile, key_bytes
+from pelton.engine.settings import EngineSettings
 from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
 
 __all__ = [

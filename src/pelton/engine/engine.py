@@ -11,13 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Any, Final, TypeVar, cast
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 from pelton.api import (
-    AccountLimits,
     AckOp,
     ConfigError,
     Delivered,
@@ -41,9 +38,11 @@ from pelton.engine.faults import public_error
 from pelton.engine.feeding import Feeding
 from pelton.engine.idle import IdleBatches
 from pelton.engine.keys import Key, key_bytes
+from pelton.engine.listening import Subscriptions
 from pelton.engine.pulls import Pulls
 from pelton.engine.pushes import Pushes
 from pelton.engine.room import Room
+from pelton.engine.settings import EngineSettings
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
 from pelton.engine.transaction import Transaction
@@ -54,27 +53,9 @@ from pelton.engine.waiting import News, WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
 from pelton.runtime import Runtime
 from pelton.runtime.version import VERSION
-from pelton.storage import Committer, Database, Fault, MemoryChannel, SyncMode, WakeChannel, WalSync
-from pelton.storage.wal import SyncFile, sync_to_disk
-from pelton.subjects import is_filter, is_subject
+from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel, WalSync
 
 R = TypeVar("R")
-_POLL_S: Final = 0.05
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """How one process uses a store. ``interval`` and ``busy_timeout`` in seconds."""
-
-    path: str
-    memory: bool = False
-    sync: SyncMode = "commit"
-    interval: float = 0.1
-    busy_timeout: float = 30.0
-    limits: AccountLimits = field(default_factory=AccountLimits)
-    sync_file: SyncFile = sync_to_disk
-    key: bytes | None = field(default=None, repr=False)
-    vfs: str | None = None
 
 
 class Engine:
@@ -106,14 +87,15 @@ class Engine:
         except Fault as fault:
             raise public_error(fault) from None
         channel = MemoryChannel if settings.memory else WakeChannel
-        self._channel: MemoryChannel | WakeChannel = channel(settings.path, self._woken, self._clock.monotonic)
-        self._subscriptions: set[EngineSubscription] = set()
+        self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
         self.catalogue = self._catalogue_on(self._db, self._waiting.news)
         self.account = Account(self.catalogue, settings.limits)
         self._idle_batches = IdleBatches(self.catalogue.staging, self._clock, self.stage)
         self._direct = DirectGets(self.catalogue, self._clock.now)
         self._audit = Audit(self.catalogue, self._clock.now(), VERSION)
         self._pushes = Pushes(self, self._waiting, self._channel, runtime, self._epoch)
+        polled = self._channel.polled
+        self._subscriptions = Subscriptions(self, self._pushes, self._clock, self._db.path, polled=polled)
         self._pulls = Pulls(self, self._waiting, self._channel, self._clock, self._epoch)
         self._committer = Committer(
             self._db,
@@ -203,7 +185,7 @@ class Engine:
 
     def wake_readers(self) -> None:
         """The store can be read again."""
-        self._woken()
+        self.woken()
 
     async def readable(self) -> None:
         """Wait until the store can be read; only a memory store ever cannot."""
@@ -303,38 +285,7 @@ class Engine:
 
     async def subscribe(self, subject: str, queue: str = "") -> EngineSubscription:
         """Listen to what is published from now on, by whichever process."""
-        if not is_filter(subject) or (queue and not is_subject(queue)):
-            raise ConfigError(f"subscribe to {subject!r}, queue {queue!r}: not a subject filter, or not a name")
-        subscription = EngineSubscription(subject, self._db.path, self._clock)
-        joined = self.stage(lambda: self.catalogue.bus.join(subject, queue, subscription), durable=False)
-        subscription.leave = lambda: self._leave(subscription, joined)
-        subscription.on_room = self._pushes.poke
-        self._subscriptions.add(subscription)
-        if self._channel.polled and len(self._subscriptions) == 1:
-            self._poll()
-        try:
-            await asyncio.shield(joined)
-        except BaseException:
-            try:
-                await subscription.close()
-            finally:
-                self._return(subscription)
-            raise
-        return subscription
-
-    def _return(self, subscription: EngineSubscription) -> None:
-        """Give back what push consumers have sent to one that listens no more."""
-        delivered = [message.delivered for message in subscription.take_all() if message.delivered is not None]
-        for (stream, consumer), group in groupby(delivered, lambda one: (one.stream, one.consumer)):
-            self.hand_back(stream, consumer, list(group))
-
-    async def _leave(self, subscription: EngineSubscription, joined: asyncio.Future[Any]) -> None:
-        self._transactions.check_outside()
-        self._subscriptions.discard(subscription)
-        # A store that is closed or failed tells nobody any more.
-        with suppress(PeltonError):
-            listener: int = await joined
-            await self.stage(lambda: self.catalogue.bus.leave(listener), durable=False)
+        return await self._subscriptions.subscribe(subject, queue)
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
         """Tell a message to whoever listens, and store it where a stream takes it, without an answer."""
@@ -382,8 +333,7 @@ class Engine:
             return
         self._transactions.close()
         await self._pushes.close()
-        for subscription in list(self._subscriptions):
-            await subscription.close()
+        await self._subscriptions.close()
         self._timekeeper.close()
         self._feeding.close()
         await self._committer.quiesce()
@@ -463,15 +413,13 @@ class Engine:
         logs = [named] if named is not None else catalogue.streams.values()
         return any(catalogue.use(log).is_overdue(now) or catalogue.is_retiring(log, now) for log in logs)
 
-    # --- listening
+    # --- other processes
 
-    def _poll(self) -> None:
-        """Look now and then for what others have said, where they cannot wake us."""
-        if self._subscriptions:
-            self._woken()
-            self._clock.call_later(_POLL_S, self._poll)
+    def check_outside(self) -> None:
+        """Raise TransactionError in the task that holds a transaction open."""
+        self._transactions.check_outside()
 
-    def _woken(self) -> None:
+    def woken(self) -> None:
         """Another process has committed something."""
         self._waiting.notify_all()
         self._timekeeper.look_again()

@@ -1,0 +1,90 @@
+"""The subscriptions of one engine: they join the bus, are woken by others, and leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import groupby
+from typing import Any, Final, Protocol
+
+from pelton.api import ConfigError, Delivered, PeltonError
+from pelton.engine.catalogue import Catalogue
+from pelton.engine.pushes import Pushes
+from pelton.engine.subscription import EngineSubscription
+from pelton.runtime import Clock
+from pelton.subjects import is_filter, is_subject
+
+POLL_S: Final = 0.05
+
+
+class Host(Protocol):
+    """What subscriptions need of their engine."""
+
+    catalogue: Catalogue
+
+    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
+    def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None: ...
+    def check_outside(self) -> None: ...
+    def woken(self) -> None: ...
+
+
+class Subscriptions:
+    """Who listens in this process. ``polled``: others cannot wake us, so it is looked now and then."""
+
+    def __init__(self, host: Host, pushes: Pushes, clock: Clock, path: str, *, polled: bool) -> None:
+        self._host = host
+        self._pushes = pushes
+        self._clock = clock
+        self._path = path
+        self._polled = polled
+        self._open: set[EngineSubscription] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    async def subscribe(self, subject: str, queue: str) -> EngineSubscription:
+        """Listen to what is published from now on, by whichever process. Raises ConfigError."""
+        if not is_filter(subject) or (queue and not is_subject(queue)):
+            raise ConfigError(f"subscribe to {subject!r}, queue {queue!r}: not a subject filter, or not a name")
+        subscription = EngineSubscription(subject, self._path, self._clock)
+        bus = self._host.catalogue.bus
+        joined = self._host.stage(lambda: bus.join(subject, queue, subscription), durable=False)
+        subscription.leave = lambda: self._leave(subscription, joined)
+        subscription.on_room = self._pushes.poke
+        self._open.add(subscription)
+        if self._polled and len(self._open) == 1:
+            self._poll()
+        try:
+            await asyncio.shield(joined)
+        except BaseException:
+            try:
+                await subscription.close()
+            finally:
+                self._return(subscription)
+            raise
+        return subscription
+
+    def _return(self, subscription: EngineSubscription) -> None:
+        """Give back what push consumers have sent to one that listens no more."""
+        delivered = [message.delivered for message in subscription.take_all() if message.delivered is not None]
+        for (stream, consumer), group in groupby(delivered, lambda one: (one.stream, one.consumer)):
+            self._host.hand_back(stream, consumer, list(group))
+
+    async def _leave(self, subscription: EngineSubscription, joined: asyncio.Future[Any]) -> None:
+        self._host.check_outside()
+        self._open.discard(subscription)
+        # A store that is closed or failed tells nobody any more.
+        with suppress(PeltonError):
+            listener: int = await joined
+            await self._host.stage(lambda: self._host.catalogue.bus.leave(listener), durable=False)
+
+    async def close(self) -> None:
+        """End all of them."""
+        for subscription in list(self._open):
+            await subscription.close()
+
+    def _poll(self) -> None:
+        if self._open:
+            self._host.woken()
+            self._clock.call_later(POLL_S, self._poll)

@@ -1,0 +1,24 @@
+"""How one process uses a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pelton.api import AccountLimits
+from pelton.storage import SyncMode
+from pelton.storage.wal import SyncFile, sync_to_disk
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How one process uses a store. ``interval`` and ``busy_timeout`` in seconds."""
+
+    path: str
+    memory: bool = False
+    sync: SyncMode = "commit"
+    interval: float = 0.1
+    busy_timeout: float = 30.0
+    limits: AccountLimits = field(default_factory=AccountLimits)
+    sync_file: SyncFile = sync_to_disk
+    key: bytes | None = field(default=None, repr=False)
+    vfs: str | None = None
