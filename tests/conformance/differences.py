@@ -27,6 +27,8 @@ NOT_REPLICATED: Final = {
     "delivery.the_floor_begins_below_the_last_of_each_subject": "a floor is told as 0 until something is acknowledged",
     "delivery.a_reset_keeps_to_the_deliver_policy": "a reset that is refused is not answered now and then",
     "sourcing.what_no_source_can_be": "the leader of the cluster answers 10049 to a filter that is no subject",
+    "groups.whose_pin_is_taken_is_asked_before_there_is_a_consumer": "the cluster looks for the consumer first",
+    "ttl.only_where_the_stream_allows_it": "whether a time to live is allowed is looked at before what it says",
     "counters.a_counter_ends_with_its_last_message": (
         "in flight, what is to be added counts on from a total that a limit is about to remove"
     ),

@@ -286,3 +286,15 @@ async def test_a_message_wakes_only_those_who_want_it(jet: pelton.Jet) -> None:
     for number in (2, 0, 1):
         await jet.publish(f"f.{number}")
         assert len(await asyncio.wait_for(waiting[number], 20)) == 1
+
+
+async def test_a_roll_up_wakes_who_waits(jet: pelton.Jet) -> None:
+    stream = await jet.create_stream("f", subjects=["f.>"], allow_rollup_hdrs=True)
+    consumer = await stream.create_consumer(durable_name="c")
+    await jet.publish("f.a")
+    await consumer.ack(await consumer.fetch(1))
+    waiting = asyncio.ensure_future(consumer.fetch(1, timeout=None))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await jet.publish("f.a", headers={"Nats-Rollup": "sub"})
+    assert len(await asyncio.wait_for(waiting, 20)) == 1

@@ -124,6 +124,10 @@ class Catalogue:
                 log.flush()
                 self.news.of(log)
         for log in self._used:
+            if log.has_news:
+                # Written before the end of the transaction, by a roll-up for one.
+                self.changed = True
+                self.news.of(log)
             if log.outbox:
                 self.outbox += log.outbox
                 log.outbox.clear()

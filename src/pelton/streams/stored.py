@@ -98,11 +98,18 @@ class StoredMessages:
         # Whether one row, its time, and the configuration are all that a read of one message goes by.
         self.is_lean = config.allow_direct and not self.is_timed
 
+    @property
+    def has_news(self) -> bool:
+        """Whether messages came or went since somebody was last told."""
+        return bool(self.arrived) or self.removals != self.told_removals
+
     def load(self) -> None:
         """Read the small rows again where another process may have changed them."""
         row = self._db.execute(_LOAD_STATE, (self.id,)).fetchone()
         assert row is not None, f"stream {self.name} has no state row"
         self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = (int(str(v)) for v in row)
+        # Of what others have done, others tell.
+        self.told_removals = self.removals
         self._known.clear()
         self.lasts.clear()
         self._oldest_ts = None
@@ -114,6 +121,7 @@ class StoredMessages:
         """Forget everything that was not committed."""
         self._rows.clear()
         self._deltas.clear()
+        self.arrived.clear()
         self.outbox.clear()
         if self.gone is not None:
             self.gone.clear()
