@@ -13,7 +13,7 @@ from tests.api.schemas import NATS, schema_errors
 
 # The schemas are older than some of what nats-server 2.15 says.
 _NEWER = frozenset({"allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules", "persist_mode"})
-_NEWER_VALUES = {"prioritized": "overflow"}
+_NEWER_VALUES = {"prioritized": "overflow", "flow_control": "none"}
 # Its schema asks for the type of another reply.
 _WRONG = frozenset({"consumer_unpin_response"})
 

@@ -29,6 +29,7 @@ from pelton.api import (
     StoreError,
     StoreFailedError,
     StoreForkedError,
+    headers,
 )
 from pelton.consumers import ConsumerLog, Delivery, Settlement
 from pelton.engine.bus import Listener
@@ -76,7 +77,6 @@ class Pump:
         self._not_before = 0.0
         self._ahead_bytes = self._asked_bytes = 0
         self._asked: str = ""
-        self._asked_seq = 0
         self._listener = 0
         self._is_blocked = False
         self._signal: Signal = waiting.join(self._key, consumer.filters)
@@ -101,18 +101,21 @@ class Pump:
 
     def hear(self, messages: Sequence[Incoming]) -> None:
         """Take the answer to a request of flow control."""
-        if self._asked and any(message.subject == self._asked for message in messages):
-            self._asked = ""
-            self._ahead_bytes -= self._asked_bytes
-            if self.consumer.config.ack_policy == "flow_control":
-                future = self._host.stage(self._settle_before, durable=True)
-                future.add_done_callback(lambda done: done.exception())
-            self._signal.notify()
+        answer = next((message for message in messages if self._asked and message.subject == self._asked), None)
+        if answer is None:
+            return
+        self._asked = ""
+        self._ahead_bytes -= self._asked_bytes
+        received = headers.first(answer.headers or b"", headers.LAST_STREAM) or ""
+        if received.isdecimal() and self.consumer.config.ack_policy == "flow_control":
+            future = self._host.stage(lambda: self._settle_upto(int(received)), durable=True)
+            future.add_done_callback(lambda done: done.exception())
+        self._signal.notify()
 
-    def _settle_before(self) -> None:
+    def _settle_upto(self, seq: int) -> None:
         log = self._consumer()
         sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq<=?"
-        rows = log.db.execute(sql, (log.id, self._asked_seq)).fetchall()
+        rows = log.db.execute(sql, (log.id, seq)).fetchall()
         acks = [AckOp(seq=int(str(seq)), consumer_seq=int(str(dseq))) for seq, dseq in rows]
         if acks:
             Settlement(log, self._host.now(), self._host.catalogue.interests.get(log.log)).run(acks)
@@ -243,7 +246,7 @@ class Pump:
         many = config.ack_policy == "flow_control" and 2 * log.unsettled >= log.room
         if not self._asked and (many or 2 * self._ahead_bytes >= _WINDOW_BYTES):
             self._asked = f"$JS.FC.{self._key[0]}.{self._key[1]}.{self._host.new_name()}"
-            self._asked_bytes, self._asked_seq = self._ahead_bytes, found[-1].seq
+            self._asked_bytes = self._ahead_bytes
             self._say(log, Incoming(config.deliver_subject, b"", _FLOW_CONTROL, self._asked))
 
     # --- heartbeats

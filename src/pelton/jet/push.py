@@ -28,6 +28,7 @@ class Pushed:
         self._subscription: Subscription | None = None
         self._statuses: list[Incoming] = []
         self.last_consumer_seq = 0
+        self._got = (0, 0)
 
     async def open(self) -> None:
         """Listen from now on."""
@@ -59,30 +60,34 @@ class Pushed:
             if timeout is not None and (not beat or timeout < beat):
                 return None
             raise HeartbeatMissedError(self._stream, self._config.name, beat)
-        if message.delivered is not None:
-            return message.delivered
-        if message.headers is not None and message.headers.startswith(_STATUS):
+        if message.delivered is None and message.headers is not None and message.headers.startswith(_STATUS):
             await self._answer(message, message.headers)
             return None
-        return parsed(message.subject, message.reply, message.headers, message.data)
+        return self._received(message)
+
+    def _received(self, message: Incoming) -> Delivered:
+        one = message.delivered or parsed(message.subject, message.reply, message.headers, message.data)
+        self._got = (one.consumer_seq, one.seq)
+        return one
 
     def take(self, limit: int) -> list[Delivered]:
         """Return deliveries that have come already; statuses among them are answered at the next :meth:`next`."""
         assert self._subscription is not None
         found: list[Delivered] = []
         for message in self._subscription.take(limit):
-            if message.delivered is not None:
-                found.append(message.delivered)
-            elif message.headers is not None and message.headers.startswith(_STATUS):
+            if message.delivered is None and message.headers is not None and message.headers.startswith(_STATUS):
                 self._statuses.append(message)
             else:
-                found.append(parsed(message.subject, message.reply, message.headers, message.data))
+                found.append(self._received(message))
         return found
 
     async def _answer(self, message: Incoming, block: bytes) -> None:
         stalled = message.reply or headers.first(block, headers.CONSUMER_STALLED)
         if stalled:
-            await self._backend.send(stalled)
+            # Where flow control acknowledges, what was received is said in the answer (ADR-60).
+            consumer_seq, seq = self._got
+            said = {headers.LAST_CONSUMER: str(consumer_seq), headers.LAST_STREAM: str(seq)}
+            await self._backend.send(stalled, headers=headers.encode(said))
         last = headers.first(block, headers.LAST_CONSUMER)
         if last and last.isdecimal():
             self.last_consumer_seq = int(last)

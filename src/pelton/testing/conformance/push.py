@@ -349,3 +349,27 @@ async def one_that_is_listened_to_outlives_its_threshold(jet: Jet) -> None:
     async with asyncio.timeout(20):
         while "e" in await stream.consumer_names():  # noqa: ASYNC110  # the list is the event
             await asyncio.sleep(0.05)
+
+
+@case
+async def flow_control_can_acknowledge(jet: Jet) -> None:
+    stream = await _stream(jet, 10)
+    consumer = await _push(stream, ack_policy="flow_control", max_ack_pending=4)
+    messages = await _take(consumer, 10)
+    assert [message.metadata.stream_seq for message in messages] == list(range(1, 11))
+    info = await consumer.info()
+    assert info.ack_floor.stream_seq >= 4
+    assert info.num_ack_pending <= 4
+
+
+@case
+async def an_answer_that_names_nothing_acknowledges_nothing(jet: Jet) -> None:
+    stream = await _stream(jet, 10)
+    consumer = await _push(stream, ack_policy="flow_control", max_ack_pending=4)
+    listening = await jet.backend.subscribe("deliver.here")
+    request = (await _heard(listening, 5))[4]
+    assert request.headers is not None
+    assert request.headers.startswith(b"NATS/1.0 100 FlowControl Request")
+    await jet.backend.send(request.reply)
+    assert (await consumer.info()).num_ack_pending == 4
+    await listening.close()
