@@ -238,7 +238,7 @@ async def what_the_unpinned_client_works_on_is_finished_first(jet: Jet) -> None:
     assert await _in_time(waiting) == [2]
 
 
-@lagging("an election between two pulls makes a pin end unsaid")
+@lagging("a pin that ends between two pulls of a busy server ends unsaid")
 async def clients_are_told_of_their_pin(jet: Jet) -> None:
     stream = await _stream(jet, 2)
     consumer = await _consumer(stream, "pinned_client")
