@@ -85,6 +85,12 @@ class _Blocking(ast.NodeTransformer):
         self._imports = imports
         self._module = module
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        # What a blocking iterator is sent is nobody's concern: of a generator's types the first remains.
+        if isinstance(node.value, ast.Name) and node.value.id == "AsyncGenerator" and isinstance(node.slice, ast.Tuple):
+            node = ast.Subscript(node.value, node.slice.elts[0], node.ctx)
+        return self.generic_visit(node)
+
     def visit_Name(self, node: ast.Name) -> ast.Name:
         name = _BLOCKING_NAMES.get(node.id) or self._twin_of_base(node.id) or node.id
         self._imports.need(name, self._module)

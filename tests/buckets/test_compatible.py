@@ -97,7 +97,7 @@ async def test_each_watches_the_other(jet: pelton.Jet, js: Any) -> None:
     assert await watcher.updates(timeout=20) is None
     await ours.delete("a")
     assert (await watcher.updates(timeout=20)).operation == "DEL"
-    await watching.aclose()  # type: ignore[attr-defined]  # an async generator
+    await watching.aclose()
 
 
 async def test_two_processes_worth_of_openers_share_a_file(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_two_processes_worth_of_openers_share_a_file(tmp_path: Path) -> No
         await theirs.update("a", b"2", entry.revision)
         with pytest.raises(pelton.WrongLastSequenceError):
             await mine.update("a", b"3", revision)
-        await watching.aclose()  # type: ignore[attr-defined]  # an async generator
+        await watching.aclose()
 
 
 def test_without_await(tmp_path: Path) -> None:

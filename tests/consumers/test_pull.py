@@ -299,4 +299,4 @@ async def test_a_roll_up_wakes_who_waits_and_who_watches(jet: pelton.Jet) -> Non
         entry = await asyncio.wait_for(anext(entries), 20)
         assert entry is not None
         assert entry.operation in ("purge", "delete")
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()

@@ -24,7 +24,7 @@ from pelton.api import (
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
 from pelton.buckets.entry import OPERATION_HEADER, BucketStatus, Entry, operation_of, stored_block
-from pelton.buckets.naming import check_filter, check_key, read_prefix, write_prefix
+from pelton.buckets.naming import check_filter, check_key, key_prefix
 from pelton.buckets.watching import watched
 from pelton.jet import Stream, Streams
 
@@ -42,8 +42,7 @@ class Bucket(Generic[T]):
         self._stream = stream
         self._encode: Any = bytes if kind is None else msgspec.json.encode
         self._decode: Any = _same if kind is None else msgspec.json.Decoder(kind).decode
-        self._write_prefix = write_prefix(stream.config)
-        self._read_prefix = read_prefix(stream.config)
+        self._prefix = key_prefix(stream.config)
 
     # --- reading
 
@@ -58,7 +57,7 @@ class Bucket(Generic[T]):
         return entry
 
     async def _read(self, key: str, revision: int = 0) -> Entry[T] | None:
-        subject = self._read_prefix + key
+        subject = self._prefix + key
         try:
             if not revision:
                 return self._entry(await self._stream.get_last_message(subject))
@@ -71,7 +70,7 @@ class Bucket(Generic[T]):
         operation = operation_of(stored_block(stored))
         return Entry(
             bucket=self.name,
-            key=stored.subject.removeprefix(self._read_prefix),
+            key=stored.subject.removeprefix(self._prefix),
             value=self._decode(stored.data) if operation == "put" else None,
             revision=stored.seq,
             time_ns=stored.time_ns,
@@ -82,7 +81,7 @@ class Bucket(Generic[T]):
 
     async def put(self, key: str, value: T) -> int:
         """Write a key, whatever it holds, and return the revision. Raises ConfigError, LimitError."""
-        return (await self._jet.publish(self._write_prefix + check_key(key), self._encode(value))).seq
+        return (await self._jet.publish(self._prefix + check_key(key), self._encode(value))).seq
 
     async def create(self, key: str, value: T, *, ttl: Seconds | None = None) -> int:
         """Write a key that is not there, or is deleted, and return the revision.
@@ -110,7 +109,7 @@ class Bucket(Generic[T]):
         return await self._write(check_key(key), self._encode(value), revision, ttl)
 
     async def _write(self, key: str, data: bytes, revision: int, ttl: Seconds | None) -> int:
-        subject = self._write_prefix + key
+        subject = self._prefix + key
         return (await self._jet.publish(subject, data, expected_last_subject_seq=revision, ttl=ttl)).seq
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
@@ -128,7 +127,7 @@ class Bucket(Generic[T]):
         await self._mark(key, {OPERATION_HEADER: "PURGE", "Nats-Rollup": "sub"}, revision, ttl)
 
     async def _mark(self, key: str, marks: dict[str, str], revision: int | None, ttl: Seconds | None) -> None:
-        subject = self._write_prefix + check_key(key)
+        subject = self._prefix + check_key(key)
         await self._jet.publish(subject, headers=marks, expected_last_subject_seq=revision, ttl=ttl)
 
     # --- many keys
@@ -141,7 +140,7 @@ class Bucket(Generic[T]):
         ignore_deletes: bool = False,
         meta_only: bool = False,
         resume_from_revision: int = 0,
-    ) -> AsyncIterator[Entry[T] | None]:
+    ) -> AsyncGenerator[Entry[T] | None, None]:
         """Follow what keys hold, for ever: first what they hold now, then None, then every change as it comes.
 
         ``keys`` are keys or filters (``*``, ``>``), none for all. ``include_history`` begins with all revisions
@@ -169,7 +168,7 @@ class Bucket(Generic[T]):
     def _watched(
         self, keys: tuple[str, ...], fields: dict[str, Any], *, meta_only: bool
     ) -> AsyncGenerator[Entry[T] | None, None]:
-        filters = [self._read_prefix + check_filter(key) for key in keys]
+        filters = [self._prefix + check_filter(key) for key in keys]
         fields |= {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters}
         return watched(self._decoded, self._jet, self._stream.name, fields, meta_only=meta_only)
 
@@ -182,7 +181,7 @@ class Bucket(Generic[T]):
                     return
                 yield entry.key
         finally:
-            await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+            await entries.aclose()
 
     async def history(self, key: str) -> list[Entry[T]]:
         """Return the revisions of a key that are kept, the oldest first. Raises BucketKeyNotFoundError."""
@@ -194,7 +193,7 @@ class Bucket(Generic[T]):
                     break
                 found.append(entry)
         finally:
-            await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+            await entries.aclose()
         if not found:
             raise BucketKeyNotFoundError(self.name, key, 0)
         return found
@@ -214,9 +213,9 @@ class Bucket(Generic[T]):
                 if entry.operation != "put":
                     gone.append(entry)
         finally:
-            await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+            await entries.aclose()
         for entry in gone:
-            await self._stream.purge(filter=self._read_prefix + entry.key, keep=1 if entry.time_ns > limit else 0)
+            await self._stream.purge(filter=self._prefix + entry.key, keep=1 if entry.time_ns > limit else 0)
 
     async def status(self) -> BucketStatus:
         """Return settings and size."""
@@ -239,7 +238,7 @@ class Bucket(Generic[T]):
         operation = operation_of(block)
         return Entry(
             bucket=self.name,
-            key=subject.removeprefix(self._read_prefix),
+            key=subject.removeprefix(self._prefix),
             value=None if data is None or operation != "put" else self._decode(data),
             revision=seq,
             time_ns=time_ns,

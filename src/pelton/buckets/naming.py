@@ -41,15 +41,10 @@ def _is_dotted_well(text: str) -> bool:
     return not (text.startswith(".") or text.endswith(".") or ".." in text)
 
 
-def write_prefix(config: StreamConfig) -> str:
-    """Return what keys are written under: in a mirror, that of its origin."""
+def key_prefix(config: StreamConfig) -> str:
+    """Return what a bucket's keys are stored under: a mirror keeps its origin's subjects, and is written through it."""
     origin = config.mirror.name if config.mirror is not None else config.name
     return f"{_SUBJECT_PREFIX}{origin.removeprefix(STREAM_PREFIX)}."
-
-
-def read_prefix(config: StreamConfig) -> str:
-    """Return what keys are stored under: a mirror keeps its origin's subjects."""
-    return write_prefix(config)
 
 
 def all_subjects(bucket: str) -> str:

@@ -35,13 +35,12 @@ class Waiting(NamedTuple):
 
 
 class Pin(NamedTuple):
-    """Who is pinned: the id, since when, and when its holder was last heard of.
+    """Who is pinned: the id, and when its holder was last heard of.
 
     An empty id: nobody since it was taken away; the next is pinned at ``free_at``.
     """
 
     id: str
-    since: int
     seen: int
     free_at: int
 

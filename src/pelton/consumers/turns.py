@@ -66,12 +66,12 @@ class Turn:
 
     def pin(self) -> Pin | None:
         """Return who is pinned, if anybody ever was since the last timeout."""
-        row = self._db.execute("SELECT pin, since, seen FROM pins WHERE consumer=? AND grp=?", self._key).fetchone()
+        row = self._db.execute("SELECT pin, seen FROM pins WHERE consumer=? AND grp=?", self._key).fetchone()
         if row is None:
             return None
-        pin, since, seen = str(row[0]), int(str(row[1])), int(str(row[2]))
+        pin, seen = str(row[0]), int(str(row[1]))
         sql = "SELECT ifnull(max(due), 0) FROM pending WHERE consumer=? AND waits=0"
-        return Pin(pin, since, seen, 0 if pin else int(self._db.value(sql, (self._c.id,))))
+        return Pin(pin, seen, 0 if pin else int(self._db.value(sql, (self._c.id,))))
 
     def _others(self) -> list[Waiting]:
         sql = (

@@ -189,7 +189,7 @@ async def watching_begins_with_what_is_there(jet: Jet) -> None:
     assert await _next(entries) == ("c", b"five", "put")
     await bucket.purge("a.1")
     assert await _next(entries) == ("a.1", None, "purge")
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()
 
 
 @case
@@ -197,10 +197,10 @@ async def watching_some_keys(jet: Jet) -> None:
     bucket = await _filled(jet)
     entries = bucket.watch("a.*")
     assert [entry[0] for entry in await _initial(entries)] == ["a.1", "a.2"]
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()
     entries = bucket.watch("a.2", "b.>", ignore_deletes=True)
     assert [entry[0] for entry in await _initial(entries)] == ["a.2"]
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()
 
 
 @case
@@ -208,15 +208,15 @@ async def watching_with_history_updates_only_or_from_a_revision(jet: Jet) -> Non
     bucket = await _filled(jet, history=3)
     entries = bucket.watch(include_history=True)
     assert [entry[2] for entry in await _initial(entries)] == [1, 2, 3, 4, 5]
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()
     entries = bucket.watch(resume_from_revision=4)
     assert [entry[2] for entry in await _initial(entries)] == [4, 5]
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()
     entries = bucket.watch(updates_only=True)
     assert await _initial(entries) == []
     await bucket.put("a.1", b"new")
     assert await _next(entries) == ("a.1", b"new", "put")
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()
     await fails(ConfigError, _initial(bucket.watch(include_history=True, updates_only=True)))
 
 
@@ -225,7 +225,7 @@ async def watching_without_values(jet: Jet) -> None:
     bucket = await _filled(jet)
     entries = bucket.watch(meta_only=True)
     assert await _initial(entries) == [("a.1", None, 3, "put"), ("a.2", None, 4, "put"), ("b.1", None, 5, "delete")]
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()
 
 
 @lagging("a key is read where it lies: a replica may not have it yet")
@@ -247,7 +247,7 @@ async def a_key_may_end_by_itself(jet: Jet) -> None:
     assert await _next(entries) == ("a", b"1", "put")
     assert await _next(entries) == ("a", None, "purge")
     await fails(BucketKeyNotFoundError, bucket.get("a"))
-    await entries.aclose()  # type: ignore[attr-defined]  # an async generator
+    await entries.aclose()
 
 
 @case
