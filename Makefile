@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential power demo bench soak clean lock
+.PHONY: test check differential power demo bench soak java clean lock
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev java
 	$(BIN)/python -m pytest $(ARGS)
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" plays those of a seed again.
@@ -35,6 +35,10 @@ bench: $(VENV)/.bench
 # Minutes (10) and the seed of the troubles may be given: make soak ARGS="60 7"
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.soak $(ARGS)
+
+# Java for Spark: found, installed where that can be done, or told how.
+java:
+	@sh tools/java.sh
 
 # The stamps say which extras are in the environment; they are stale once a dependency changed.
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt

@@ -7,6 +7,8 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.spark.session import spark  # noqa: F401  # the fixture
+
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 settings.register_profile("default", _COMMON, stateful_step_count=30)

@@ -1,0 +1,18 @@
+"""Streams as Spark DataFrames, through PySpark's data source API. Needs the extra: ``pip install 'pelton[spark]'``.
+
+``spark.read.format("pelton")`` is found by itself where Pelton is installed; :func:`register` is for where it is not
+(code that was shipped with the job).
+"""
+
+from __future__ import annotations
+
+try:
+    from pelton.spark.source import PeltonSource, register
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] not in ("pyspark", "py4j", "pyarrow", "numpy", "pandas"):
+        raise
+    raise ImportError(
+        f"pelton.spark needs {error.name}, which is not installed: pip install 'pelton[spark]'", name=error.name
+    ) from None
+
+__all__ = ["PeltonSource", "register"]

@@ -1,0 +1,1 @@
+"""Spark, through PySpark, on real sessions."""

@@ -1,0 +1,66 @@
+"""The one Spark session of a test run: small, quiet, and left out with a reason where there is no Java."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JAVA = 17
+_ROOT = Path(__file__).parents[2]
+_SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.default.parallelism": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def no_java() -> str | None:
+    """Return why Spark cannot run here; None where it can."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    if java is None:
+        return "no Java found: Spark needs 17 or newer (make java)"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < _JAVA:
+        return f"{java} is too old: Spark needs Java 17 or newer (make java)"
+    return None
+
+
+def start_session(warehouse: Path, **settings: str) -> "SparkSession":
+    """Start Spark in this process, with Python workers that see this source tree."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    paths = [str(_ROOT / "src"), str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    builder = SparkSession.builder.master("local[2]").appName("pelton")
+    for name, value in {**_SETTINGS, "spark.sql.warehouse.dir": str(warehouse), **settings}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """Return the session that all tests share."""
+    reason = no_java()
+    if reason is not None:
+        pytest.skip(reason)
+    session = start_session(tmp_path_factory.mktemp("warehouse"))
+    yield session
+    session.stop()
