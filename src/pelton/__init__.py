@@ -8,7 +8,17 @@ async with pelton.open("garage.pelton") as jet:
 from pelton import sync
 from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
 from pelton.api import __all__ as _vocabulary
-from pelton.buckets import Bucket, BucketSettings, BucketStatus, Entry
+from pelton.buckets import (
+    Bucket,
+    BucketSettings,
+    BucketStatus,
+    Entry,
+    ObjectInfo,
+    ObjectLink,
+    ObjectSettings,
+    ObjectStatus,
+    ObjectStore,
+)
 from pelton.connect import ClusterOptions, Jet, open
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Savepoint, Stream
@@ -53,6 +63,11 @@ __all__ = [
     "Listening",
     "Message",
     "Metadata",
+    "ObjectInfo",
+    "ObjectLink",
+    "ObjectSettings",
+    "ObjectStatus",
+    "ObjectStore",
     "Outcome",
     "Queue",
     "Savepoint",

@@ -14,7 +14,20 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.build import check_name, seconds_to_ns
-from pelton.buckets import Bucket, BucketSettings, bucket_names, create_bucket, delete_bucket, open_bucket
+from pelton.buckets import (
+    Bucket,
+    BucketSettings,
+    ObjectSettings,
+    ObjectStore,
+    bucket_names,
+    create_bucket,
+    create_objects,
+    delete_bucket,
+    delete_objects,
+    objects_names,
+    open_bucket,
+    open_objects,
+)
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.jet import Streams
 from pelton.queue import Queue, Transaction
@@ -86,6 +99,25 @@ class Jet(Streams):
     async def bucket_names(self) -> list[str]:
         """Return the names of all buckets."""
         return await bucket_names(self)
+
+    async def objects(self, name: str) -> ObjectStore:
+        """Return an object store that exists. Raises BucketNotFoundError, ConfigError."""
+        return await open_objects(self, name)
+
+    async def create_objects(self, name: str, **settings: Unpack[ObjectSettings]) -> ObjectStore:
+        """Make an object store, or return the one there is with the same settings (ADR-20).
+
+        See :class:`ObjectSettings`. Raises ConfigError; ApiError 10058 for other settings than it has.
+        """
+        return await create_objects(self, name, **settings)
+
+    async def delete_objects(self, name: str) -> None:
+        """Remove an object store with all its objects. Raises BucketNotFoundError."""
+        await delete_objects(self, name)
+
+    async def objects_names(self) -> list[str]:
+        """Return the names of all object stores."""
+        return await objects_names(self)
 
     async def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = (), until_empty: bool = False

@@ -102,6 +102,14 @@ from pelton.api.job_errors import (
     UnknownJobError,
 )
 from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest
+from pelton.api.object_errors import (
+    ObjectChangedError,
+    ObjectDamagedError,
+    ObjectError,
+    ObjectExistsError,
+    ObjectLinkError,
+    ObjectNotFoundError,
+)
 from pelton.api.requests import (
     VERBS,
     AccountInfoRequest,
@@ -243,6 +251,12 @@ __all__ = [
     "NoStreamForSubjectError",
     "NotAStoreError",
     "NotFoundError",
+    "ObjectChangedError",
+    "ObjectDamagedError",
+    "ObjectError",
+    "ObjectExistsError",
+    "ObjectLinkError",
+    "ObjectNotFoundError",
     "Outgoing",
     "PauseReply",
     "PeerInfo",

@@ -14,8 +14,8 @@ class BucketError(PeltonError):
 class BucketNotFoundError(BucketError):
     """There is no bucket of this name."""
 
-    def __init__(self, bucket: str) -> None:
-        super().__init__(bucket, f"there is no bucket {bucket!r}: check its name, or make it with create_bucket")
+    def __init__(self, bucket: str, made_by: str = "create_bucket") -> None:
+        super().__init__(bucket, f"there is no bucket {bucket!r}: check its name, or make it with {made_by}")
 
 
 class BucketKeyNotFoundError(BucketError, KeyError):

@@ -1,7 +1,18 @@
-"""Key-value buckets over a stream each: on every backend, and as every NATS client writes them (ADR-8)."""
+"""Key-value buckets (ADR-8) and object stores (ADR-20) over a stream each, as every NATS client writes them."""
 
 from pelton.buckets.bucket import Bucket
 from pelton.buckets.entry import BucketStatus, Entry, Operation
+from pelton.buckets.objects import (
+    ObjectInfo,
+    ObjectLink,
+    ObjectSettings,
+    ObjectStatus,
+    ObjectStore,
+    create_objects,
+    delete_objects,
+    objects_names,
+    open_objects,
+)
 from pelton.buckets.open import BucketSettings, bucket_names, create_bucket, delete_bucket, open_bucket
 
 __all__ = [
@@ -9,9 +20,18 @@ __all__ = [
     "BucketSettings",
     "BucketStatus",
     "Entry",
+    "ObjectInfo",
+    "ObjectLink",
+    "ObjectSettings",
+    "ObjectStatus",
+    "ObjectStore",
     "Operation",
     "bucket_names",
     "create_bucket",
+    "create_objects",
     "delete_bucket",
+    "delete_objects",
+    "objects_names",
     "open_bucket",
+    "open_objects",
 ]

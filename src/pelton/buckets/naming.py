@@ -14,11 +14,16 @@ _KEY: Final = re.compile(r"[-/_=.a-zA-Z0-9]+")
 _FILTER: Final = re.compile(r"[-/_=.a-zA-Z0-9*]*>?")
 
 
-def stream_of(bucket: str) -> str:
-    """Return the name of a bucket's stream. Raises ConfigError."""
+def check_bucket(bucket: str) -> str:
+    """Return the name of a bucket, of keys or of objects. Raises ConfigError."""
     if not isinstance(bucket, str) or not _BUCKET.fullmatch(bucket):
         raise ConfigError(f"{bucket!r} cannot name a bucket: use letters, digits, - and _")
-    return STREAM_PREFIX + bucket
+    return bucket
+
+
+def stream_of(bucket: str) -> str:
+    """Return the name of a bucket's stream. Raises ConfigError."""
+    return STREAM_PREFIX + check_bucket(bucket)
 
 
 def check_key(key: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from pelton import buckets, connect, jet, queue
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
 from pelton.api import __all__ as _vocabulary
-from pelton.buckets import BucketSettings, BucketStatus, Entry
+from pelton.buckets import BucketSettings, BucketStatus, Entry, ObjectInfo, ObjectLink, ObjectSettings, ObjectStatus
 from pelton.connect import ClusterOptions
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Heard, Metadata
@@ -50,6 +50,11 @@ __all__ = [
     "Listening",
     "Message",
     "Metadata",
+    "ObjectInfo",
+    "ObjectLink",
+    "ObjectSettings",
+    "ObjectStatus",
+    "ObjectStore",
     "Outcome",
     "Queue",
     "Savepoint",
@@ -66,6 +71,7 @@ __all__ = [
 
 Jet = derive(connect.Jet, ends_portal="close")
 Bucket = derive(buckets.Bucket)
+ObjectStore = derive(buckets.ObjectStore, as_given=("put", "get_file"))
 Stream = derive(jet.Stream)
 Consumer = derive(jet.Consumer)
 Listening = derive(jet.Listening)

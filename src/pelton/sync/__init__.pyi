@@ -14,6 +14,13 @@ from pelton.api.times import Seconds
 from pelton.buckets.bucket import T
 from pelton.buckets.entry import BucketStatus as BucketStatus
 from pelton.buckets.entry import Entry as Entry
+from pelton.buckets.objects.files import Target
+from pelton.buckets.objects.info import ObjectInfo as ObjectInfo
+from pelton.buckets.objects.info import ObjectLink as ObjectLink
+from pelton.buckets.objects.info import ObjectStatus as ObjectStatus
+from pelton.buckets.objects.open import ObjectSettings as ObjectSettings
+from pelton.buckets.objects.sources import Content
+from pelton.buckets.objects.upload import Progress
 from pelton.buckets.open import BucketSettings as BucketSettings
 from pelton.connect import ClusterOptions as ClusterOptions
 from pelton.engine import Key
@@ -137,6 +144,17 @@ __all__ = [
     "NoStreamForSubjectError",
     "NotAStoreError",
     "NotFoundError",
+    "ObjectChangedError",
+    "ObjectDamagedError",
+    "ObjectError",
+    "ObjectExistsError",
+    "ObjectInfo",
+    "ObjectLink",
+    "ObjectLinkError",
+    "ObjectNotFoundError",
+    "ObjectSettings",
+    "ObjectStatus",
+    "ObjectStore",
     "Outcome",
     "Outgoing",
     "PauseReply",
@@ -311,12 +329,16 @@ class Jet:
     def create_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]: ...
     @overload
     def create_bucket(self, name: str, *, type: type[T], **settings: Unpack[BucketSettings]) -> Bucket[T]: ...
+    def create_objects(self, name: str, **settings: Unpack[ObjectSettings]) -> ObjectStore: ...
     def create_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
     def delete_bucket(self, name: str) -> None: ...
+    def delete_objects(self, name: str) -> None: ...
     def delete_stream(self, name: str) -> None: ...
     def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = ..., until_empty: bool = False
     ) -> int: ...
+    def objects(self, name: str) -> ObjectStore: ...
+    def objects_names(self) -> list[str]: ...
     def publish(
         self,
         subject: str,
@@ -429,6 +451,41 @@ class Message:
     @property
     def subject(self) -> str: ...
     def term(self, *, reason: str = "") -> None: ...
+
+class ObjectStore:
+    name: str
+    def add_bucket_link(self, name: str, target: ObjectStore | str) -> ObjectInfo: ...
+    def add_link(self, name: str, target: ObjectInfo) -> ObjectInfo: ...
+    def cleanup(self, *, older_than: Seconds = 3600.0) -> int: ...
+    def delete(self, name: str) -> None: ...
+    def get(self, name: str, *, progress: Progress | None = None) -> bytes: ...
+    def get_chunks(self, name: str) -> Iterator[bytes]: ...
+    def get_file(self, name: str, target: Target, *, progress: Progress | None = None) -> ObjectInfo: ...
+    def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo: ...
+    def list(self, *, show_deleted: bool = False) -> Iterator[ObjectInfo]: ...
+    def put(
+        self,
+        name: str,
+        content: Content,
+        *,
+        description: str = "",
+        headers: HeaderValues | None = None,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int = 131072,
+        progress: Progress | None = None,
+    ) -> ObjectInfo: ...
+    def seal(self) -> None: ...
+    def status(self) -> ObjectStatus: ...
+    def update(
+        self,
+        name: str,
+        *,
+        new_name: str | None = None,
+        description: str | None = None,
+        headers: HeaderValues | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo: ...
+    def watch(self, *, ignore_deletes: bool = False, updates_only: bool = False) -> Iterator[ObjectInfo | None]: ...
 
 class Queue:
     jet: Jet

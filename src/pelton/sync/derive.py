@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterator, Mapping
 from contextlib import suppress
 from types import FunctionType, GenericAlias, MappingProxyType, MethodType
 from typing import Any, Final
@@ -57,16 +57,24 @@ class Twin:
         return f"<blocking {self._inner!r}>"
 
 
-def derive(source: type, *, ends_portal: str = "", stops: Mapping[str, str] = MappingProxyType({})) -> type[Twin]:
+def derive(
+    source: type,
+    *,
+    ends_portal: str = "",
+    stops: Mapping[str, str] = MappingProxyType({}),
+    as_given: Collection[str] = (),
+) -> type[Twin]:
     """Return the blocking twin of an async class, known from now on wherever such an object comes back.
 
     ``ends_portal`` names the method after which the portal has nothing left to do. ``stops`` names methods
     that go on until told, each with the plain method that tells them: signals do, as they would for the async
-    class.
+    class. ``as_given`` names methods that run through iterators themselves, on another thread than the loop's.
     """
     members: dict[str, Any] = {"__slots__": (), "__doc__": source.__doc__, "__module__": "pelton.sync"}
     for name in public_names(source):
         members[FACES.get(name, name)] = _member(name, inspect.getattr_static(source, name))
+    for name in as_given:
+        members[name] = _blocking(inspect.getattr_static(source, name), unwrapped=False)
     for name, stop in stops.items():
         members[name] = _stopped_by_signals(members[name], stop)
     if hasattr(source, "__class_getitem__"):
@@ -114,12 +122,14 @@ def _direct(method: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _blocking(method: Callable[..., Any]) -> Callable[..., Any]:
+def _blocking(method: Callable[..., Any], *, unwrapped: bool = True) -> Callable[..., Any]:
     @functools.wraps(method)
     def blocking(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
         portal = self._portal
+        if unwrapped:
+            args, kwargs = unwrap_all(args), unwrap_named(kwargs)
         try:
-            result = portal.run(method, self._inner, *unwrap_all(args), **unwrap_named(kwargs))
+            result = portal.run(method, self._inner, *args, **kwargs)
         except StopAsyncIteration:
             raise StopIteration from None
         return self if result is self._inner else wrap(result, portal)

@@ -30,6 +30,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     iterating,
     limits,
     listening,
+    objects,
     publishing,
     purge,
     push,

@@ -1,0 +1,58 @@
+"""Removing what puts left behind whose process died: chunks that no description names.
+
+The story. Chunks that nobody describes may be of a put that goes on. So only those are taken whose last one is older
+than asked; and first a mark is stored behind that last one, on the condition that it still is the last. A put that
+wakes up expects to go on behind its own last chunk (:mod:`upload`): either it was faster and the mark is refused, or it
+finds the mark, or nothing, and fails. A put of another client knows no such condition: for it the age must be enough.
+"""
+
+from __future__ import annotations
+
+from pelton.api import LimitError, MessageNotFoundError, WrongLastSequenceError
+from pelton.buckets.objects.naming import chunk_subject
+from pelton.buckets.objects.records import Records
+from pelton.buckets.objects.watching import watched
+
+
+async def cleaned(records: Records, older_than_ns: int) -> int:
+    """Remove chunks that are nobody's, and return of how many objects."""
+    # Before the descriptions: what is described meanwhile is then found there.
+    info = await records.stream.info(subjects_filter=chunk_subject(records.bucket, ">"))
+    subjects = set(info.state.subjects or ())
+    if not subjects:
+        return 0
+    subjects -= await _described(records)
+    limit = records.jet.runtime.clock.now() - older_than_ns
+    return sum([await _removed(records, subject, limit) for subject in sorted(subjects)])
+
+
+async def _described(records: Records) -> set[str]:
+    found: set[str] = set()
+    metas = watched(records, updates_only=False)
+    try:
+        async for meta in metas:
+            if meta is None:
+                break
+            if not meta.deleted:
+                found.add(chunk_subject(records.bucket, meta.nuid))
+    finally:
+        await metas.aclose()
+    return found
+
+
+async def _removed(records: Records, subject: str, limit: int) -> bool:
+    try:
+        last = await records.stream.get_last_message(subject)
+    except MessageNotFoundError:
+        return False
+    if last.time_ns > limit:
+        return False
+    try:
+        await records.jet.publish(subject, expected_last_subject_seq=last.seq)
+    except WrongLastSequenceError:
+        return False
+    except LimitError:
+        # A full store cannot be marked, and is the one that needs cleaning most.
+        pass
+    await records.purge_chunks(subject.rpartition(".")[2])
+    return True

@@ -1,0 +1,52 @@
+"""Files that objects are written into: under another name until they are whole."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from pelton.api import ConfigError
+
+Target = str | os.PathLike[str] | BinaryIO
+"""Where an object can be written: a path, or an open binary file."""
+
+
+class Written:
+    """A file being written; its methods block. ``unique`` keeps two that are written at once apart."""
+
+    def __init__(self, target: Target, unique: str) -> None:
+        """Open it. Raises ConfigError for what cannot be written to, OSError."""
+        self._path: Path | None = None
+        if isinstance(target, str | os.PathLike):
+            self._path = Path(target)
+            self._part = self._path.with_name(f".{self._path.name}.{unique}.part")
+            self._file: BinaryIO = self._part.open("xb")
+        elif hasattr(target, "write"):
+            self._file = target
+        else:
+            raise ConfigError(f"{type(target).__name__} is no file: give a path, or a file opened for writing bytes")
+
+    def write(self, chunks: list[bytes]) -> None:
+        """Append chunks; a file without a buffer may take a part of one at a time."""
+        for chunk in chunks:
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+
+    def keep(self) -> None:
+        """Give a whole file its name, once it is on disk."""
+        if self._path is None:
+            return
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._part.replace(self._path)
+
+    def drop(self) -> None:
+        """Remove what was written under the other name; what was written to an open file stays."""
+        if self._path is not None:
+            self._file.close()
+            with suppress(FileNotFoundError):
+                self._part.unlink()

@@ -1,0 +1,38 @@
+"""Names of object stores and objects, and the streams and subjects behind them (ADR-20)."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from typing import Final
+
+from pelton.api import ConfigError
+from pelton.buckets.naming import check_bucket
+
+STREAM_PREFIX: Final = "OBJ_"
+
+
+def stream_of(bucket: str) -> str:
+    """Return the name of an object store's stream. Raises ConfigError."""
+    return STREAM_PREFIX + check_bucket(bucket)
+
+
+def check_name(name: str) -> str:
+    """Return an object's name: any text that is not empty. Raises ConfigError."""
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{name!r} cannot name an object: give a text that is not empty")
+    return name
+
+
+def chunk_subject(bucket: str, nuid: str) -> str:
+    """Return the subject of one object's chunks, or of all with ``>``."""
+    return f"$O.{bucket}.C.{nuid}"
+
+
+def meta_subject(bucket: str, name: str) -> str:
+    """Return the subject under which an object is described."""
+    return f"$O.{bucket}.M.{urlsafe_b64encode(name.encode()).decode()}"
+
+
+def all_metas(bucket: str) -> str:
+    """Return the filter of all descriptions."""
+    return f"$O.{bucket}.M.>"

@@ -1,0 +1,320 @@
+"""An object store in the hands of its users.
+
+The story. An object store is a stream (ADR-20). An object is a description, the last message of a subject made from its
+name, and chunks, the messages of a subject of its own. Putting it: :mod:`upload`; getting it: :mod:`download`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Final
+
+import msgspec
+
+from pelton.api import (
+    BucketNotFoundError,
+    ConfigError,
+    ObjectExistsError,
+    ObjectLinkError,
+    StreamNotFoundError,
+    WrongLastSequenceError,
+)
+from pelton.api.build import seconds_to_ns
+from pelton.api.times import Seconds
+from pelton.buckets.naming import check_bucket
+from pelton.buckets.objects.cleanup import cleaned
+from pelton.buckets.objects.download import Download
+from pelton.buckets.objects.files import Target, Written
+from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus, plain_headers
+from pelton.buckets.objects.naming import check_name, meta_subject, stream_of
+from pelton.buckets.objects.records import Records
+from pelton.buckets.objects.sources import Content, source_of
+from pelton.buckets.objects.upload import Progress, Upload
+from pelton.buckets.objects.watching import watched
+from pelton.jet import HeaderValues, Stream, Streams
+
+CHUNK_SIZE: Final = 128 * 1024
+_LARGEST_CHUNK: Final = 64 * 1024 * 1024
+_LINKS: Final = 8
+_AN_HOUR_S: Final = 3600.0
+
+
+class ObjectStore:
+    """A store of objects: byte strings of any size under names."""
+
+    def __init__(self, jet: Streams, stream: Stream, name: str) -> None:
+        self.name = name
+        self._jet = jet
+        self._records = Records(jet, stream, name)
+
+    # --- putting
+
+    async def put(
+        self,
+        name: str,
+        content: Content,
+        *,
+        description: str = "",
+        headers: HeaderValues | None = None,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int = CHUNK_SIZE,
+        progress: Progress | None = None,
+    ) -> ObjectInfo:
+        """Store an object under a name, in the place of the one that has it; returns when it is durable.
+
+        ``content`` is bytes, a path, a binary file, an iterator or async iterator of bytes, or what is read with
+        ``await``; of any size, at most some batches of 4 MiB are in memory. The object is there as a whole or not at
+        all; until then the old one is. ``progress`` is called with how many bytes of how many (0: unknown) are done.
+
+        Raises ConfigError, LimitError where there is no room, ObjectChangedError where :meth:`cleanup` took a put for
+        dead, what ``content`` raises.
+        """
+        if not 1 <= chunk_size <= _LARGEST_CHUNK:
+            raise ConfigError(f"chunk_size is {chunk_size}: it can be 1 to {_LARGEST_CHUNK} bytes")
+        info = ObjectInfo(
+            name=check_name(name),
+            bucket=self.name,
+            nuid=self._jet.runtime.ids.new(),
+            description=description,
+            headers=plain_headers(headers or {}),
+            metadata=dict(metadata or {}),
+            max_chunk_size=chunk_size,
+        )
+        source = source_of(content, chunk_size)
+        return await Upload(self._records, info, source, total=_size_of(content), progress=progress).run()
+
+    # --- getting
+
+    async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
+        """Return an object; of a link, what it leads to.
+
+        Raises ObjectNotFoundError; ObjectDamagedError where it is not what was put; ObjectChangedError where it was
+        replaced or deleted meanwhile; ObjectLinkError for a link to a whole store.
+        """
+        records, info = await self._followed(name)
+        parts: list[bytes] = []
+        await _drain(Download(records, info, parts.extend), info, progress)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def get_file(self, name: str, target: Target, *, progress: Progress | None = None) -> ObjectInfo:
+        """Write an object to a path, or to an open binary file.
+
+        The file has its name only once it is whole and on disk; what was written to an open one is not to be used when
+        this raises. Raises as :meth:`get`, OSError.
+        """
+        records, info = await self._followed(name)
+        written = await asyncio.to_thread(Written, target, self._jet.runtime.ids.new())
+        try:
+            await _drain(Download(records, info, written.write), info, progress)
+            await asyncio.to_thread(written.keep)
+        except BaseException:
+            written.drop()
+            raise
+        return info
+
+    async def get_chunks(self, name: str) -> AsyncGenerator[bytes, None]:
+        """Iterate over the chunks of an object; only after the last one it is known that they are what was put.
+
+        Raises as :meth:`get`.
+        """
+        records, info = await self._followed(name)
+        batches = Download(records, info).batches()
+        try:
+            async for chunks in batches:
+                for chunk in chunks:
+                    yield chunk
+        finally:
+            await batches.aclose()
+
+    async def _followed(self, name: str) -> tuple[Records, ObjectInfo]:
+        """Return the object that a name or link means, and where it is described."""
+        records, info = self._records, await self._records.get(name)
+        for _ in range(_LINKS):
+            if info.link is None:
+                return records, info
+            if not info.link.name:
+                text = f"it leads to all of {info.link.bucket!r}: open that with jet.objects({info.link.bucket!r})"
+                raise ObjectLinkError(self.name, name, text)
+            records = await self._records_of(info.link.bucket)
+            info = await records.get(info.link.name)
+        raise ObjectLinkError(self.name, name, f"more than {_LINKS} links follow each other")
+
+    async def _records_of(self, bucket: str) -> Records:
+        if bucket == self.name:
+            return self._records
+        try:
+            return Records(self._jet, await self._jet.stream(stream_of(bucket)), bucket)
+        except StreamNotFoundError:
+            raise BucketNotFoundError(bucket, "create_objects") from None
+
+    # --- what is there
+
+    async def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
+        """Return what is known of an object, or of a link itself. Raises ObjectNotFoundError, ObjectDamagedError."""
+        if show_deleted and (found := await self._records.find(name)) is not None:
+            return found
+        return await self._records.get(name)
+
+    async def list(self, *, show_deleted: bool = False) -> AsyncIterator[ObjectInfo]:
+        """Iterate over the objects that are there, the longest unchanged first."""
+        entries = self.watch(ignore_deletes=not show_deleted)
+        try:
+            async for entry in entries:
+                if entry is None:
+                    return
+                yield entry
+        finally:
+            await entries.aclose()
+
+    async def watch(
+        self, *, ignore_deletes: bool = False, updates_only: bool = False
+    ) -> AsyncGenerator[ObjectInfo | None, None]:
+        """Follow what becomes of objects, for ever: first those there are, then None, then every change as it comes."""
+        entries = watched(self._records, updates_only=updates_only)
+        try:
+            async for entry in entries:
+                if entry is None or not entry.deleted or not ignore_deletes:
+                    yield entry
+        finally:
+            await entries.aclose()
+
+    async def status(self) -> ObjectStatus:
+        """Return settings and size."""
+        info = await self._records.stream.info()
+        config = info.config
+        return ObjectStatus(
+            bucket=self.name,
+            description=config.description,
+            size=info.state.bytes,
+            ttl=config.max_age / 1e9,
+            max_bytes=config.max_bytes,
+            storage=config.storage,
+            replicas=config.num_replicas,
+            sealed=config.sealed,
+            is_compressed=config.compression != "none",
+            metadata=dict(config.metadata or {}),
+        )
+
+    # --- changing
+
+    async def delete(self, name: str) -> None:
+        """Delete an object or a link; what is known of it stays, without its content.
+
+        Raises ObjectNotFoundError.
+        """
+        while True:
+            info = await self._records.get(name, latest=True)
+            gone = msgspec.structs.replace(info, deleted=True, size=0, chunks=0, digest="")
+            try:
+                await self._records.write(gone, expected=info.revision)
+            except WrongLastSequenceError:
+                continue  # It was replaced meanwhile.
+            if info.link is None:
+                await self._records.purge_chunks(info.nuid)
+            return
+
+    async def update(
+        self,
+        name: str,
+        *,
+        new_name: str | None = None,
+        description: str | None = None,
+        headers: HeaderValues | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Change what is said of an object or a link, or its name; what is None stays.
+
+        Raises ObjectNotFoundError, ObjectExistsError for a name that is taken, WrongLastSequenceError where somebody
+        else changed it at the same moment.
+        """
+        old = await self._records.get(name, latest=True)
+        new = msgspec.structs.replace(
+            old,
+            name=old.name if new_name is None else check_name(new_name),
+            description=old.description if description is None else description,
+            headers=old.headers if headers is None else plain_headers(headers),
+            metadata=old.metadata if metadata is None else dict(metadata),
+        )
+        if new.name == old.name:
+            return await self._records.write(new, expected=old.revision)
+        return await self._renamed(old, new)
+
+    async def _renamed(self, old: ObjectInfo, new: ObjectInfo) -> ObjectInfo:
+        records = self._records
+        taken = await records.find(new.name, latest=True)
+        if taken is not None and not taken.deleted:
+            raise ObjectExistsError(self.name, new.name)
+        try:
+            written = await self._moved(old, new, 0 if taken is None else taken.revision)
+        except WrongLastSequenceError:
+            half = await records.find(new.name, latest=True)
+            if half is not None and half.nuid == old.nuid:
+                await records.stream.purge(filter=meta_subject(self.name, new.name))
+            raise
+        await records.stream.purge(filter=meta_subject(self.name, old.name))
+        return written
+
+    async def _moved(self, old: ObjectInfo, new: ObjectInfo, expected: int) -> ObjectInfo:
+        gone = msgspec.structs.replace(old, deleted=True, size=0, chunks=0, digest="")
+        if not self._jet.backend.is_remote:
+            # In one transaction: a crash must not leave an object with two names.
+            return await self._records.write_all([(new, expected), (gone, old.revision)])
+        written = await self._records.write(new, expected=expected)
+        await self._records.write(gone, expected=old.revision)
+        return written
+
+    async def add_link(self, name: str, target: ObjectInfo) -> ObjectInfo:
+        """Make a name for an object of this or another store; it may replace another link.
+
+        Raises ObjectLinkError for what is deleted or a link itself, ObjectExistsError where the name is an object's.
+        """
+        if target.deleted:
+            raise ObjectLinkError(self.name, name, f"{target.name!r} is deleted, so that no link can lead to it")
+        if target.link is not None:
+            raise ObjectLinkError(self.name, name, f"{target.name!r} is a link itself: link to what it leads to")
+        return await self._linked(name, ObjectLink(target.bucket, target.name))
+
+    async def add_bucket_link(self, name: str, target: ObjectStore | str) -> ObjectInfo:
+        """Make a name for a whole object store; it may replace another link. Raises ObjectExistsError, ConfigError."""
+        bucket = target if isinstance(target, str) else target.name
+        return await self._linked(name, ObjectLink(check_bucket(bucket)))
+
+    async def _linked(self, name: str, link: ObjectLink) -> ObjectInfo:
+        there = await self._records.find(name, latest=True)
+        if there is not None and there.link is None and not there.deleted:
+            raise ObjectExistsError(self.name, name)
+        info = ObjectInfo(name=name, bucket=self.name, nuid=self._jet.runtime.ids.new(), link=link)
+        return await self._records.write(info, expected=0 if there is None else there.revision)
+
+    async def seal(self) -> None:
+        """Let nothing be changed any more, for ever."""
+        await self._jet.update_stream(self._records.stream.name, sealed=True)
+
+    async def cleanup(self, *, older_than: Seconds = _AN_HOUR_S) -> int:
+        """Remove what puts left whose process was killed, and return how many; safe while others put.
+
+        A put is taken for dead when it has stored nothing for ``older_than``. One of ours that was not fails with
+        ObjectChangedError; let it be longer than other clients' puts may pause.
+        """
+        return await cleaned(self._records, seconds_to_ns("older_than", older_than))
+
+
+def _size_of(content: Content) -> int:
+    """Return how many bytes there are to put, 0 where nobody can know."""
+    if isinstance(content, bytes | bytearray | memoryview):
+        return memoryview(content).nbytes
+    return os.stat(content).st_size if isinstance(content, os.PathLike) else 0
+
+
+async def _drain(download: Download, info: ObjectInfo, progress: Progress | None) -> None:
+    done = 0
+    batches = download.batches()
+    try:
+        async for chunks in batches:
+            done += sum(map(len, chunks))
+            if progress is not None:
+                progress(done, info.size)
+    finally:
+        await batches.aclose()
