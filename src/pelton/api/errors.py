@@ -19,6 +19,9 @@
     ├── HeartbeatMissedError             a push consumer fell silent
     ├── BucketError                      a bucket or a key that is not there, or is there already
     │   ├── BucketNotFoundError, BucketKeyNotFoundError (KeyError), BucketKeyExistsError
+    │   ├── ObjectError
+    │   │   ├── ObjectNotFoundError (KeyError), ObjectExistsError, ObjectLinkError
+    │   │   ├── ObjectChangedError, ObjectDamagedError
     ├── AckError
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
     ├── StoreError                       the file, the disk, another process, or a cluster's servers

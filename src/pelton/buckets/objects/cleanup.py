@@ -8,7 +8,7 @@ finds the mark, or nothing, and fails. A put of another client knows no such con
 
 from __future__ import annotations
 
-from pelton.api import LimitError, MessageNotFoundError, WrongLastSequenceError
+from pelton.api import LimitError, MessageNotFoundError, MsgGet, WrongLastSequenceError, parse_rfc3339
 from pelton.buckets.objects.naming import chunk_subject
 from pelton.buckets.objects.records import Records
 from pelton.buckets.objects.watching import watched
@@ -42,10 +42,12 @@ async def _described(records: Records) -> set[str]:
 
 async def _removed(records: Records, subject: str, limit: int) -> bool:
     try:
-        last = await records.stream.get_last_message(subject)
+        # The leader's word: a replica may not know how far a put has come.
+        reply = await records.jet.backend.call(MsgGet(stream=records.stream.name, last_by_subj=subject))
     except MessageNotFoundError:
         return False
-    if last.time_ns > limit:
+    last = reply.message
+    if parse_rfc3339(last.time) > limit:
         return False
     try:
         await records.jet.publish(subject, expected_last_subject_seq=last.seq)

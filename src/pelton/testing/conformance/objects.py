@@ -492,14 +492,21 @@ async def what_nobody_describes_is_cleaned_away(jet: Jet) -> None:
 @case
 async def a_put_that_was_taken_for_dead_fails(jet: Jet) -> None:
     store = await jet.create_objects("files")
+    stored = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
         for piece in _pieces(CONTENT * (3 * MANY // len(CONTENT)), 100_000):
             yield piece
+        # Of three batches the last is held, and the one before it may still be on its way.
+        await stored.wait()
         assert await store.cleanup(older_than=0) == 1
         yield b"too late"
 
-    await fails(ObjectChangedError, store.put("a", slow()))
+    def told(done: int, total: int) -> None:
+        if done > MANY:
+            stored.set()
+
+    await fails(ObjectChangedError, store.put("a", slow(), progress=told))
     assert await _subjects(jet) == {}
 
 
