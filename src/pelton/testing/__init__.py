@@ -3,6 +3,20 @@
 from pelton.engine.recount import recount
 from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime
 from pelton.testing.faults import FaultySync
+from pelton.testing.fencing import FencedRegister
+from pelton.testing.hazards import Client, HazardBackend, Hazards, World
 from pelton.testing.power import RecordingDisk
 
-__all__ = ["FaultySync", "ManualClock", "ManualRuntime", "RecordingDisk", "manual_runtime", "recount"]
+__all__ = [
+    "Client",
+    "FaultySync",
+    "FencedRegister",
+    "HazardBackend",
+    "Hazards",
+    "ManualClock",
+    "ManualRuntime",
+    "RecordingDisk",
+    "World",
+    "manual_runtime",
+    "recount",
+]

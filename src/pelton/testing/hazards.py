@@ -1,0 +1,372 @@
+"""A simulated world: one store, clients of it that have bad days, and a clock that moves when told.
+
+The story. A :class:`World` keeps an embedded store in memory under a manual clock, all on one event loop. Each
+:class:`Client` reaches the store through a :class:`HazardBackend` that loses and delays what goes by, as a network
+would: a request that was sent goes on whether its sender still waits, was told a timeout, or is dead. A client can be
+paused (its timers, its answers and its events wait, while its clocks go on, as under SIGSTOP), crashed for good, have its
+wall clock stepped, and its monotonic clock run fast or slow.
+
+Equal seeds give equal chances. How far the store's own work has come between two turns of the clock is not part of that:
+a turn gives the event loop some rounds, and what needs more is simply late.
+
+    async with World(seed=7) as world:
+        client = world.client("a", Hazards(lost_reply=0.05, slow=0.1))
+        client.spawn(work(client.jet))
+        await world.run(30.0)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from pelton.api import (
+    AckOp,
+    Backend,
+    Delivered,
+    DirectGet,
+    DirectReply,
+    Incoming,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    PullRequest,
+    Request,
+    ServerTimeoutError,
+    StoreClosedError,
+    Subscription,
+)
+from pelton.api.transacting import Transacting
+from pelton.connect import Jet
+from pelton.connect import open as open_store
+from pelton.runtime import Clock, Ids, Random, Runtime, Signal, Tasks, Timer
+from pelton.testing.clock import ManualClock, ManualRuntime
+
+R = TypeVar("R")
+T = TypeVar("T")
+_ROUNDS: Final = 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hazards:
+    """How often what befalls a client: shares from 0 to 1, and seconds.
+
+    A request may be lost on its way there, or its reply on the way back: both end in ServerTimeoutError after
+    ``patience``. A ``slow`` share of requests, replies and events takes up to ``longest``. ``drift`` is by how much at
+    most its monotonic clock is fast or slow.
+    """
+
+    lost_request: float = 0.0
+    lost_reply: float = 0.0
+    lost_event: float = 0.0
+    slow: float = 0.0
+    longest: float = 2.0
+    patience: float = 1.0
+    drift: float = 0.0
+
+
+class World:
+    """A store in memory, and the clients of it; ``async with`` opens and closes the store."""
+
+    def __init__(self, seed: int = 0) -> None:
+        """A world that stands still; equal seeds give equal chances."""
+        self.random = Random(seed)
+        self.clock = ManualClock()
+        self.clients: list[Client] = []
+        self._tasks = Tasks()
+        self._runtime = ManualRuntime(clock=self.clock, random=Random(seed), ids=Ids(Random(seed)))
+        self._jet: Jet | None = None
+
+    async def __aenter__(self) -> Self:
+        self._jet = await open_store("memory:", sync="off", runtime=self._runtime)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self.clients:
+            client.crash()
+        await self.settle()
+        await self.jet.close()
+
+    @property
+    def jet(self) -> Jet:
+        """The store itself, to which nothing bad happens."""
+        assert self._jet is not None, "use the world in 'async with'"
+        return self._jet
+
+    def client(self, name: str, hazards: Hazards | None = None) -> Client:
+        """Return a new client, alive and running."""
+        client = Client(self, name, hazards or Hazards())
+        self.clients.append(client)
+        return client
+
+    def happens(self, share: float) -> bool:
+        """Draw whether something of this likelihood happens."""
+        return share > 0 and self.random.random() < share
+
+    async def carry(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Do what is under way already, whatever becomes of who waits for it."""
+        value, error = await asyncio.shield(self._tasks.spawn(_outcome(coro), "carried"))
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]  # no error: there is a value
+
+    async def settle(self, rounds: int = _ROUNDS) -> None:
+        """Let the event loop run, while the clock stands."""
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+
+    async def run(self, seconds: float, *, tick: float = 0.1, watch: Callable[[], None] | None = None) -> None:
+        """Turn the clock for at least so long, in steps of ``tick``; ``watch`` is called after each."""
+        for _ in range(math.ceil(seconds / tick)):
+            self.clock.advance(tick)
+            await self.settle()
+            if watch is not None:
+                watch()
+
+
+async def _outcome(coro: Coroutine[Any, Any, T]) -> tuple[T | None, PeltonError | None]:
+    # The task's error must not be logged as one that nobody asked for: its sender may be gone.
+    try:
+        return await coro, None
+    except PeltonError as error:
+        return None, error
+
+
+class ClientClock(Clock):
+    """A client's clocks: what the world's show, stepped and at its own pace; its timers wait while it is paused."""
+
+    def __init__(self, world: ManualClock, rate: float) -> None:
+        """A clock that agrees with the world's now, and runs ``rate`` times as fast."""
+        self._world = world
+        self._rate = rate
+        self._wall_offset = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._resumed = Signal()
+        self.is_paused = False
+
+    def now(self) -> int:
+        """Wall time in nanoseconds since the epoch."""
+        return self._world.now() + self._wall_offset
+
+    def monotonic(self) -> float:
+        """Seconds at this client's pace; they pass while it is paused, too."""
+        return self._world.monotonic() * self._rate
+
+    def step_wall(self, seconds: float) -> None:
+        """Set the wall clock forward, or back."""
+        self._wall_offset += round(seconds * 1e9)
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
+        """Call ``fn`` after ``delay_s`` of this client's seconds, or once it is no longer paused."""
+        timer = _ClientTimer(fn)
+        timer.underlying = self._world.call_later(delay_s / self._rate, lambda: self._due(timer))
+        return timer
+
+    async def sleep(self, delay_s: float) -> None:
+        """Suspend the calling task for so many of this client's seconds."""
+        await self._world.sleep(delay_s / self._rate)
+        await self.gate()
+
+    async def gate(self) -> None:
+        """Return when the client is not paused."""
+        while self.is_paused:
+            await self._resumed.wait()
+
+    def pause(self) -> None:
+        """Let nothing of this client happen from now on."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Go on; what came due meanwhile happens now."""
+        self.is_paused = False
+        self._resumed.notify()
+        waiting, self._waiting = self._waiting, []
+        for fn in waiting:
+            fn()
+
+    def _due(self, timer: _ClientTimer) -> None:
+        if self.is_paused:
+            self._waiting.append(timer.fire)
+        else:
+            timer.fire()
+
+
+class _ClientTimer:
+    def __init__(self, fn: Callable[[], None]) -> None:
+        self._fn: Callable[[], None] | None = fn
+        self.underlying: Timer | None = None
+
+    def cancel(self) -> None:
+        self._fn = None
+        if self.underlying is not None:
+            self.underlying.cancel()
+
+    def fire(self) -> None:
+        fn, self._fn = self._fn, None
+        if fn is not None:
+            fn()
+
+
+class Client:
+    """Somebody who uses the store of a world: ``jet`` is the store as this client has it, ``clock`` its own."""
+
+    def __init__(self, world: World, name: str, hazards: Hazards) -> None:
+        """A client that is alive; made by :meth:`World.client`."""
+        self.name = name
+        self.world = world
+        self.hazards = hazards
+        self.is_alive = True
+        self.clock = ClientClock(world.clock, 1 + world.random.uniform(-hazards.drift, hazards.drift))
+        chance = Random(world.random.getrandbits(64))
+        self.runtime = Runtime(clock=self.clock, random=chance, ids=Ids(chance), tasks=_MortalTasks())
+        self.jet = Jet(HazardBackend(world.jet.backend, self), self.runtime)
+
+    def spawn(self, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something as this client, until it crashes."""
+        return self.runtime.spawn(coro, self.name)
+
+    def pause(self) -> None:
+        """Stop it as SIGSTOP would."""
+        self.clock.pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.clock.resume()
+
+    def crash(self) -> None:
+        """Kill it: nothing more is sent, nothing more happens; what was sent is under way."""
+        self.is_alive = False
+        assert isinstance(self.runtime.tasks, _MortalTasks)
+        self.runtime.tasks.kill()
+
+
+class _MortalTasks(Tasks):
+    """Tasks that can all be ended, as a process ends."""
+
+    def kill(self) -> None:
+        for task in list(self._alive):
+            task.cancel()
+
+
+class HazardBackend:
+    """A ``Backend`` on which what a client sends and gets is lost and late, by the client's :class:`Hazards`."""
+
+    def __init__(self, inner: Backend, client: Client) -> None:
+        """Reach ``inner`` as this client does."""
+        self._inner = inner
+        self._client = client
+        self.refuses_late_acks = inner.refuses_late_acks
+        self.is_remote = inner.is_remote
+
+    async def call(self, request: Request[R]) -> R:
+        """Do one administrative verb."""
+        return await self._ask(lambda: self._inner.call(request))
+
+    async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
+        """Store a message."""
+        return await self._ask(lambda: self._inner.publish(subject, data, headers))
+
+    async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Store messages in order."""
+        return await self._ask(lambda: self._inner.publish_batch(messages))
+
+    async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
+        """Store messages together or not at all."""
+        return await self._ask(lambda: self._inner.publish_atomic(messages))
+
+    async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
+        """Read messages where they lie."""
+        return await self._ask(lambda: self._inner.direct_get(stream, request))
+
+    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+        """Take messages."""
+        return await self._ask(lambda: self._inner.pull(stream, consumer, request))
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Acknowledge deliveries."""
+        return await self._ask(lambda: self._inner.ack(stream, consumer, acks))
+
+    async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
+        """Publish messages and acknowledge the delivery they result from."""
+        return await self._ask(lambda: self._inner.settle(publishes, stream, consumer, ack))
+
+    def transaction(self, timeout: float) -> Transacting:
+        """Hold a transaction open: nothing bad happens to it."""
+        return self._inner.transaction(timeout)
+
+    async def subscribe(self, subject: str, queue: str = "") -> Subscription:
+        """Listen; what is heard is late or lost."""
+        return _HazardSubscription(await self._ask(lambda: self._inner.subscribe(subject, queue)), self)
+
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
+        """Tell a message, which may not arrive."""
+        await self._client.clock.gate()
+        if self._client.is_alive and not self._client.world.happens(self._client.hazards.lost_event):
+            await self._inner.send(subject, data, headers)
+
+    def clone(self) -> HazardBackend:
+        """Another way to the same store for the same client."""
+        return HazardBackend(self._inner, self._client)
+
+    async def close(self) -> None:
+        """The store stays open: it is the world's."""
+
+    async def late(self) -> None:
+        """Wait as long as something on its way is late, and while the client is paused."""
+        client = self._client
+        if client.world.happens(client.hazards.slow):
+            await client.world.clock.sleep(client.world.random.uniform(0.0, client.hazards.longest))
+        await client.clock.gate()
+
+    def heard(self) -> bool:
+        """Draw whether an event arrives."""
+        return not self._client.world.happens(self._client.hazards.lost_event)
+
+    async def _ask(self, operation: Callable[[], Awaitable[T]]) -> T:
+        client, hazards, world = self._client, self._client.hazards, self._client.world
+        await client.clock.gate()
+        if not client.is_alive:
+            raise StoreClosedError(client.name, "it has crashed")
+        if world.happens(hazards.lost_request):
+            await client.clock.sleep(hazards.patience)
+            raise ServerTimeoutError(client.name, "the request was lost")
+        delay = world.random.uniform(0.0, hazards.longest) if world.happens(hazards.slow) else 0.0
+        reply = world.carry(self._carried(operation, delay))
+        if world.happens(hazards.lost_reply):
+            await asyncio.gather(reply, client.clock.sleep(hazards.patience), return_exceptions=True)
+            raise ServerTimeoutError(client.name, "the reply was lost")
+        result = await reply
+        await self.late()
+        return result
+
+    async def _carried(self, operation: Callable[[], Awaitable[T]], delay: float) -> T:
+        if delay:
+            await self._client.world.clock.sleep(delay)
+        return await operation()
+
+
+class _HazardSubscription:
+    """A subscription whose messages come late, or not at all."""
+
+    def __init__(self, inner: Subscription, backend: HazardBackend) -> None:
+        self._inner = inner
+        self._backend = backend
+
+    async def next(self, timeout: float | None = None) -> Incoming | None:
+        while True:
+            message = await self._inner.next(timeout)
+            await self._backend.late()
+            if message is None or self._backend.heard():
+                return message
+
+    def take(self, limit: int) -> list[Incoming]:
+        return [message for message in self._inner.take(limit) if self._backend.heard()]
+
+    async def close(self) -> None:
+        await self._inner.close()
