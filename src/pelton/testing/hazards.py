@@ -3,11 +3,11 @@
 The story. A :class:`World` keeps an embedded store in memory under a manual clock, all on one event loop. Each
 :class:`Client` reaches the store through a :class:`HazardBackend` that loses and delays what goes by, as a network
 would: a request that was sent goes on whether its sender still waits, was told a timeout, or is dead. A client can be
-paused (its timers, its answers and its events wait, while its clocks go on, as under SIGSTOP), crashed for good, have its
-wall clock stepped, and its monotonic clock run fast or slow.
+paused (its timers, its answers and its events wait, while its clocks go on, as under SIGSTOP), crashed for good, have
+its wall clock stepped, and its monotonic clock run fast or slow.
 
-Equal seeds give equal chances. How far the store's own work has come between two turns of the clock is not part of that:
-a turn gives the event loop some rounds, and what needs more is simply late.
+Equal seeds give equal chances. How far the store's own work has come between two turns of the clock is not part of
+that: a turn gives the event loop some rounds, and what needs more is simply late.
 
     async with World(seed=7) as world:
         client = world.client("a", Hazards(lost_reply=0.05, slow=0.1))
