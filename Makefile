@@ -7,11 +7,10 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential power demo bench soak java clean lock
+.PHONY: test check differential power safety demo bench soak java clean lock
 
-# Two processes: most tests wait for a disk, a server or another process. What is dear to start stays in one of them.
 test: $(VENV)/.dev java
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest $(ARGS)
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" plays those of a seed again.
 differential: $(VENV)/.dev
@@ -20,6 +19,10 @@ differential: $(VENV)/.dev
 # A thousand power losses in the middle of random programs; ARGS="--power-seed N" plays those of another seed.
 power: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/crash/test_power.py --images 1000 $(ARGS)
+
+# A thousand simulated elections and locks, and fifty of real processes that are stopped and killed, on both backends.
+safety: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/locks --simulated 1000 --stopped 50 $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

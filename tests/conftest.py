@@ -21,12 +21,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--images", default=50, help="how many power losses are played (make power: 1000)")
     parser.addoption("--kills", default=40, help="how many processes that carry messages on are killed (all: 200)")
     parser.addoption("--power-seed", default=20251121, help="which programs lose power")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what shares a dear start (Spark's JVM, three servers) in one of the processes that run the tests."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif "[nats-cluster]" in item.name or "-nats-cluster]" in item.name:
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+    parser.addoption("--simulated", type=int, default=200, help="simulated elections and locks (make safety: 1000)")
+    parser.addoption("--stopped", type=int, default=1, help="real ones, with processes stopped and killed (all: 50)")

@@ -22,6 +22,7 @@ from pelton.buckets import (
 from pelton.connect import ClusterOptions, Jet, open
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Savepoint, Stream
+from pelton.locks import Election, ElectionOptions, Leader, Term
 from pelton.queue import (
     Call,
     DeadLetter,
@@ -51,6 +52,8 @@ __all__ = [
     "Consumer",
     "Heard",
     "DeadLetter",
+    "Election",
+    "ElectionOptions",
     "Entry",
     "Jet",
     "Job",
@@ -60,6 +63,7 @@ __all__ = [
     "JobInfo",
     "KeyFile",
     "JobTransaction",
+    "Leader",
     "Listening",
     "Message",
     "Metadata",
@@ -74,6 +78,7 @@ __all__ = [
     "Stream",
     "backup",
     "compact",
+    "Term",
     "Transaction",
     "open",
     "rekey",

@@ -30,6 +30,7 @@ from pelton.buckets import (
 )
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.jet import Streams
+from pelton.locks import Election, ElectionOptions
 from pelton.queue import Queue, Transaction
 from pelton.runtime import Runtime, system_runtime
 from pelton.sourcing import Carrier
@@ -118,6 +119,13 @@ class Jet(Streams):
     async def objects_names(self) -> list[str]:
         """Return the names of all object stores."""
         return await objects_names(self)
+
+    def elect(self, election: str, **options: Unpack[ElectionOptions]) -> Election:
+        """Return a candidate of a leader election: ``async with jet.elect("scheduler") as term``, or ``run`` it.
+
+        See :class:`ElectionOptions`. Raises ConfigError.
+        """
+        return Election(self, election, **options)
 
     async def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = (), until_empty: bool = False

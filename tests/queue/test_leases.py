@@ -16,7 +16,6 @@ from pelton.runtime import SystemClock
 from tests.queue.conftest import OpenQueue
 from tests.queue.helpers import Child, drain, ended, working
 from tests.queue.roles import QUEUE, register
-from tests.stopping import stand_still
 
 
 async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: str) -> None:
@@ -74,14 +73,27 @@ async def opened(path: str, lease: float) -> tuple[Jet, Queue]:
     return jet, queue
 
 
+async def stop_outside_a_transaction(child: Child, jet: Jet) -> None:
+    """Stop a process; one that is stopped in the middle of a transaction keeps SQLite's lock, so try again."""
+    while True:
+        child.process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.wait_for(jet.publish("probe"), 0.1)
+        except TimeoutError:
+            child.process.send_signal(signal.SIGCONT)
+        else:
+            return
+
+
 @pytest.mark.parametrize("job", ["endless", "thread_until_lost"])
 async def test_a_paused_worker_is_replaced_told_and_refused(path: str, job: str) -> None:
     jet, queue = await opened(path, 0.3)
     await jet.create_stream("effects", subjects=["effects.>"])
+    await jet.create_stream("probe")
     handle = await queue.jobs_by_name[job].enqueue(key="k")
     with Child("work", path, "0.3") as first:
         token = int((await first.says("started 1")).split()[2])
-        stand_still(first.process.pid, path)
+        await stop_outside_a_transaction(first, jet)
         with Child("work", path, "0.3") as second:
             started = (await second.says("started 2")).split()
             assert int(started[2]) > token

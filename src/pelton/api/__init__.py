@@ -34,6 +34,7 @@ from pelton.api.config import (
 )
 from pelton.api.defaults import resolved_consumer, resolved_stream
 from pelton.api.direct import DirectGet, DirectReply, StoredMessage
+from pelton.api.election_errors import ElectionError, TermLostError
 from pelton.api.errors import (
     AckError,
     AckRejectedError,
@@ -223,6 +224,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "ElectionError",
     "Event",
     "ExpectationError",
     "External",
@@ -310,6 +312,7 @@ __all__ = [
     "SubjectTransform",
     "Subscription",
     "Success",
+    "TermLostError",
     "TooManyResultsError",
     "Transacting",
     "TransactionError",

@@ -22,6 +22,8 @@
     │   ├── ObjectError
     │   │   ├── ObjectNotFoundError (KeyError), ObjectExistsError, ObjectLinkError
     │   │   ├── ObjectChangedError, ObjectDamagedError
+    ├── ElectionError                    an election was stopped
+    │   └── TermLostError                we do not lead any more
     ├── AckError
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
     ├── StoreError                       the file, the disk, another process, or a cluster's servers

@@ -15,13 +15,14 @@ import functools
 import os
 from typing import Any
 
-from pelton import buckets, connect, jet, queue
+from pelton import buckets, connect, jet, locks, queue
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
 from pelton.api import __all__ as _vocabulary
 from pelton.buckets import BucketSettings, BucketStatus, Entry, ObjectInfo, ObjectLink, ObjectSettings, ObjectStatus
 from pelton.connect import ClusterOptions
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Heard, Metadata
+from pelton.locks import ElectionOptions, Leader
 from pelton.queue import Call, DeadLetter, JobContext, JobCounts, JobInfo, Outcome
 from pelton.runtime import Backoff
 from pelton.sync.derive import derive, wrap
@@ -38,6 +39,8 @@ __all__ = [
     "Consumer",
     "Heard",
     "DeadLetter",
+    "Election",
+    "ElectionOptions",
     "Entry",
     "Jet",
     "Job",
@@ -47,6 +50,7 @@ __all__ = [
     "JobInfo",
     "KeyFile",
     "JobTransaction",
+    "Leader",
     "Listening",
     "Message",
     "Metadata",
@@ -61,6 +65,7 @@ __all__ = [
     "Stream",
     "backup",
     "compact",
+    "Term",
     "Transaction",
     "open",
     "rekey",
@@ -82,6 +87,8 @@ JobHandle = derive(queue.JobHandle)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)
+Election = derive(locks.Election)
+Term = derive(locks.Term)
 
 
 @functools.wraps(connect.open)

@@ -34,6 +34,9 @@ from pelton.engine.upkeep import verify as verify
 from pelton.jet.listening import Heard as Heard
 from pelton.jet.message import Metadata as Metadata
 from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
+from pelton.locks.ballot import Leader as Leader
+from pelton.locks.campaign import State
+from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.queue.context import JobContext as JobContext
 from pelton.queue.job import Call as Call
 from pelton.queue.job import JobRules, P, R
@@ -103,6 +106,9 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Election",
+    "ElectionError",
+    "ElectionOptions",
     "Entry",
     "Event",
     "ExpectationError",
@@ -125,6 +131,7 @@ __all__ = [
     "JobInfo",
     "JobTransaction",
     "KeyFile",
+    "Leader",
     "LeaseLostError",
     "LimitError",
     "Listening",
@@ -212,6 +219,8 @@ __all__ = [
     "SubjectTransform",
     "Subscription",
     "Success",
+    "Term",
+    "TermLostError",
     "TooManyResultsError",
     "Transacting",
     "Transaction",
@@ -303,6 +312,23 @@ class Consumer:
     def resume(self) -> None: ...
     def unpin(self, group: str) -> None: ...
 
+class Election:
+    election: str
+    name: str | None
+    bucket: str | None
+    def __enter__(self) -> Term: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def leader(self) -> Leader | None: ...
+    def run(self) -> None: ...
+    @property
+    def state(self) -> State: ...
+    def step_down(self) -> None: ...
+    def stop(self) -> None: ...
+    @property
+    def term(self) -> Term | None: ...
+
 class Jet:
     backend: Backend
     runtime: Runtime
@@ -334,6 +360,7 @@ class Jet:
     def delete_bucket(self, name: str) -> None: ...
     def delete_objects(self, name: str) -> None: ...
     def delete_stream(self, name: str) -> None: ...
+    def elect(self, election: str, **options: Unpack[ElectionOptions]) -> Election: ...
     def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = ..., until_empty: bool = False
     ) -> int: ...
@@ -572,6 +599,18 @@ class Stream:
     def name(self) -> str: ...
     def ordered(self, *, heartbeat: Seconds = 5.0, **fields: Any) -> Iterator[Message]: ...
     def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int: ...
+
+class Term:
+    election: str
+    name: str
+    token: int
+    def check(self) -> None: ...
+    def end(self, reason: str) -> None: ...
+    @property
+    def is_held(self) -> bool: ...
+    def lost(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
 
 class Transaction:
     def __enter__(self) -> Self: ...

@@ -16,7 +16,6 @@ from pelton import Jet
 from pelton.queue import Job, JobHandle
 from pelton.testing.history import Event, check_history
 from tests.crash.queue.worker import EFFECTS, LEASE_S, MAX_ATTEMPTS, QUEUE, Log, register
-from tests.stopping import stand_still
 
 ROOT = Path(__file__).parents[3]
 WORKERS = 4
@@ -28,7 +27,6 @@ class Workers:
     """A crew of worker processes; who is killed is replaced."""
 
     def __init__(self, store: str, log: str) -> None:
-        self._store = store
         self._arguments = [sys.executable, "-m", "tests.crash.queue.worker", store, log]
         self._crew: list[subprocess.Popen[bytes]] = []
         self.paused: set[int] = set()
@@ -51,7 +49,7 @@ class Workers:
         self.hire()
 
     def pause(self, worker: subprocess.Popen[bytes]) -> None:
-        stand_still(worker.pid, self._store)
+        worker.send_signal(signal.SIGSTOP)
         self.paused.add(worker.pid)
 
     def resume(self) -> None:

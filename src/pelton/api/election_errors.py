@@ -1,0 +1,23 @@
+"""Errors of elections."""
+
+from pelton.api.errors import PeltonError
+
+
+class ElectionError(PeltonError):
+    """Something about an election; `election` names it."""
+
+    def __init__(self, election: str, text: str) -> None:
+        self.election = election
+        super().__init__(text)
+
+
+class TermLostError(ElectionError):
+    """The term with the fencing `token` was lost: somebody else may lead by now, so stop."""
+
+    def __init__(self, election: str, token: int, reason: str) -> None:
+        self.token, self.reason = token, reason
+        super().__init__(
+            election,
+            f"election {election!r}: the term with token {token} was lost: {reason}; "
+            "somebody else may lead by now, so write nothing; campaign again",
+        )

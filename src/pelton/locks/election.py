@@ -1,0 +1,355 @@
+"""Leader election: one of many candidates leads at a time, across tasks, processes and machines.
+
+    async with jet.elect("scheduler", ttl=10) as term:     # waits until it leads
+        await work(term.token)                             # is cancelled if the term is lost
+
+    await jet.elect("scheduler", on_won=lead, on_lost=rest).run()     # for as long as the program runs
+
+How it can be that there are never two: ``campaign.py``. What the key looks like: ``ballot.py``. Here is what happens in
+the user's event loop: the news of the candidate's thread come in order through one queue, and nothing is given up in
+the store before the user's side of the term is at an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import platform
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, TypedDict
+
+from pelton.api import BucketNotFoundError, ConfigError, ElectionError, TermLostError
+from pelton.api.build import seconds_to_ns
+from pelton.api.times import SECOND, Seconds
+from pelton.jet import Streams
+from pelton.locks.ballot import Ballot, Leader, open_ballot
+from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
+from pelton.locks.standing import Office
+from pelton.locks.term import Term
+from pelton.runtime import Backoff
+
+OnTerm = Callable[[Term], Awaitable[object] | object]
+OnState = Callable[[State], Awaitable[object] | object]
+_SPREAD: Final = 0.02
+_BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=2.0, jitter=0.5)
+_STEPPED_DOWN: Final = "it stepped down"
+_STOPPED: Final = "it was stopped"
+
+
+class ElectionOptions(TypedDict, total=False):
+    """What a candidate can be told.
+
+    ``name`` of the candidate (made up). ``ttl``, the term, 1 s to 1 h: how long a leader that crashed keeps others
+    waiting; fixed when the election's bucket is made (30 s). ``bucket``: the key-value bucket, with the election's name
+    as the key, to share with other clients; else one for this election alone. ``on_won(term)``, ``on_lost(term)`` and
+    ``on_campaign(state)`` are called, and awaited. ``splay``: the first campaign waits up to so many seconds.
+    ``backoff``: pauses after campaigns that failed. ``strict``: the limits of nats-kv-leader-elect, 30 s to 1 h.
+    """
+
+    name: str
+    ttl: Seconds
+    bucket: str
+    on_won: OnTerm
+    on_lost: OnTerm
+    on_campaign: OnState
+    splay: Seconds
+    backoff: Backoff
+    strict: bool
+
+
+class _StepDown:
+    """The user wishes to step down."""
+
+
+class _Stop:
+    """The user wishes to end it."""
+
+
+class _Failed:
+    """The leader's work raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Election:
+    """A candidate of an election; made by ``jet.elect``. Run it once at a time."""
+
+    def __init__(
+        self,
+        jet: Streams,
+        election: str,
+        *,
+        name: str | None = None,
+        ttl: Seconds | None = None,
+        bucket: str | None = None,
+        on_won: OnTerm | None = None,
+        on_lost: OnTerm | None = None,
+        on_campaign: OnState | None = None,
+        splay: Seconds = 0,
+        backoff: Backoff | None = None,
+        strict: bool = False,
+    ) -> None:
+        if name == "":
+            raise ConfigError(f"election {election!r}: a candidate needs a name")
+        self.election = election
+        self.name = name or f"{platform.node()}-{os.getpid()}-{jet.runtime.ids.new()[-6:]}"
+        self.bucket = bucket or f"ELECTION_{election}"
+        self._jet = jet
+        self._ttl = None if ttl is None else seconds_to_ns("ttl", ttl) / SECOND
+        self._on_won, self._on_lost, self._on_campaign = on_won, on_lost, on_campaign
+        self._splay = seconds_to_ns("splay", splay) / SECOND
+        self._backoff = backoff or _BACKOFF
+        self._strict = strict
+        self._state: State = "unknown"
+        self._term: Term | None = None
+        self._work: asyncio.Task[Any] | None = None
+        self._office: Office | None = None
+        self._inbox: asyncio.Queue[News | _StepDown | _Stop | _Failed] | None = None
+        self._block: _Block | None = None
+
+    # --- looking
+
+    @property
+    def state(self) -> State:
+        """``unknown`` before it is run, ``candidate``, or ``leader``."""
+        return self._state
+
+    @property
+    def term(self) -> Term | None:
+        """The term that goes on, if this candidate leads."""
+        return self._term
+
+    async def leader(self) -> Leader | None:
+        """Return who holds the key now, and since when; None for nobody.
+
+        One that has just won it may not have announced itself yet: it waits until the one before must have stood down.
+        Raises ConfigError.
+        """
+        try:
+            ballot = await self._ballot(make=False)
+        except BucketNotFoundError:
+            return None
+        return await ballot.leader()
+
+    async def _ballot(self, *, make: bool) -> Ballot:
+        return await open_ballot(
+            self._jet, self.bucket, self.election, self.name, self._ttl, strict=self._strict, make=make
+        )
+
+    # --- running
+
+    async def run(self) -> None:
+        """Campaign, lead, campaign again, until :meth:`stop` or cancelled; then step down.
+
+        ``on_won(term)`` is called when the term began, ``on_lost(term)`` when it ended, also by the end of this.
+        A coroutine function as ``on_won`` may go on for as long as the term does: it is cancelled when the term ends,
+        and what it raises ends this. Raises ConfigError.
+        """
+        await self._open()
+        try:
+            await self._serve()
+        finally:
+            await self._leave()
+
+    def stop(self) -> None:
+        """Step down, and end :meth:`run`. No effect when it does not run."""
+        if self._inbox is not None:
+            self._inbox.put_nowait(_Stop())
+
+    def step_down(self) -> None:
+        """Give the term up for somebody else, and campaign again when somebody has won, or after a TTL."""
+        if self._inbox is not None:
+            self._inbox.put_nowait(_StepDown())
+
+    async def _open(self) -> None:
+        if self._inbox is not None:
+            raise ConfigError(f"election {self.election!r}: this candidate runs already; make another with jet.elect")
+        inbox = self._inbox = asyncio.Queue()
+        try:
+            ballot = await self._ballot(make=True)
+            loop = asyncio.get_running_loop()
+
+            def tell(news: News) -> None:
+                # The loop may be closed under a program that ends without stopping.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(inbox.put_nowait, news)
+
+            self._ttl_s = ballot.ttl
+            self._office = Office(self._jet, ballot, self._campaign(ballot.ttl), tell)
+            await self._office.open()
+        except BaseException:
+            await self._leave()
+            raise
+        self._state = "candidate"
+
+    def _campaign(self, ttl: float) -> Campaign:
+        runtime = self._jet.runtime
+        base = runtime.ids.new()
+        chance = runtime.random
+        return Campaign(
+            ttl,
+            new_id=lambda: f"{base}.{runtime.ids.new()[-10:]}",
+            pause=lambda tries: self._backoff.delay(tries, chance),
+            spread=chance.uniform(0.0, ttl * _SPREAD),
+            once=self._block is not None,
+            due=runtime.clock.monotonic() + chance.uniform(0.0, self._splay),
+        )
+
+    async def _serve(self) -> None:
+        assert self._inbox is not None
+        assert self._office is not None
+        while True:
+            news = await self._inbox.get()
+            if isinstance(news, Won):
+                await self._begin(news.token)
+            elif isinstance(news, Lost):
+                await self._end(news.reason)
+            elif isinstance(news, Campaigned):
+                await _called(self._on_campaign, news.state)
+            elif isinstance(news, _Failed):
+                raise news.error
+            elif isinstance(news, _Stop):
+                return
+            elif self._term is not None:
+                await self._end(_STEPPED_DOWN)
+                await self._office.release(self._ttl_s)
+
+    # --- terms
+
+    async def _begin(self, token: int) -> None:
+        assert self._office is not None
+        term = Term(self.election, self.name, token, self._office)
+        if not term.is_held:
+            # It ended before it could begin; what follows among the news says so.
+            return
+        self._term, self._state = term, "leader"
+        if self._block is not None:
+            self._block.begin(term)
+        elif inspect.iscoroutinefunction(self._on_won):
+            self._work = self._jet.runtime.spawn(self._lead(term), f"pelton election: {self.election}")
+        else:
+            await _called(self._on_won, term)
+
+    async def _lead(self, term: Term) -> None:
+        assert self._inbox is not None
+        try:
+            await _called(self._on_won, term)
+        except Exception as error:
+            self._inbox.put_nowait(_Failed(error))
+
+    async def _end(self, reason: str) -> None:
+        term, self._term = self._term, None
+        if self._state == "leader":
+            self._state = "candidate"
+        if term is None:
+            return
+        term.end(reason)
+        if self._block is not None:
+            self._block.end()
+        work, self._work = self._work, None
+        if work is not None:
+            work.cancel()
+            await asyncio.wait([work])
+        await _called(self._on_lost, term)
+
+    async def _leave(self) -> None:
+        try:
+            await self._end(_STOPPED)
+        finally:
+            self._inbox, self._state = None, "unknown"
+            office, self._office = self._office, None
+            if office is not None:
+                await office.close()
+
+    # --- as a context
+
+    async def __aenter__(self) -> Term:
+        """Campaign, and return the term when it began."""
+        block = self._block = _Block()
+        try:
+            await self._open()
+            block.serving = self._jet.runtime.spawn(self._serve_block(block), f"pelton election: {self.election}")
+            return await block.won
+        except BaseException:
+            await self._leave_block(block)
+            raise
+
+    async def _serve_block(self, block: _Block) -> None:
+        try:
+            await self._serve()
+            block.fail(ElectionError(self.election, f"election {self.election!r} was stopped from elsewhere"))
+        except Exception as error:  # a callback's: the block is told
+            block.fail(error)
+
+    async def _leave_block(self, block: _Block) -> None:
+        block.is_over = True
+        self._block = None
+        if block.serving is not None:
+            block.serving.cancel()
+            await asyncio.wait([block.serving])
+        await self._leave()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Step down. Raises TermLostError if the term was lost before."""
+        block = self._block
+        assert block is not None
+        term = block.won.result()
+        is_lost = not term.is_held
+        try:
+            await self._leave_block(block)
+        finally:
+            is_ours = block.uncancel()
+        if kind is not None and not (is_ours and kind is asyncio.CancelledError):
+            return
+        if block.error is not None:
+            raise block.error
+        if is_lost:
+            raise TermLostError(self.election, term.token, term.reason) from None
+
+
+class _Block:
+    """An ``async with`` block: the task that runs it is cancelled when the term is lost."""
+
+    def __init__(self) -> None:
+        self.won: asyncio.Future[Term] = asyncio.get_running_loop().create_future()
+        self.serving: asyncio.Task[None] | None = None
+        self.is_over = False
+        self.error: BaseException | None = None
+        self._task = asyncio.current_task()
+        self._before = self._task.cancelling() if self._task is not None else 0
+        self._is_cancelled = False
+
+    def begin(self, term: Term) -> None:
+        """Let the block begin."""
+        if not self.won.done():
+            self.won.set_result(term)
+
+    def end(self) -> None:
+        """Cancel the block."""
+        if not self.is_over and self._task is not None and self.won.done():
+            # False for a task that is done: the blocking face enters and leaves in a task each.
+            self._is_cancelled = self._task.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error of ours."""
+        self.error = error
+        if self.won.done():
+            self.end()
+        else:
+            self.won.set_exception(error)
+
+    def uncancel(self) -> bool:
+        """Take our cancellation back; return whether it was the only one."""
+        return self._is_cancelled and self._task is not None and self._task.uncancel() <= self._before
+
+
+async def _called(callback: Callable[[Any], Awaitable[object] | object] | None, argument: Any) -> None:
+    result = None if callback is None else callback(argument)
+    if inspect.isawaitable(result):
+        await result

@@ -1,0 +1,222 @@
+"""A candidate that stands: its campaign played against the store, on a thread of its own.
+
+The story. A :class:`Standing` does what its :class:`Campaign` asks for, one operation at a time, follows the key, and
+tells the campaign what became of it all. An :class:`Office` gives it a thread, an event loop and a connection of
+their own, so that a leader that blocks its own event loop is renewed all the same, and whoever asks on another thread
+whether the term goes on is answered from the clock, even where nothing runs any more.
+
+Nothing that fails ends a candidate: an operation has a time limit and is asked for again, following begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from pelton.api import NoStreamForSubjectError, PeltonError, StreamNotFoundError, WrongLastSequenceError
+from pelton.jet import Streams
+from pelton.locks.ballot import Ballot
+from pelton.locks.campaign import Campaign, Look, Lost, News, Write
+from pelton.runtime import Clock, Signal
+
+T = TypeVar("T")
+_log: Final = logging.getLogger("pelton")
+# How long an operation may take: a share of the TTL, within seconds.
+_TRY: Final = 0.1
+_SHORTEST_TRY_S: Final = 0.1
+_LONGEST_TRY_S: Final = 5.0
+_AGAIN_S: Final = 0.2
+
+
+class Standing:
+    """One candidate. ``tell`` gets the news; ``term`` is (token, monotonic time it lasts until), for any thread."""
+
+    def __init__(self, jet: Streams, ballot: Ballot, campaign: Campaign, tell: Callable[[News], None]) -> None:
+        self._runtime = jet.runtime
+        self._ballot = ballot
+        self._campaign = campaign
+        self._tell = tell
+        self._changed = Signal()
+        self._is_over = False
+        self._since_ns = 0
+        self._patience = min(max(ballot.ttl * _TRY, _SHORTEST_TRY_S), _LONGEST_TRY_S)
+        self.term = (0, 0.0)
+
+    async def run(self) -> None:
+        """Stand until told to end."""
+        following = self._runtime.spawn(self._follow(), "pelton election: follow")
+        try:
+            while not self._is_over:
+                await self._step()
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+            if self._campaign.state == "leader":
+                self._tell(Lost("the candidate came to an end"))
+
+    async def _step(self) -> None:
+        clock, seen = self._runtime.clock, self._changed.generation
+        asked = self._campaign.next(clock.monotonic())
+        self._report()
+        if asked is not None:
+            self._runtime.spawn(self._do(asked), "pelton election: ask")
+        wake = self._campaign.wake_at()
+        timer = None if wake is None else clock.call_later(wake - clock.monotonic(), self._changed.notify)
+        try:
+            await self._changed.wait(seen)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _report(self) -> None:
+        hold = self._campaign.hold
+        self.term = (hold.token, self._campaign.stands_until) if hold is not None else (0, 0.0)
+        for news in self._campaign.news():
+            self._tell(news)
+
+    async def _do(self, asked: Write | Look) -> None:
+        campaign, clock = self._campaign, self._runtime.clock
+        try:
+            if isinstance(asked, Look):
+                sight = await in_time(clock, self._patience, self._ballot.look())
+                campaign.looked(clock.monotonic(), sight)
+            else:
+                await self._write(asked)
+        except WrongLastSequenceError:
+            campaign.refused(clock.monotonic())
+        except (StreamNotFoundError, NoStreamForSubjectError) as error:
+            self._failed(error)
+            campaign.forget(clock.monotonic())
+        except Exception as error:  # whatever it is, the candidate goes on
+            self._failed(error)
+        self._changed.notify()
+
+    async def _write(self, asked: Write) -> None:
+        campaign, clock = self._campaign, self._runtime.clock
+        hold = campaign.hold
+        revision = await in_time(clock, self._patience, self._ballot.write(asked, hold, self._since_ns))
+        if hold is None:
+            self._since_ns = clock.now()
+        campaign.wrote(clock.monotonic(), revision)
+
+    def _failed(self, error: Exception) -> None:
+        _log.info("an election could not be written or read, it is tried again: %s", error or type(error).__name__)
+        self._campaign.failed(self._runtime.clock.monotonic())
+
+    async def _follow(self) -> None:
+        clock = self._runtime.clock
+        while True:
+            try:
+                async for sight in self._ballot.follow():
+                    self._campaign.saw(clock.monotonic(), sight)
+                    self._changed.notify()
+            except Exception as error:  # it is followed again, whatever it was
+                _log.info("an election could not be followed, it is tried again: %s", error or type(error).__name__)
+                self._campaign.recheck()
+                self._changed.notify()
+            await clock.sleep(_AGAIN_S)
+
+    async def release(self, rest: float) -> None:
+        """Give the key up, for others to win: for ``rest`` seconds, or until one has. The term must be at an end."""
+        while self._campaign.is_busy:
+            await self._changed.wait()
+        clock = self._runtime.clock
+        asked = self._campaign.release(clock.monotonic(), rest)
+        self._report()
+        if asked is not None:
+            try:
+                await in_time(clock, self._patience, self._ballot.release(asked))
+            except Exception as error:  # then it runs out
+                _log.info("an election could not be given up, its term runs out: %s", error or type(error).__name__)
+        self._changed.notify()
+
+    async def end(self) -> None:
+        """Give the key up and stand no more."""
+        try:
+            await self.release(rest=math.inf)
+        finally:
+            self._is_over = True
+            self._changed.notify()
+
+
+async def in_time(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
+    """Return what ``work`` returns. Raises TimeoutError, when it was cancelled because it took longer."""
+    task = asyncio.current_task()
+    assert task is not None
+    late = False
+
+    def cancel() -> None:
+        nonlocal late
+        late = True
+        task.cancel()
+
+    timer = clock.call_later(seconds, cancel)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if late and task.uncancel() == 0:
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        raise
+    finally:
+        timer.cancel()
+
+
+class Office:
+    """A thread, an event loop and a connection for one candidate."""
+
+    def __init__(self, jet: Streams, ballot: Ballot, campaign: Campaign, tell: Callable[[News], None]) -> None:
+        self._jet = jet
+        self._clock = jet.runtime.clock
+        self._ballot, self._campaign, self._tell = ballot, campaign, tell
+        self._ready: Future[Standing] = Future()
+        self._thread = threading.Thread(target=self._run, name="pelton-election", daemon=True)
+
+    async def open(self) -> None:
+        """Begin to stand."""
+        self._thread.start()
+        self._standing = await asyncio.wrap_future(self._ready)
+
+    def holds(self, token: int) -> bool:
+        """Whether the term of this token goes on, by the clock; from any thread."""
+        current, until = self._standing.term
+        return current == token and self._clock.monotonic() < until
+
+    async def release(self, rest: float) -> None:
+        """Give the key up, and stand again later."""
+        await self._ask(self._standing.release(rest))
+
+    async def close(self) -> None:
+        """Give the key up and end the thread. Idempotent."""
+        if self._thread.is_alive():
+            await self._ask(self._standing.end())
+            await asyncio.to_thread(self._thread.join)
+
+    async def _ask(self, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        backend = self._jet.backend.clone()
+        try:
+            own = Streams(backend, self._jet.runtime)
+            standing = Standing(own, self._ballot.over(own), self._campaign, self._tell)
+            self._ready.set_result(standing)
+            await standing.run()
+        finally:
+            with suppress(PeltonError, TimeoutError):
+                await in_time(self._clock, _LONGEST_TRY_S, backend.close())

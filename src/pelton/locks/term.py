@@ -1,0 +1,55 @@
+"""A term: the time in which this candidate leads, and nobody else does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pelton.api import TermLostError
+from pelton.locks.standing import Office
+
+
+class Term:
+    """A term that was won.
+
+    ``token`` is its fencing token: larger than those of all terms before it. Give it to whatever you write to, and
+    let that refuse smaller ones than it has seen.
+    """
+
+    def __init__(self, election: str, name: str, token: int, office: Office) -> None:
+        self.election = election
+        self.name = name
+        self.token = token
+        self._office = office
+        self._reason = ""
+        self._ended = asyncio.Event()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it goes on, by the clock, from any thread: also where the event loop is blocked."""
+        if not self._reason and not self._office.holds(self.token):
+            # Once lost is lost, whatever is confirmed later.
+            self._reason = "it could not be renewed in time"
+        return not self._reason
+
+    @property
+    def reason(self) -> str:
+        """Why it ended; empty while it goes on."""
+        return self._reason
+
+    def check(self) -> None:
+        """Raise TermLostError unless the term goes on; for steps of long work on a thread."""
+        if not self.is_held:
+            raise TermLostError(self.election, self.token, self._reason)
+
+    async def lost(self) -> str:
+        """Wait for the end of the term, and return why."""
+        await self._ended.wait()
+        return self._reason
+
+    def end(self, reason: str) -> None:
+        """Note that it ended; the candidate's to call."""
+        self._reason = self._reason or reason
+        self._ended.set()
+
+    def __repr__(self) -> str:
+        return f"<term {self.token} of {self.name!r} in election {self.election!r}{', lost' * bool(self._reason)}>"

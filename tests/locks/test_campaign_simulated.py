@@ -1,0 +1,50 @@
+"""A thousand simulated elections: never two leaders, always one again in bounded time."""
+
+from random import Random
+
+import pytest
+
+from tests.locks.village import Troubles, Village
+
+_PARTS = 4
+
+
+def village(seed: int) -> Village:
+    rnd = Random(seed)
+
+    def some(highest: float) -> float:
+        return rnd.choice((0.0, rnd.uniform(0, highest)))
+
+    troubles = Troubles(
+        lost=some(0.3),
+        slow=some(0.2),
+        drift=some(0.02),
+        pauses=some(0.02),
+        crashes=some(0.02),
+        cuts=some(0.02),
+        steps=some(0.05),
+        meddling=some(0.02),
+        resigning=some(0.02),
+    )
+    return Village(
+        seed,
+        troubles,
+        ttl=rnd.choice((1.0, 10.0, 3600.0)),
+        size=rnd.randint(1, 5),
+        marks=rnd.random() < 0.5,
+        neighbours=rnd.random() < 0.5,
+    )
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_there_are_never_two_leaders_and_always_a_new_one(part: int, pytestconfig: pytest.Config) -> None:
+    for seed in range(part, pytestconfig.getoption("simulated"), _PARTS):
+        one = village(seed)
+        one.run(15)
+        one.calm()
+        # Whatever happened, one TTL ends all that is old, a second one what was not proven.
+        one.run(4)
+        leaders = one.leaders()
+        one.close()
+        assert one.contradictions() == [], f"seed {seed}"
+        assert len(leaders) == 1, f"seed {seed}"
