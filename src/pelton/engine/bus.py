@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, Outgoing
@@ -206,11 +208,11 @@ class Bus:
 
     # --- telling
 
-    def tell(self, message: Outgoing) -> None:
+    def tell(self, messages: Iterable[Outgoing]) -> None:
         """Say something to everybody who listens, when the transaction commits."""
-        subject, data, headers = message
-        if self._index.match(subject):
-            self.deliver(subject, (Incoming(subject, data, headers),))
+        for subject, run in groupby(messages, itemgetter(0)):
+            if self._index.match(subject):
+                self.deliver(subject, [Incoming(subject, data, headers) for _, data, headers in run])
 
     def deliver(self, route: str, messages: Sequence[Incoming]) -> None:
         """Say something to everybody who listens to ``route``, whatever the messages' own subjects are."""

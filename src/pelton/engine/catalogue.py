@@ -135,8 +135,7 @@ class Catalogue:
     def _hand_on(self, messages: Sequence[Outgoing]) -> None:
         """Tell messages of the store's own, and store each in the stream that takes its subject, if there is one."""
         if self.bus.listening:
-            for message in messages:
-                self.bus.tell(message)
+            self.bus.tell(messages)
         logs = {subject: self.route(subject) for subject in {message[0] for message in messages}}
         if not any(logs.values()):
             return

@@ -58,6 +58,8 @@ class EngineSubscription:
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
         """Return the next message; None when none came within ``timeout`` seconds. Raises StoreClosedError."""
+        if self._waiting and not self._closed:
+            return self._first()
         end = None if timeout is None else self._clock.monotonic() + timeout
         alarm = Alarm(self._clock, self._signal)
         try:
@@ -66,7 +68,7 @@ class EngineSubscription:
                 if self._closed:
                     raise StoreClosedError(self._path)
                 if self._waiting:
-                    return self.take(1)[0]
+                    return self._first()
                 left = None if end is None else end - self._clock.monotonic()
                 if left is not None and left <= 0:
                     return None
@@ -80,10 +82,19 @@ class EngineSubscription:
         pop = self._waiting.popleft
         found = [pop() for _ in range(min(limit, len(self._waiting)))]
         self._bytes -= sum([len(message.data) for message in found])
+        self._say_room()
+        return found
+
+    def _first(self) -> Incoming:
+        message = self._waiting.popleft()
+        self._bytes -= len(message.data)
+        self._say_room()
+        return message
+
+    def _say_room(self) -> None:
         if self._is_full and 2 * len(self._waiting) <= _WINDOW and 2 * self._bytes <= _WINDOW_BYTES:
             self._is_full = False
             self.on_room()
-        return found
 
     def take_all(self) -> list[Incoming]:
         """Return all that has come."""

@@ -152,8 +152,8 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
             if bare:
                 plain = list(run)
                 acks += log.append_plain(plain, now)
-                for message in plain if bus.listening else ():
-                    bus.tell(message)
+                if bus.listening:
+                    bus.tell(plain)
                 continue
             for message in run:
                 subject, data, headers = message
@@ -162,7 +162,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
                 else:
                     acks.append(log.append(subject, headers, data, now))
                 if bus.listening:
-                    bus.tell(message)
+                    bus.tell((message,))
     return acks
 
 
@@ -171,8 +171,8 @@ def append_as_one(catalogue: Catalogue, messages: Sequence[Outgoing], batch: str
     log = _only_stream(catalogue, messages)
     _make_ready(catalogue, log, now)
     ack = append_atomic(catalogue.db, log, messages, batch, now)
-    for message in messages if catalogue.bus.listening else ():
-        catalogue.bus.tell(message)
+    if catalogue.bus.listening:
+        catalogue.bus.tell(messages)
     return ack
 
 
