@@ -2,8 +2,8 @@
 
 The story. Chunks that nobody describes may be of a put that goes on. So only those are taken whose last one is older
 than asked; and first a mark is stored behind that last one, on the condition that it still is the last. A put that
-wakes up expects to go on behind its own last chunk (:mod:`upload`): either it was faster and the mark is refused, or it
-finds the mark, or nothing, and fails. A put of another client knows no such condition: for it the age must be enough.
+wakes up counts its chunks and describes them on the same condition (:mod:`upload`): either it was faster and the mark
+is refused, or it fails. A put of another client knows no such condition: for it the age must be enough.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ from pelton.api import (
 from pelton.buckets.objects.info import ObjectInfo, is_digest
 from pelton.buckets.objects.naming import chunk_subject
 from pelton.buckets.objects.records import Records
-from pelton.buckets.objects.sources import BATCH_BYTES
 
 Found = list[tuple[int, bytes]]
 _AT_ONCE: Final = 1024
+BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
 class Download:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 from pelton.api import ConfigError
 
-BATCH_BYTES: Final = 4 * 1024 * 1024
+BATCH_BYTES: Final = 2 * 1024 * 1024
 # As much is digested faster than a thread is woken.
 _INLINE_BYTES: Final = 256 * 1024
 

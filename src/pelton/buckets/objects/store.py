@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from io import BytesIO
 from typing import Final
 
 import msgspec
@@ -65,7 +66,7 @@ class ObjectStore:
         """Store an object under a name, in the place of the one that has it; returns when it is durable.
 
         ``content`` is bytes, a path, a binary file, an iterator or async iterator of bytes, or what is read with
-        ``await``; of any size, at most some batches of 4 MiB are in memory. The object is there as a whole or not at
+        ``await``; of any size, at most some batches of 2 MiB are in memory. The object is there as a whole or not at
         all; until then the old one is. ``progress`` is called with how many bytes of how many (0: unknown) are done.
 
         Raises ConfigError, LimitError where there is no room, ObjectChangedError where :meth:`cleanup` took a put for
@@ -94,9 +95,10 @@ class ObjectStore:
         replaced or deleted meanwhile; ObjectLinkError for a link to a whole store.
         """
         records, info = await self._followed(name)
-        parts: list[bytes] = []
-        await _drain(Download(records, info, parts.extend), info, progress)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        # Whole from the start: what is written into it is not copied again.
+        content = BytesIO(bytes(info.size))
+        await _drain(Download(records, info, content.writelines), info, progress)
+        return content.getvalue()
 
     async def get_file(self, name: str, target: Target, *, progress: Progress | None = None) -> ObjectInfo:
         """Write an object to a path, or to an open binary file.

@@ -6,8 +6,8 @@ the new one, and no mix. What goes wrong before it removes the chunks; of a proc
 nobody (:mod:`cleanup`).
 
 Invariants:
-- Each batch, and the description, expects to stand behind the batch before it: where somebody took the chunks for those
-  of a dead process, the put fails, and never describes what is not there.
+- An object is described only if all its chunks are there, and on the condition that its last chunk still is the last of
+  its subject: where somebody took the chunks for those of a dead process, the put fails.
 - An object of one batch is stored in one transaction of an embedded store, with its description.
 - Two puts of one name: the later description wins. Both look afterwards for chunks that are nobody's.
 """
@@ -32,6 +32,7 @@ from pelton.jet import AnyMessage
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
 """Called with how many bytes of how many are done; of how many is 0 where nobody knows."""
+_AT_ONCE: Final = 2
 _EXPECTED: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE
 _EXPECTED_OF: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT
 
@@ -51,79 +52,80 @@ class Upload:
         self._last_seq = 0
         self._done = 0
         self._is_described = False
+        self._held = Batch([], True)
+        self._storing: list[asyncio.Task[Any]] = []
+        # A connection that is lost may change the order of what is on its way.
+        self._at_once = 1 if records.jet.backend.is_remote else _AT_ONCE
+        self._task_name = f"pelton puts {info.name!r}"
 
     async def run(self) -> ObjectInfo:
         """Store the object; what was stored of it is removed when that fails."""
         try:
-            return await self._stored()
+            await self._store_all()
+            return await self._to_its_end(self._finish())
         except BaseException:
-            if not self._is_described:
-                await self._spawned(self._undo())
+            await self._to_its_end(self._undo())
             raise
         finally:
             await self._source.close()
 
+    async def _store_all(self) -> None:
+        """Store all but the last batch; it is known as the last when nothing follows."""
+        self._held = await self._source.read()
+        while not self._held.is_last:
+            following = await self._source.read()
+            if not following.chunks:
+                break
+            while len(self._storing) >= self._at_once:
+                await self._stored()
+            work = _tried(self._store(self._held.chunks))
+            self._storing.append(self._records.jet.runtime.spawn(work, self._task_name))
+            self._held = following
+        while self._storing:
+            await self._stored()
+
+    async def _stored(self) -> None:
+        """Wait for the batch that is longest on its way."""
+        await asyncio.wait(self._storing[:1])
+        error = self._storing.pop(0).result()
+        if isinstance(error, Exception):
+            raise error
+
     async def _undo(self) -> None:
-        records, info = self._records, self._info
+        # What is on its way must have arrived before it can be removed.
+        if self._storing:
+            await asyncio.wait(self._storing)
+        if self._is_described:
+            return
         # What was in the way before may still be; then it is left to be cleaned away.
         with suppress(PeltonError):
             # The answer may have been lost, not the description.
             found = await self._latest()
-            if found is None or found.nuid != info.nuid:
-                await records.purge_chunks(info.nuid)
+            if found is None or found.nuid != self._info.nuid:
+                await self._records.purge_chunks(self._info.nuid)
 
-    async def _spawned(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work to its end, also when whoever waits is cancelled meanwhile."""
-        task = self._records.jet.runtime.spawn(_tried(work), f"pelton puts {self._info.name!r}")
+        task = self._records.jet.runtime.spawn(_tried(work), self._task_name)
         try:
-            await asyncio.shield(task)
+            outcome = await asyncio.shield(task)
         finally:
             await asyncio.wait([task])
-        outcome = task.result()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    async def _stored(self) -> ObjectInfo:
-        ready: list[bytes] = []
-        held = await self._source.read()
-        while not held.is_last:
-            following = await self._read_while_storing(ready)
-            ready = []
-            if not following.chunks:
-                break
-            ready, held = held.chunks, following
-        await self._spawned(self._store(ready))
-        return await self._spawned(self._finish(held.chunks))
-
-    async def _read_while_storing(self, chunks: list[bytes]) -> Batch:
-        reading = asyncio.gather(self._source.read(), return_exceptions=True)
-        try:
-            # A slow source is not waited for once storing has failed.
-            await self._spawned(self._store(chunks))
-            (following,) = await reading
-        finally:
-            reading.cancel()
-        if isinstance(following, BaseException):
-            raise following
-        return following
-
     async def _store(self, chunks: Sequence[bytes]) -> None:
         if not chunks:
             return
-        acks = await self._published(self._messages(chunks))
+        messages: list[AnyMessage] = [(self._subject, chunk) for chunk in chunks]
+        acks = await self._records.jet.publish_batch(messages)
         while any(later.seq <= earlier.seq for earlier, later in pairwise(acks)):
             # A connection was lost, and what was sent again stands behind what was not.
             for ack in acks:
                 await self._records.stream.delete_message(ack.seq)
-            acks = await self._published(self._messages(chunks))
+            acks = await self._records.jet.publish_batch(messages)
         self._stored_up_to(acks[-1], chunks)
-
-    def _messages(self, chunks: Sequence[bytes]) -> list[AnyMessage]:
-        messages: list[AnyMessage] = [(self._subject, chunk) for chunk in chunks]
-        if self._last_seq:
-            messages[0] = (self._subject, chunks[0], {_EXPECTED: str(self._last_seq)})
-        return messages
 
     def _stored_up_to(self, ack: PubAck, chunks: Sequence[bytes]) -> None:
         self._last_seq = ack.seq
@@ -131,23 +133,21 @@ class Upload:
         if self._progress is not None:
             self._progress(self._done, self._total)
 
-    async def _finish(self, chunks: list[bytes]) -> ObjectInfo:
+    async def _finish(self) -> ObjectInfo:
         """Store the last chunks and the description, and remove what it replaces."""
-        records, chunker = self._records, self._source.chunker
+        records, chunker, chunks = self._records, self._source.chunker, self._held.chunks
         info = msgspec.structs.replace(
             self._info, size=chunker.bytes, chunks=chunker.chunks, digest=digest_text(chunker.digest)
         )
-        if self._last_seq or records.jet.backend.is_remote:
+        is_long = self._last_seq > 0
+        if is_long or records.jet.backend.is_remote:
             # A server may store what follows a refused message.
             await self._store(chunks)
             chunks = []
+        if is_long:
+            await self._check_all_there(info)
         old = await self._latest()
-        messages = [*self._messages(chunks), self._description(info)] if chunks else [self._description(info)]
-        acks = await self._published(messages)
-        self._is_described = True
-        if chunks:
-            self._stored_up_to(acks[-2], chunks)
-        info = records.written(info, acks[-1])
+        info = await self._described(info, chunks)
         if old is not None and not old.deleted and old.link is None:
             await records.purge_chunks(old.nuid)
         latest = await self._latest()
@@ -155,24 +155,36 @@ class Upload:
             await records.purge_chunks(info.nuid)
         return info
 
+    async def _check_all_there(self, info: ObjectInfo) -> None:
+        state = (await self._records.stream.info(subjects_filter=self._subject)).state
+        if sum((state.subjects or {}).values()) != info.chunks:
+            raise self._cleaned_away()
+
+    async def _described(self, info: ObjectInfo, chunks: Sequence[bytes]) -> ObjectInfo:
+        """Store the description, with chunks before it, on the condition that nobody came in between."""
+        asked = dict(ROLLED_UP)
+        if self._last_seq:
+            asked |= {_EXPECTED: str(self._last_seq), _EXPECTED_OF: self._subject}
+        messages: list[AnyMessage] = [(self._subject, chunk) for chunk in chunks]
+        messages.append((meta_subject(info.bucket, info.name), encoded(info), asked))
+        try:
+            acks = await self._records.jet.publish_batch(messages)
+        except WrongLastSequenceError:
+            raise self._cleaned_away() from None
+        self._is_described = True
+        if chunks:
+            self._stored_up_to(acks[-2], chunks)
+        return self._records.written(info, acks[-1])
+
+    def _cleaned_away(self) -> ObjectChangedError:
+        text = "its parts were cleaned away while it was put: put it again, faster than what cleaning spares"
+        return ObjectChangedError(self._info.bucket, self._info.name, text)
+
     async def _latest(self) -> ObjectInfo | None:
         try:
             return await self._records.find(self._info.name, latest=True)
         except ObjectDamagedError:
             return None
-
-    def _description(self, info: ObjectInfo) -> AnyMessage:
-        asked = dict(ROLLED_UP)
-        if self._last_seq:
-            asked |= {_EXPECTED: str(self._last_seq), _EXPECTED_OF: self._subject}
-        return meta_subject(info.bucket, info.name), encoded(info), asked
-
-    async def _published(self, messages: Sequence[AnyMessage]) -> list[PubAck]:
-        try:
-            return await self._records.jet.publish_batch(messages)
-        except WrongLastSequenceError:
-            text = "its parts were cleaned away while it was put: put it again, faster than what cleaning spares"
-            raise ObjectChangedError(self._info.bucket, self._info.name, text) from None
 
 
 async def _tried(work: Coroutine[Any, Any, T]) -> T | Exception:

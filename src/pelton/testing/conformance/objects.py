@@ -27,6 +27,7 @@ from pelton.api import (
 )
 from pelton.buckets import ObjectInfo, ObjectStore
 from pelton.connect import Jet
+from pelton.testing.conformance.eventually import eventually
 from pelton.testing.conformance.table import case, fails, lagging
 
 CONTENT = bytes(range(256)) * 40
@@ -290,7 +291,6 @@ async def what_is_cancelled_leaves_nothing(jet: Jet) -> None:
 
     putting = asyncio.gather(store.put("a", endless()))
     await going.wait()
-    assert len(await _chunk_subjects(jet)) == 1
     putting.cancel()
     try:
         await putting
@@ -492,21 +492,15 @@ async def what_nobody_describes_is_cleaned_away(jet: Jet) -> None:
 @case
 async def a_put_that_was_taken_for_dead_fails(jet: Jet) -> None:
     store = await jet.create_objects("files")
-    stored = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
         for piece in _pieces(CONTENT * (3 * MANY // len(CONTENT)), 100_000):
             yield piece
-        # Of three batches the last is held, and the one before it may still be on its way.
-        await stored.wait()
-        assert await store.cleanup(older_than=0) == 1
+        # While something is still on its way, it is not taken for dead.
+        await eventually(lambda: store.cleanup(older_than=0), 1)
         yield b"too late"
 
-    def told(done: int, total: int) -> None:
-        if done > MANY:
-            stored.set()
-
-    await fails(ObjectChangedError, store.put("a", slow(), progress=told))
+    await fails(ObjectChangedError, store.put("a", slow()))
     assert await _subjects(jet) == {}
 
 
