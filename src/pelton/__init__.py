@@ -9,15 +9,20 @@ from pelton import sync
 from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
 from pelton.api import __all__ as _vocabulary
 from pelton.buckets import (
+    Base64Codec,
     Bucket,
     BucketSettings,
     BucketStatus,
+    ChainCodec,
+    Codec,
     Entry,
     ObjectInfo,
     ObjectLink,
     ObjectSettings,
     ObjectStatus,
     ObjectStore,
+    PathCodec,
+    SplitCodec,
 )
 from pelton.connect import ClusterOptions, Jet, open
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
@@ -44,10 +49,13 @@ __version__ = VERSION
 __all__ = [
     *_vocabulary,
     "Backoff",
+    "Base64Codec",
     "Bucket",
     "BucketSettings",
     "BucketStatus",
     "Call",
+    "ChainCodec",
+    "Codec",
     "ClusterOptions",
     "Consumer",
     "Heard",
@@ -73,8 +81,10 @@ __all__ = [
     "ObjectStatus",
     "ObjectStore",
     "Outcome",
+    "PathCodec",
     "Queue",
     "Savepoint",
+    "SplitCodec",
     "Stream",
     "backup",
     "compact",

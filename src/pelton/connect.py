@@ -17,6 +17,7 @@ from pelton.api.build import check_name, seconds_to_ns
 from pelton.buckets import (
     Bucket,
     BucketSettings,
+    Codec,
     ObjectSettings,
     ObjectStore,
     bucket_names,
@@ -27,6 +28,7 @@ from pelton.buckets import (
     objects_names,
     open_bucket,
     open_objects,
+    update_bucket,
 )
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.jet import Streams
@@ -69,29 +71,46 @@ class Jet(Streams):
         return await Queue.open(self, name, exclusive=exclusive, lease=lease, history_max_age=history_max_age)
 
     @overload
-    async def bucket(self, name: str) -> Bucket[bytes]: ...
+    async def bucket(self, name: str, *, codec: Codec | None = None) -> Bucket[bytes]: ...
     @overload
-    async def bucket(self, name: str, *, type: type[T]) -> Bucket[T]: ...
-    async def bucket(self, name: str, *, type: type[Any] | None = None) -> Bucket[Any]:
+    async def bucket(self, name: str, *, type: type[T], codec: Codec | None = None) -> Bucket[T]: ...
+    async def bucket(self, name: str, *, type: type[Any] | None = None, codec: Codec | None = None) -> Bucket[Any]:
         """Return a key-value bucket that exists; its values are bytes, or of ``type``, kept as JSON.
 
-        Raises BucketNotFoundError, ConfigError.
+        ``codec`` says how keys and values are written, where that is not as they are (ADR-54). Raises
+        BucketNotFoundError, ConfigError.
         """
-        return await open_bucket(self, name, type)
+        return await open_bucket(self, name, type, codec)
 
     @overload
-    async def create_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]: ...
-    @overload
-    async def create_bucket(self, name: str, *, type: type[T], **settings: Unpack[BucketSettings]) -> Bucket[T]: ...
     async def create_bucket(
-        self, name: str, *, type: type[Any] | None = None, **settings: Unpack[BucketSettings]
+        self, name: str, *, codec: Codec | None = None, **settings: Unpack[BucketSettings]
+    ) -> Bucket[bytes]: ...
+    @overload
+    async def create_bucket(
+        self, name: str, *, type: type[T], codec: Codec | None = None, **settings: Unpack[BucketSettings]
+    ) -> Bucket[T]: ...
+    async def create_bucket(
+        self,
+        name: str,
+        *,
+        type: type[Any] | None = None,
+        codec: Codec | None = None,
+        **settings: Unpack[BucketSettings],
     ) -> Bucket[Any]:
         """Make a key-value bucket, or return the one there is with the same settings (ADR-8).
 
-        Its values are bytes, or of ``type``, kept as JSON; see :class:`BucketSettings` for the rest. Raises
+        ``type`` and ``codec`` are as :meth:`bucket` says; see :class:`BucketSettings` for the rest. Raises
         ConfigError; ApiError 10058 for other settings than it has.
         """
-        return await create_bucket(self, name, type, **settings)
+        return await create_bucket(self, name, type, codec, **settings)
+
+    async def update_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]:
+        """Change settings of a bucket; the others, and its keys, stay.
+
+        Raises BucketNotFoundError, ConfigError; ApiError for what cannot be changed, such as ``storage``.
+        """
+        return await update_bucket(self, name, **settings)
 
     async def delete_bucket(self, name: str) -> None:
         """Remove a bucket with all its keys. Raises BucketNotFoundError."""

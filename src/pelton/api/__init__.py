@@ -7,6 +7,7 @@ possible to swap an embedded store for a cluster.
 from pelton.api.acks import delivery_of
 from pelton.api.backend import Backend, Subscription
 from pelton.api.bucket_errors import (
+    BucketDecodeError,
     BucketError,
     BucketKeyExistsError,
     BucketKeyNotFoundError,
@@ -193,6 +194,7 @@ __all__ = [
     "ApiStats",
     "Backend",
     "BadRequestError",
+    "BucketDecodeError",
     "BucketError",
     "BucketKeyExistsError",
     "BucketKeyNotFoundError",

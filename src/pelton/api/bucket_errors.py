@@ -39,3 +39,15 @@ class BucketKeyExistsError(BucketError):
     def __init__(self, bucket: str, key: str) -> None:
         self.key = key
         super().__init__(bucket, f"bucket {bucket!r} holds {key!r} already: update it from its revision, or put it")
+
+
+class BucketDecodeError(BucketError, ValueError):
+    """What the bucket holds of a `key` at a `revision` is not of the type, or not in the codec, it was opened with."""
+
+    def __init__(self, bucket: str, key: str, revision: int, why: str) -> None:
+        self.key, self.revision = key, revision
+        super().__init__(
+            bucket,
+            f"bucket {bucket!r}, key {key!r} at revision {revision}: {why}. Somebody wrote it otherwise: put it anew, "
+            f"or open the bucket as it was written; a watch goes on after it with resume_from_revision={revision + 1}",
+        )

@@ -19,9 +19,10 @@
     ├── HeartbeatMissedError             a push consumer fell silent
     ├── BucketError                      a bucket or a key that is not there, or is there already
     │   ├── BucketNotFoundError, BucketKeyNotFoundError (KeyError), BucketKeyExistsError
-    │   ├── ObjectError
-    │   │   ├── ObjectNotFoundError (KeyError), ObjectExistsError, ObjectLinkError
-    │   │   ├── ObjectChangedError, ObjectDamagedError
+    │   ├── BucketDecodeError (ValueError)
+    │   └── ObjectError
+    │       ├── ObjectNotFoundError (KeyError), ObjectExistsError, ObjectLinkError
+    │       ├── ObjectChangedError, ObjectDamagedError
     ├── ElectionError                    an election was stopped
     │   └── TermLostError                we do not lead any more
     ├── AckError

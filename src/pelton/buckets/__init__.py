@@ -1,6 +1,7 @@
 """Key-value buckets (ADR-8) and object stores (ADR-20) over a stream each, as every NATS client writes them."""
 
 from pelton.buckets.bucket import Bucket
+from pelton.buckets.codecs import Base64Codec, ChainCodec, Codec, PathCodec, SplitCodec
 from pelton.buckets.entry import BucketStatus, Entry, Operation
 from pelton.buckets.objects import (
     ObjectInfo,
@@ -13,12 +14,17 @@ from pelton.buckets.objects import (
     objects_names,
     open_objects,
 )
-from pelton.buckets.open import BucketSettings, bucket_names, create_bucket, delete_bucket, open_bucket
+from pelton.buckets.open import bucket_names, create_bucket, delete_bucket, open_bucket, update_bucket
+from pelton.buckets.settings import BucketOrigin, BucketSettings
 
 __all__ = [
+    "Base64Codec",
     "Bucket",
+    "BucketOrigin",
     "BucketSettings",
     "BucketStatus",
+    "ChainCodec",
+    "Codec",
     "Entry",
     "ObjectInfo",
     "ObjectLink",
@@ -26,6 +32,8 @@ __all__ = [
     "ObjectStatus",
     "ObjectStore",
     "Operation",
+    "PathCodec",
+    "SplitCodec",
     "bucket_names",
     "create_bucket",
     "create_objects",
@@ -34,4 +42,5 @@ __all__ = [
     "objects_names",
     "open_bucket",
     "open_objects",
+    "update_bucket",
 ]

@@ -8,41 +8,39 @@ no locks: who expects a revision that is no longer the last writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final, Generic, TypeVar
-
-import msgspec
 
 from pelton.api import (
     BucketKeyExistsError,
     BucketKeyNotFoundError,
     ConfigError,
     MessageNotFoundError,
-    StoredMessage,
+    MsgGet,
+    StreamPurge,
     WrongLastSequenceError,
 )
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
-from pelton.buckets.entry import OPERATION_HEADER, BucketStatus, Entry, operation_of, stored_block
-from pelton.buckets.naming import check_filter, check_key, key_prefix
-from pelton.buckets.watching import watched
+from pelton.buckets.codecs import Codec
+from pelton.buckets.coding import Coding
+from pelton.buckets.entry import OPERATION_HEADER, BucketStatus, Entry, operation_of
+from pelton.buckets.naming import STREAM_PREFIX
+from pelton.buckets.watching import present, watched
 from pelton.jet import Stream, Streams
 
 T = TypeVar("T")
-_EVERYTHING: Final = ">"
 _HALF_AN_HOUR_S: Final = 1800.0
 
 
 class Bucket(Generic[T]):
     """A bucket of keys whose values are bytes, or of the ``type`` it was opened with (as JSON)."""
 
-    def __init__(self, jet: Streams, stream: Stream, name: str, kind: type[T] | None) -> None:
+    def __init__(self, jet: Streams, stream: Stream, name: str, kind: type[T] | None, codec: Codec | None) -> None:
         self.name = name
         self._jet = jet
         self._stream = stream
-        self._encode: Any = bytes if kind is None else msgspec.json.encode
-        self._decode: Any = _same if kind is None else msgspec.json.Decoder(kind).decode
-        self._prefix = key_prefix(stream.config)
+        self._coding = Coding(name, stream.config, kind, codec, jet.backend.domain_prefix)
 
     # --- reading
 
@@ -51,66 +49,80 @@ class Bucket(Generic[T]):
 
         Raises BucketKeyNotFoundError for a key that was never written, or is deleted; ConfigError.
         """
-        entry = await self._read(check_key(key), revision)
+        entry = await self._read(key, revision)
         if entry is None or entry.operation != "put":
             raise BucketKeyNotFoundError(self.name, key, revision)
         return entry
 
-    async def _read(self, key: str, revision: int = 0) -> Entry[T] | None:
-        subject = self._prefix + key
+    async def _read(self, key: str, revision: int) -> Entry[T] | None:
+        subject = self._coding.subject(key)
         try:
             if not revision:
-                return self._entry(await self._stream.get_last_message(subject))
+                return self._coding.stored(await self._stream.get_last_message(subject), key)
             stored = await self._stream.get_message(revision)
         except MessageNotFoundError:
             return None
-        return self._entry(stored) if stored.subject == subject else None
-
-    def _entry(self, stored: StoredMessage) -> Entry[T]:
-        operation = operation_of(stored_block(stored))
-        return Entry(
-            bucket=self.name,
-            key=stored.subject.removeprefix(self._prefix),
-            value=self._decode(stored.data) if operation == "put" else None,
-            revision=stored.seq,
-            time_ns=stored.time_ns,
-            operation=operation,
-        )
+        return self._coding.stored(stored, key) if stored.subject == subject else None
 
     # --- writing
 
-    async def put(self, key: str, value: T) -> int:
-        """Write a key, whatever it holds, and return the revision. Raises ConfigError, LimitError."""
-        return (await self._jet.publish(self._prefix + check_key(key), self._encode(value))).seq
+    async def put(self, key: str, value: T, *, ttl: Seconds | None = None) -> int:
+        """Write a key, whatever it holds, and return the revision.
+
+        It is gone after ``ttl`` (whole seconds; the bucket must have ``limit_marker_ttl``, else ApiError 10166). Raises
+        ConfigError, LimitError.
+        """
+        return await self._write(self._coding.target(key), self._coding.data(value), None, ttl)
 
     async def create(self, key: str, value: T, *, ttl: Seconds | None = None) -> int:
-        """Write a key that is not there, or is deleted, and return the revision.
+        """Write a key that is not there, or is deleted, and return the revision; ``ttl`` as :meth:`put` says.
 
-        It is gone after ``ttl`` (whole seconds; the bucket must have ``limit_marker_ttl``). Raises
-        BucketKeyExistsError.
+        Raises BucketKeyExistsError.
         """
-        data = self._encode(value)
+        target, data = self._coding.target(key), self._coding.data(value)
+        revision, seen = 0, -1
+        while True:
+            try:
+                return await self._write(target, data, revision, ttl)
+            except WrongLastSequenceError:
+                revision = await self._deleted_at(key)
+                if revision == seen:
+                    # What can be read here lags behind what decides.
+                    raise
+                seen = revision
+
+    async def _deleted_at(self, key: str) -> int:
+        """Return the revision of the mark that deleted a key, 0 where there is none any more.
+
+        Raises BucketKeyExistsError where the key is there.
+        """
+        subject = self._coding.subject(key)
         try:
-            return await self._write(check_key(key), data, 0, ttl)
-        except WrongLastSequenceError:
-            last = await self._read(key)
-        if last is None or last.operation == "put":
+            # Asked of who decides: a replica may not have heard of the mark yet.
+            found = (await self._jet.backend.call(MsgGet(stream=self._home, last_by_subj=subject))).message
+        except MessageNotFoundError:
+            return 0
+        if operation_of(found.hdrs) == "put":
             raise BucketKeyExistsError(self.name, key)
-        try:
-            return await self._write(key, data, last.revision, ttl)
-        except WrongLastSequenceError:
-            raise BucketKeyExistsError(self.name, key) from None
+        return found.seq
+
+    @property
+    def _home(self) -> str:
+        """The stream that a mirror's keys are written to, as far as it can be asked; else the bucket's own."""
+        mirror = self._stream.config.mirror
+        return self._stream.name if mirror is None or mirror.external is not None else mirror.name
 
     async def update(self, key: str, value: T, revision: int, *, ttl: Seconds | None = None) -> int:
-        """Write a key if ``revision`` is still its last, and return the new one.
+        """Write a key if ``revision`` is still its last, and return the new one; ``ttl`` as :meth:`put` says.
 
         Revision 0: if it was never written. Raises WrongLastSequenceError, whose ``seq`` is the last.
         """
-        return await self._write(check_key(key), self._encode(value), revision, ttl)
+        return await self._write(self._coding.target(key), self._coding.data(value), revision, ttl)
 
-    async def _write(self, key: str, data: bytes, revision: int, ttl: Seconds | None) -> int:
-        subject = self._prefix + key
-        return (await self._jet.publish(subject, data, expected_last_subject_seq=revision, ttl=ttl)).seq
+    async def _write(self, target: str, data: bytes, revision: int | None, ttl: Seconds | None) -> int:
+        if revision is None and ttl is None:
+            return (await self._jet.backend.publish(target, data)).seq
+        return (await self._jet.publish(target, data, expected_last_subject_seq=revision, ttl=ttl)).seq
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key, if ``revision`` is still its last where one is given; older revisions stay.
@@ -120,15 +132,15 @@ class Bucket(Generic[T]):
         await self._mark(key, {OPERATION_HEADER: "DEL"}, revision, None)
 
     async def purge(self, key: str, *, revision: int | None = None, ttl: Seconds | None = None) -> None:
-        """Delete a key and its older revisions; what tells of it is itself gone after ``ttl``.
+        """Delete a key and its older revisions; the mark that tells of it is itself gone after ``ttl``.
 
-        Raises WrongLastSequenceError.
+        ``ttl`` and ``revision`` are as :meth:`put` and :meth:`delete` say. Raises WrongLastSequenceError.
         """
         await self._mark(key, {OPERATION_HEADER: "PURGE", "Nats-Rollup": "sub"}, revision, ttl)
 
     async def _mark(self, key: str, marks: dict[str, str], revision: int | None, ttl: Seconds | None) -> None:
-        subject = self._prefix + check_key(key)
-        await self._jet.publish(subject, headers=marks, expected_last_subject_seq=revision, ttl=ttl)
+        target = self._coding.target(key)
+        await self._jet.publish(target, headers=marks, expected_last_subject_seq=revision, ttl=ttl)
 
     # --- many keys
 
@@ -150,14 +162,13 @@ class Bucket(Generic[T]):
         """
         if sum((include_history, updates_only, resume_from_revision > 0)) > 1:
             raise ConfigError("include_history, updates_only and resume_from_revision: one of them at most")
-        fields: dict[str, Any] = {"deliver_policy": "last_per_subject", "headers_only": meta_only}
-        if include_history:
-            fields["deliver_policy"] = "all"
-        elif updates_only:
-            fields["deliver_policy"] = "new"
-        elif resume_from_revision:
-            fields |= {"deliver_policy": "by_start_sequence", "opt_start_seq": resume_from_revision}
-        entries = self._watched(keys or (_EVERYTHING,), fields, meta_only=meta_only)
+        policy = "all" if include_history else "new" if updates_only else "last_per_subject"
+        fields: dict[str, Any] = {"deliver_policy": policy}
+        if resume_from_revision:
+            fields = {"deliver_policy": "by_start_sequence", "opt_start_seq": resume_from_revision}
+        entries = watched(
+            self._jet, self._stream.name, self._coding, self._coding.filters(keys), meta_only=meta_only, **fields
+        )
         try:
             async for entry in entries:
                 if entry is None or entry.operation == "put" or not ignore_deletes:
@@ -165,57 +176,43 @@ class Bucket(Generic[T]):
         finally:
             await entries.aclose()
 
-    def _watched(
-        self, keys: tuple[str, ...], fields: dict[str, Any], *, meta_only: bool
-    ) -> AsyncGenerator[Entry[T] | None, None]:
-        filters = [self._prefix + check_filter(key) for key in keys]
-        fields |= {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters}
-        return watched(self._decoded, self._jet, self._stream.name, fields, meta_only=meta_only)
-
-    async def keys(self, *filters: str) -> AsyncIterator[str]:
+    async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
         """Iterate over the keys that are there, of some filters or all."""
-        entries = self.watch(*filters, ignore_deletes=True, meta_only=True)
+        found = present(self._jet, self._stream.name, self._coding.filters(filters), headers_only=True)
         try:
-            async for entry in entries:
-                if entry is None:
-                    return
-                yield entry.key
+            async for one in found:
+                if operation_of(one.headers) == "put":
+                    yield self._coding.key(one.subject, one.seq)
         finally:
-            await entries.aclose()
+            await found.aclose()
 
     async def history(self, key: str) -> list[Entry[T]]:
         """Return the revisions of a key that are kept, the oldest first. Raises BucketKeyNotFoundError."""
-        found: list[Entry[T]] = []
-        entries = self.watch(check_key(key), include_history=True)
+        entries: list[Entry[T]] = []
+        found = present(self._jet, self._stream.name, [self._coding.subject(key)], deliver_policy="all")
         try:
-            async for entry in entries:
-                if entry is None:
-                    break
-                found.append(entry)
+            async for one in found:
+                entries.append(self._coding.entry(one.subject, one.seq, one.time_ns, one.headers, one.data))
         finally:
-            await entries.aclose()
-        if not found:
+            await found.aclose()
+        if not entries:
             raise BucketKeyNotFoundError(self.name, key, 0)
-        return found
+        return entries
 
     async def purge_deletes(self, *, older_than: Seconds = _HALF_AN_HOUR_S) -> None:
-        """Remove what deleted keys left: markers and older revisions; of those deleted within ``older_than`` the marker
+        """Remove what deleted keys left: older revisions, and the marks of those deleted more than ``older_than`` ago.
 
-        stays, so that watchers still learn of it.
+        The other marks stay, so that watchers still learn of them. A key that is created meanwhile is left alone.
         """
         limit = self._jet.runtime.clock.now() - seconds_to_ns("older_than", older_than)
-        gone: list[Entry[T]] = []
-        entries = self.watch(meta_only=True)
+        found = present(self._jet, self._stream.name, self._coding.filters(()), headers_only=True)
         try:
-            async for entry in entries:
-                if entry is None:
-                    break
-                if entry.operation != "put":
-                    gone.append(entry)
+            marks = [one async for one in found if operation_of(one.headers) != "put"]
         finally:
-            await entries.aclose()
-        for entry in gone:
-            await self._stream.purge(filter=self._prefix + entry.key, keep=1 if entry.time_ns > limit else 0)
+            await found.aclose()
+        for mark in marks:
+            below = mark.seq if mark.time_ns > limit else mark.seq + 1
+            await self._jet.backend.call(StreamPurge(name=self._home, filter=mark.subject, seq=below))
 
     async def status(self) -> BucketStatus:
         """Return settings and size."""
@@ -231,20 +228,10 @@ class Bucket(Generic[T]):
             is_compressed=config.compression != "none",
             storage=config.storage,
             replicas=config.num_replicas,
+            max_value_size=config.max_msg_size,
+            max_bytes=config.max_bytes,
+            description=config.description,
+            metadata=config.metadata,
+            mirror=config.mirror.name.removeprefix(STREAM_PREFIX) if config.mirror is not None else "",
+            sources=tuple(source.name.removeprefix(STREAM_PREFIX) for source in config.sources),
         )
-
-    def _decoded(self, subject: str, seq: int, time_ns: int, block: bytes | None, data: bytes | None) -> Entry[T]:
-        """Return the entry that a delivered message is; ``data`` None where values were left out."""
-        operation = operation_of(block)
-        return Entry(
-            bucket=self.name,
-            key=subject.removeprefix(self._prefix),
-            value=None if data is None or operation != "put" else self._decode(data),
-            revision=seq,
-            time_ns=time_ns,
-            operation=operation,
-        )
-
-
-def _same(data: bytes) -> bytes:
-    return data

@@ -16,7 +16,7 @@ _OPERATIONS: Final[dict[str, Operation]] = {"DEL": "delete", "PURGE": "purge"}
 _MARKERS: Final[dict[str, Operation]] = {"MaxAge": "purge", "Purge": "purge", "Remove": "delete"}
 
 
-class Entry(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class Entry(msgspec.Struct, Generic[T], frozen=True):
     """A key at one revision. ``time_ns`` is when it was written; ``delta`` entries of the bucket came after it.
 
     ``value`` is None where the ``operation`` is not ``put``, and where values were not asked for.
@@ -37,7 +37,11 @@ class Entry(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A bucket's settings and size: durations in seconds, 0 for none; ``values`` are revisions."""
+    """A bucket's settings and size: durations in seconds, 0 for none; ``values`` are revisions.
+
+    Limits are -1 where there is none. ``mirror`` is the bucket of which this one is a copy, ``sources`` those it takes
+    keys from.
+    """
 
     bucket: str
     values: int
@@ -48,11 +52,17 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_compressed: bool
     storage: str
     replicas: int
+    max_value_size: int
+    max_bytes: int
+    description: str
+    metadata: dict[str, str]
+    mirror: str
+    sources: tuple[str, ...]
 
 
 def operation_of(block: bytes | None) -> Operation:
-    """Return what a message did to its key."""
-    if block is None:
+    """Return what a message with these headers did to its key."""
+    if not block:
         return "put"
     marker = headers.first(block, headers.MARKER_REASON)
     if marker is not None:

@@ -47,9 +47,25 @@ def _is_dotted_well(text: str) -> bool:
 
 
 def key_prefix(config: StreamConfig) -> str:
-    """Return what a bucket's keys are stored under: a mirror keeps its origin's subjects, and is written through it."""
+    """Return what a bucket's keys are stored under: a mirror keeps its origin's subjects."""
     origin = config.mirror.name if config.mirror is not None else config.name
-    return f"{_SUBJECT_PREFIX}{origin.removeprefix(STREAM_PREFIX)}."
+    return key_subjects(origin, "")
+
+
+def write_prefix(config: StreamConfig, domain_prefix: str) -> str:
+    """Return what a bucket's keys are written under.
+
+    A mirror is written at its origin. What lies in another domain (that of the connection is told by
+    ``domain_prefix``) is reached below the prefix of that domain's API.
+    """
+    if config.mirror is not None and config.mirror.external is not None:
+        domain_prefix = f"{config.mirror.external.api}."
+    return domain_prefix + key_prefix(config)
+
+
+def key_subjects(stream: str, key_filter: str) -> str:
+    """Return the subjects of a filter of keys in the bucket of a stream."""
+    return f"{_SUBJECT_PREFIX}{stream.removeprefix(STREAM_PREFIX)}.{key_filter}"
 
 
 def all_subjects(bucket: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from pelton.api import Delivered
+from pelton.buckets.coding import Coding
 from pelton.buckets.entry import Entry
 from pelton.jet import Streams
 from pelton.jet.ordered import OrderedReader
@@ -15,29 +17,51 @@ T = TypeVar("T")
 
 
 async def watched(
-    decoded: Callable[[str, int, int, bytes | None, bytes | None], Entry[T]],
-    jet: Streams,
-    stream: str,
-    fields: dict[str, Any],
-    *,
-    meta_only: bool,
+    jet: Streams, stream: str, coding: Coding[T], filters: Sequence[str], *, meta_only: bool, **fields: Any
 ) -> AsyncGenerator[Entry[T] | None, None]:
-    """Hand out entries in order, with None once where everything that was there when it began has come.
+    """Hand out entries in order, with None once where everything that was there when it began has come."""
+    following = followed(jet, stream, filters, headers_only=meta_only, **fields)
+    try:
+        async for one in following:
+            if one is None:
+                yield None
+                continue
+            data = None if meta_only else one.data
+            entry = coding.entry(one.subject, one.seq, one.time_ns, one.headers, data)
+            yield msgspec.structs.replace(entry, delta=one.num_pending) if one.num_pending else entry
+    finally:
+        await following.aclose()
 
-    ``decoded`` makes an entry of subject, sequence, time, headers and data (None where values are left out).
-    """
+
+async def followed(
+    jet: Streams, stream: str, filters: Sequence[str], **fields: Any
+) -> AsyncGenerator[Delivered | None, None]:
+    """Hand out messages in order, with None once where everything that was there when it began has come."""
+    fields |= {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters}
     reader = OrderedReader(jet.backend, jet.runtime, stream, **fields)
     initial = await reader.begin() > 0
-    deliveries = reader.read()
+    deliveries = reader.follow()
     try:
         if not initial:
             yield None
         async for one in deliveries:
-            data = None if meta_only else one.data
-            entry = decoded(one.subject, one.seq, one.time_ns, one.headers, data)
-            yield msgspec.structs.replace(entry, delta=one.num_pending)
-            if initial and not one.num_pending:
+            # What was there may have gone before it came: then nothing says that it is the last, but silence does.
+            if one is not None:
+                yield one
+            if initial and (one is None or not one.num_pending):
                 initial = False
                 yield None
     finally:
         await deliveries.aclose()
+
+
+async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: Any) -> AsyncGenerator[Delivered, None]:
+    """Hand out what is there now: the last messages of the subjects, unless ``fields`` say otherwise."""
+    following = followed(jet, stream, filters, **{"deliver_policy": "last_per_subject", **fields})
+    try:
+        async for one in following:
+            if one is None:
+                return
+            yield one
+    finally:
+        await following.aclose()

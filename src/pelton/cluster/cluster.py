@@ -46,6 +46,7 @@ from pelton.api import (
     decode_reply,
     encode_body,
 )
+from pelton.api.codec import PREFIX
 from pelton.cluster.acking import NobodyListens, ack_all
 from pelton.cluster.batches import publish_atomic
 from pelton.cluster.connection import Connection, Interrupted, NotSent
@@ -84,6 +85,8 @@ class Cluster:
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime
+        # Servers of another domain take what is written to their buckets below their API's prefix alone.
+        self.domain_prefix = "" if settings.api_prefix == PREFIX else f"{settings.api_prefix}."
         self._connection = Connection(settings, runtime)
         self._publisher = Publisher(self._connection, f"{runtime.ids.new()}.")
         self._channels: dict[tuple[str, str], list[Channel]] = {}

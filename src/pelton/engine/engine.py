@@ -62,6 +62,7 @@ class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
 
     is_remote = False
+    domain_prefix = ""
 
     refuses_late_acks = True
 

@@ -64,6 +64,16 @@ class OrderedReader:
 
     async def read(self) -> AsyncGenerator[Delivered, None]:
         """Hand out deliveries for ever; ends when the store is closed, with StoreClosedError."""
+        following = self.follow()
+        try:
+            async for delivered in following:
+                if delivered is not None:
+                    yield delivered
+        finally:
+            await following.aclose()
+
+    async def follow(self) -> AsyncGenerator[Delivered | None, None]:
+        """Do as :meth:`read`, and hand out None whenever the consumer says that it has no more for now."""
         while True:
             pushed, self._begun = self._begun or await self._begin(), None
             try:
@@ -73,7 +83,7 @@ class OrderedReader:
                 await pushed.close()
                 await self._delete()
 
-    async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered, None]:
+    async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered | None, None]:
         """Hand out deliveries until one is missing."""
         expected = 1
         while True:
@@ -84,6 +94,8 @@ class OrderedReader:
             if delivered is None:
                 if pushed.last_consumer_seq >= expected:
                     return
+                if pushed.is_idle:
+                    yield None
                 continue
             if delivered.consumer_seq != expected:
                 return

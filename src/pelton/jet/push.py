@@ -28,6 +28,7 @@ class Pushed:
         self._subscription: Subscription | None = None
         self._statuses: list[Incoming] = []
         self.last_consumer_seq = 0
+        self.is_idle = False
         self._got = (0, 0)
 
     async def open(self) -> None:
@@ -44,8 +45,9 @@ class Pushed:
         return rest
 
     async def next(self, timeout: float | None = None) -> Delivered | None:
-        """Return the next delivery, or None for a heartbeat (then :attr:`last_consumer_seq` is its word), or in time.
+        """Return the next delivery, or None for a status or in time.
 
+        After a status :attr:`last_consumer_seq` is its word, and :attr:`is_idle` whether all there is was sent.
         Raises HeartbeatMissedError, StoreClosedError.
         """
         assert self._subscription is not None
@@ -83,6 +85,7 @@ class Pushed:
 
     async def _answer(self, message: Incoming, block: bytes) -> None:
         stalled = message.reply or headers.first(block, headers.CONSUMER_STALLED)
+        self.is_idle = not stalled
         if stalled:
             # Where flow control acknowledges, what was received is said in the answer (ADR-60).
             consumer_seq, seq = self._got

@@ -110,10 +110,11 @@ class Stream(Readable):
         """
         seconds = seconds_to_ns("heartbeat", heartbeat) / 1e9
         reader = OrderedReader(self._backend, self._runtime, self.name, heartbeat=seconds, **fields)
-        deliveries = reader.read()
+        deliveries = reader.follow()
         try:
             async for delivered in deliveries:
-                yield Message(self._backend, delivered)
+                if delivered is not None:
+                    yield Message(self._backend, delivered)
         finally:
             await deliveries.aclose()
 

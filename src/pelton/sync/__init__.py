@@ -18,7 +18,20 @@ from typing import Any
 from pelton import buckets, connect, jet, locks, queue
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
 from pelton.api import __all__ as _vocabulary
-from pelton.buckets import BucketSettings, BucketStatus, Entry, ObjectInfo, ObjectLink, ObjectSettings, ObjectStatus
+from pelton.buckets import (
+    Base64Codec,
+    BucketSettings,
+    BucketStatus,
+    ChainCodec,
+    Codec,
+    Entry,
+    ObjectInfo,
+    ObjectLink,
+    ObjectSettings,
+    ObjectStatus,
+    PathCodec,
+    SplitCodec,
+)
 from pelton.connect import ClusterOptions
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Heard, Metadata
@@ -31,10 +44,13 @@ from pelton.sync.portal import Portal
 __all__ = [
     *_vocabulary,
     "Backoff",
+    "Base64Codec",
     "Bucket",
     "BucketSettings",
     "BucketStatus",
     "Call",
+    "ChainCodec",
+    "Codec",
     "ClusterOptions",
     "Consumer",
     "Heard",
@@ -60,8 +76,10 @@ __all__ = [
     "ObjectStatus",
     "ObjectStore",
     "Outcome",
+    "PathCodec",
     "Queue",
     "Savepoint",
+    "SplitCodec",
     "Stream",
     "backup",
     "compact",

@@ -12,6 +12,11 @@ import msgspec
 from pelton.api import *
 from pelton.api.times import Seconds
 from pelton.buckets.bucket import T
+from pelton.buckets.codecs import Base64Codec as Base64Codec
+from pelton.buckets.codecs import ChainCodec as ChainCodec
+from pelton.buckets.codecs import Codec as Codec
+from pelton.buckets.codecs import PathCodec as PathCodec
+from pelton.buckets.codecs import SplitCodec as SplitCodec
 from pelton.buckets.entry import BucketStatus as BucketStatus
 from pelton.buckets.entry import Entry as Entry
 from pelton.buckets.objects.files import Target
@@ -21,7 +26,7 @@ from pelton.buckets.objects.info import ObjectStatus as ObjectStatus
 from pelton.buckets.objects.open import ObjectSettings as ObjectSettings
 from pelton.buckets.objects.sources import Content
 from pelton.buckets.objects.upload import Progress
-from pelton.buckets.open import BucketSettings as BucketSettings
+from pelton.buckets.settings import BucketSettings as BucketSettings
 from pelton.connect import ClusterOptions as ClusterOptions
 from pelton.engine import Key
 from pelton.engine.keys import KeyFile as KeyFile
@@ -68,7 +73,9 @@ __all__ = [
     "Backend",
     "Backoff",
     "BadRequestError",
+    "Base64Codec",
     "Bucket",
+    "BucketDecodeError",
     "BucketError",
     "BucketKeyExistsError",
     "BucketKeyNotFoundError",
@@ -76,9 +83,11 @@ __all__ = [
     "BucketSettings",
     "BucketStatus",
     "Call",
+    "ChainCodec",
     "ClientInfo",
     "ClusterInfo",
     "ClusterOptions",
+    "Codec",
     "ConfigError",
     "Consumer",
     "ConsumerAction",
@@ -164,6 +173,7 @@ __all__ = [
     "ObjectStore",
     "Outcome",
     "Outgoing",
+    "PathCodec",
     "PauseReply",
     "PeerInfo",
     "PeltonError",
@@ -186,6 +196,7 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "SourceConsumer",
+    "SplitCodec",
     "SqlConstraintError",
     "SqlError",
     "SqlForbiddenError",
@@ -267,7 +278,7 @@ class Bucket(Generic[T]):
     def keys(self, *filters: str) -> Iterator[str]: ...
     def purge(self, key: str, *, revision: int | None = None, ttl: Seconds | None = None) -> None: ...
     def purge_deletes(self, *, older_than: Seconds = 1800.0) -> None: ...
-    def put(self, key: str, value: T) -> int: ...
+    def put(self, key: str, value: T, *, ttl: Seconds | None = None) -> int: ...
     def status(self) -> BucketStatus: ...
     def update(self, key: str, value: T, revision: int, *, ttl: Seconds | None = None) -> int: ...
     def watch(
@@ -346,15 +357,19 @@ class Jet:
         progress: Callable[[int, int], object] | None = None,
     ) -> None: ...
     @overload
-    def bucket(self, name: str) -> Bucket[bytes]: ...
+    def bucket(self, name: str, *, codec: Codec | None = None) -> Bucket[bytes]: ...
     @overload
-    def bucket(self, name: str, *, type: type[T]) -> Bucket[T]: ...
+    def bucket(self, name: str, *, type: type[T], codec: Codec | None = None) -> Bucket[T]: ...
     def bucket_names(self) -> list[str]: ...
     def close(self) -> None: ...
     @overload
-    def create_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]: ...
+    def create_bucket(
+        self, name: str, *, codec: Codec | None = None, **settings: Unpack[BucketSettings]
+    ) -> Bucket[bytes]: ...
     @overload
-    def create_bucket(self, name: str, *, type: type[T], **settings: Unpack[BucketSettings]) -> Bucket[T]: ...
+    def create_bucket(
+        self, name: str, *, type: type[T], codec: Codec | None = None, **settings: Unpack[BucketSettings]
+    ) -> Bucket[T]: ...
     def create_objects(self, name: str, **settings: Unpack[ObjectSettings]) -> ObjectStore: ...
     def create_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
     def delete_bucket(self, name: str) -> None: ...
@@ -411,6 +426,7 @@ class Jet:
     def stream_names(self, subject: str = "") -> list[str]: ...
     def subscribe(self, subject: str, *, queue: str = "") -> Listening: ...
     def transaction(self, *, timeout: float | timedelta = 1.0) -> JobTransaction: ...
+    def update_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]: ...
     def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
 
 class Job(Generic[P, R]):

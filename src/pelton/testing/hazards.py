@@ -263,6 +263,7 @@ class HazardBackend:
         self._client = client
         self.refuses_late_acks = inner.refuses_late_acks
         self.is_remote = inner.is_remote
+        self.domain_prefix = inner.domain_prefix
 
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb."""

@@ -1,0 +1,98 @@
+"""Between what users hold and what a stream stores: keys and subjects, values and bytes, entries and messages."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from pelton.api import BucketDecodeError, ConfigError, StoredMessage, StreamConfig
+from pelton.buckets.codecs import Codec
+from pelton.buckets.entry import Entry, operation_of
+from pelton.buckets.naming import check_filter, check_key, key_prefix, write_prefix
+
+T = TypeVar("T")
+EVERYTHING: Final = ">"
+
+
+class Coding(Generic[T]):
+    """How one opened bucket reads and writes.
+
+    ``domain_prefix`` is what writes carry in front where the bucket lies in another domain than we are connected to.
+    """
+
+    def __init__(
+        self, bucket: str, config: StreamConfig, kind: type[T] | None, codec: Codec | None, domain_prefix: str
+    ) -> None:
+        self.bucket = bucket
+        self._prefix = key_prefix(config)
+        self._into = write_prefix(config, domain_prefix)
+        self._codec = codec
+        self._encode: Any = None if kind is None else msgspec.json.Encoder().encode
+        self._decode: Any = None if kind is None else msgspec.json.Decoder(kind).decode
+
+    # --- on the way in
+
+    def subject(self, key: str) -> str:
+        """Return what a key is read under. Raises ConfigError."""
+        return self._prefix + self._written(key)
+
+    def target(self, key: str) -> str:
+        """Return what a key is written under: a mirror's at its origin. Raises ConfigError."""
+        return self._into + self._written(key)
+
+    def _written(self, key: str) -> str:
+        return check_key(key if self._codec is None else self._codec.encode_key(key))
+
+    def filters(self, texts: tuple[str, ...]) -> list[str]:
+        """Return filters of keys as subjects; none stand for all. Raises ConfigError."""
+        found = [text if self._codec is None else self._codec.encode_filter(text) for text in texts]
+        return [self._prefix + check_filter(text) for text in found or (EVERYTHING,)]
+
+    def data(self, value: Any) -> bytes:
+        """Return a value as it is stored. Raises ConfigError for what is no bytes where no type was named."""
+        if self._encode is not None:
+            value = self._encode(value)
+        elif isinstance(value, bytearray | memoryview):
+            value = bytes(value)
+        elif not isinstance(value, bytes):
+            raise ConfigError(
+                f"bucket {self.bucket!r}: a value is {type(value).__name__}, not bytes: "
+                "encode it, or open the bucket with type="
+            )
+        encoded: bytes = value if self._codec is None else self._codec.encode_value(value)
+        return encoded
+
+    # --- on the way out
+
+    def stored(self, message: StoredMessage, key: str) -> Entry[T]:
+        """Return the entry of a key that was read. Raises BucketDecodeError."""
+        operation = operation_of(message.hdrs)
+        value = self._value(message.data, key, message.seq) if operation == "put" else None
+        return Entry(self.bucket, key, value, message.seq, message.time_ns, operation)
+
+    def entry(self, subject: str, seq: int, time_ns: int, block: bytes | None, data: bytes | None) -> Entry[T]:
+        """Return the entry that a message is; ``data`` None where values are left out. Raises BucketDecodeError."""
+        key = self.key(subject, seq)
+        operation = operation_of(block)
+        value = None if data is None or operation != "put" else self._value(data, key, seq)
+        return Entry(self.bucket, key, value, seq, time_ns, operation)
+
+    def key(self, subject: str, seq: int) -> str:
+        """Return the key that is stored under a subject. Raises BucketDecodeError."""
+        key = subject[len(self._prefix) :]
+        if self._codec is None:
+            return key
+        try:
+            return self._codec.decode_key(key)
+        except Exception as error:
+            raise BucketDecodeError(self.bucket, key, seq, f"the codec cannot decode the key: {error}") from error
+
+    def _value(self, data: bytes, key: str, seq: int) -> Any:
+        # Codecs are the user's code, and may raise anything.
+        try:
+            if self._codec is not None:
+                data = self._codec.decode_value(data)
+            return data if self._decode is None else self._decode(data)
+        except Exception as error:
+            raise BucketDecodeError(self.bucket, key, seq, f"its value cannot be read: {error}") from error

@@ -1,0 +1,175 @@
+"""What a bucket can be made with, and the stream that makes it so (ADR-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from pelton.api import ConfigError, Placement, Republish, StreamConfig, StreamSource
+from pelton.api.build import seconds_to_ns, stream_config
+from pelton.api.config import Storage
+from pelton.api.times import SECOND, Seconds
+from pelton.buckets.naming import STREAM_PREFIX, all_subjects, check_filter, key_subjects, stream_of
+
+BucketOrigin = str | StreamSource | Mapping[str, Any]
+"""A bucket to take keys from: its name, or NATS's fields of a source.
+
+Beside those: ``keys``, a filter of keys or several; ``domain``, where it lies, in place of ``external``.
+"""
+_LONGEST_HISTORY: Final = 64
+_DUPLICATES: Final = 120 * SECOND
+
+
+class BucketSettings(TypedDict, total=False):
+    """What a bucket can be made with: how many revisions of a key it keeps (1 to 64), and for how long (``ttl``);
+
+    ``limit_marker_ttl`` allows keys a time to live of their own, and is how long the end of one is told to watchers;
+    ``compression``, limits, and where a cluster keeps it. Durations are seconds or ``timedelta``. ``mirror`` names a
+    bucket of which this one is a copy to read from; ``sources`` name buckets whose keys this one takes up besides.
+    """
+
+    history: int
+    ttl: Seconds
+    limit_marker_ttl: Seconds
+    max_value_size: int
+    max_bytes: int
+    storage: Storage
+    replicas: int
+    description: str
+    compression: bool
+    placement: Placement | Mapping[str, Any] | None
+    republish: Republish | Mapping[str, Any] | None
+    mirror: BucketOrigin | None
+    sources: Sequence[BucketOrigin]
+    metadata: Mapping[str, str] | None
+
+
+def new_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
+    """Return the stream of a new bucket. Raises ConfigError."""
+    base = StreamConfig(
+        name=stream_of(bucket),
+        subjects=(all_subjects(bucket),),
+        max_msgs_per_subject=1,
+        discard="new",
+        duplicate_window=_DUPLICATES,
+        allow_rollup_hdrs=True,
+        deny_delete=True,
+        allow_direct=True,
+    )
+    return changed_config(base, bucket, settings)
+
+
+def changed_config(base: StreamConfig, bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
+    """Return the stream of a bucket with some settings changed. Raises ConfigError."""
+    for name in settings:
+        if name not in _SETTINGS:
+            near = get_close_matches(name, _SETTINGS, n=1)
+            raise ConfigError(f"a bucket has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    fields: dict[str, Any] = {}
+    # In the table's order: a mirror has no window, whatever its time to live.
+    for name, fields_of in _SETTINGS.items():
+        if name in settings:
+            fields |= fields_of(bucket, settings[name])
+    # Nanoseconds are what they are; the rest is checked as a stream's fields are.
+    exact = {name: fields.pop(name) for name in _EXACT if name in fields}
+    return stream_config(msgspec.structs.replace(base, **exact), **fields)
+
+
+_EXACT: Final = ("max_age", "duplicate_window", "subject_delete_marker_ttl")
+
+
+def _history(bucket: str, value: Any) -> dict[str, Any]:
+    if type(value) is not int or not 1 <= value <= _LONGEST_HISTORY:
+        raise ConfigError(f"bucket {bucket!r}: history is {value!r}, it can be 1 to {_LONGEST_HISTORY}")
+    return {"max_msgs_per_subject": value}
+
+
+def _ttl(_bucket: str, value: Any) -> dict[str, Any]:
+    age = seconds_to_ns("ttl", value)
+    return {"max_age": age, "duplicate_window": min(age, _DUPLICATES) if age else _DUPLICATES}
+
+
+def _limit_marker_ttl(_bucket: str, value: Any) -> dict[str, Any]:
+    marker = seconds_to_ns("limit_marker_ttl", value)
+    # A server lets times to live be allowed, and never forbidden again.
+    return {"subject_delete_marker_ttl": marker} | ({"allow_msg_ttl": True} if marker else {})
+
+
+def _mirror(bucket: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {"mirror": None, "subjects": (all_subjects(bucket),), "mirror_direct": False}
+    source = _source(value)
+    keys = source.pop("keys")
+    if len(keys) == 1:
+        source["filter_subject"] = key_subjects(source["name"], keys[0])
+    elif keys:
+        source["subject_transforms"] = [{"src": key_subjects(source["name"], key)} for key in keys]
+    # A mirror takes nothing but what its origin has, in whose name it may answer.
+    return {"mirror": source, "subjects": (), "mirror_direct": True, "duplicate_window": 0}
+
+
+def _sources(bucket: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, str | Mapping | StreamSource):
+        value = [value]
+    return {"sources": [_renamed(bucket, _source(one)) for one in value]}
+
+
+def _renamed(bucket: str, source: dict[str, Any]) -> dict[str, Any]:
+    """Return a source whose keys become this bucket's."""
+    keys, name = source.pop("keys") or (">",), source["name"]
+    if not source.get("subject_transforms") and not source.get("filter_subject"):
+        source["subject_transforms"] = [
+            {"src": key_subjects(name, key), "dest": key_subjects(stream_of(bucket), _numbered(key))} for key in keys
+        ]
+    return source
+
+
+def _numbered(key_filter: str) -> str:
+    """Return a filter as a destination: each ``*`` stands for the one in its place."""
+    parts, count = key_filter.split("."), 0
+    for index, part in enumerate(parts):
+        if part == "*":
+            count += 1
+            parts[index] = f"{{{{wildcard({count})}}}}"
+    return ".".join(parts)
+
+
+def _source(value: BucketOrigin) -> dict[str, Any]:
+    """Return a source in NATS's fields, and ``keys``, its filters of keys."""
+    if isinstance(value, str):
+        value = {"name": value}
+    fields = msgspec.to_builtins(value) if isinstance(value, StreamSource) else dict(value)
+    name, domain, keys = fields.get("name"), fields.pop("domain", ""), fields.pop("keys", ())
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{value!r} names no bucket: give its name, or fields with a name")
+    if not name.startswith(STREAM_PREFIX):
+        fields["name"] = stream_of(name)
+    if domain:
+        fields["external"] = {"api": f"$JS.{domain}.API"}
+    filters = (keys,) if isinstance(keys, str) else tuple(keys)
+    return fields | {"keys": [check_filter(key) for key in filters]}
+
+
+def _same(field: str) -> Callable[[str, Any], dict[str, Any]]:
+    return lambda _bucket, value: {field: value}
+
+
+_SETTINGS: Final[dict[str, Callable[[str, Any], dict[str, Any]]]] = {
+    "history": _history,
+    "ttl": _ttl,
+    "limit_marker_ttl": _limit_marker_ttl,
+    "max_value_size": _same("max_msg_size"),
+    "max_bytes": _same("max_bytes"),
+    "storage": _same("storage"),
+    "replicas": _same("num_replicas"),
+    "description": _same("description"),
+    "compression": lambda _bucket, value: {"compression": "s2" if value else "none"},
+    "placement": _same("placement"),
+    "republish": _same("republish"),
+    "mirror": _mirror,
+    "sources": _sources,
+    "metadata": lambda _bucket, value: {"metadata": dict(value or {})},
+}
