@@ -55,20 +55,24 @@ class Jet(Streams):
         exclusive: bool | None = None,
         lease: float | timedelta | None = None,
         history_max_age: float | timedelta = timedelta(days=7),
+        num_replicas: int = 1,
     ) -> Queue:
         """Open a work queue, making it if it is new.
 
         ``exclusive`` (default False) allows one job a key in flight, in order. ``lease`` (default 30 s) is how
         long a worker that died keeps its jobs; healthy workers renew theirs. Both are fixed when the queue is
         made: all its workers have to agree on them.
-        ``history_max_age`` bounds the history. Raises ConfigError, also for an exclusive queue on a cluster.
+        ``history_max_age`` bounds the history, ``num_replicas`` says how many servers of a cluster keep a new queue.
+        Raises ConfigError.
         """
-        if exclusive and not isinstance(self.backend, Engine):
-            raise ConfigError(
-                f"queue {name!r}: exclusive queues need the embedded engine (pelton.open with a file) for now; "
-                "open this one without exclusive=True"
-            )
-        return await Queue.open(self, name, exclusive=exclusive, lease=lease, history_max_age=history_max_age)
+        return await Queue.open(
+            self,
+            name,
+            exclusive=exclusive,
+            lease=lease,
+            history_max_age=history_max_age,
+            num_replicas=num_replicas,
+        )
 
     @overload
     async def bucket(self, name: str, *, codec: Codec | None = None) -> Bucket[bytes]: ...

@@ -52,8 +52,6 @@ async def test_features_of_the_embedded_engine_are_refused_by_name(jet: pelton.J
     stream = await jet.create_stream("S")
     with pytest.raises(pelton.ConfigError, match="embedded engine"):
         await stream.create_consumer(durable_name="c", max_ack_pending_per_subject=1)
-    with pytest.raises(pelton.ConfigError, match="embedded engine"):
-        await jet.queue("q", exclusive=True)
     assert await jet.stream_names() == ["S"]
 
 

@@ -8,11 +8,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pelton
+from pelton.connect import Opening
 from pelton.queue import JobInfo, Outcome, Queue
 from pelton.runtime import Backoff
 
 FAST = Backoff(base=0.01, factor=1, cap=0.01, jitter=0)
 ROOT = Path(__file__).parents[2]
+
+
+def open_store(address: str) -> Opening:
+    """Open a store file without syncs, or a cluster."""
+    return pelton.open(address) if "://" in address else pelton.open(address, sync="off")
 
 
 @asynccontextmanager

@@ -5,9 +5,8 @@ import os
 import sys
 import threading
 
-import pelton
 from pelton.queue import JobContext, Queue
-from tests.queue.helpers import FAST
+from tests.queue.helpers import FAST, open_store
 
 QUEUE = "shop"
 
@@ -65,7 +64,7 @@ def register(queue: Queue) -> None:
 
 
 async def main(role: str, path: str, lease: str, grace: str = "10") -> None:
-    async with pelton.open(path, sync="off") as jet:
+    async with open_store(path) as jet:
         queue = await jet.queue(QUEUE, exclusive=True, lease=float(lease))
         register(queue)
         say("ready")

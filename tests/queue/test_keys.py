@@ -13,7 +13,7 @@ from pelton.queue import JobContext, Queue
 from pelton.queue.naming import QueueNames, encode_key
 from pelton.runtime import Backoff
 from pelton.subjects import is_subject
-from tests.queue.conftest import OpenQueue
+from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, ended, working
 
 UNUSUAL = [
@@ -36,6 +36,7 @@ UNUSUAL = [
 ]
 
 
+@ON_BOTH
 async def test_one_job_of_a_key_runs_at_a_time_and_in_order(keyed: Queue, another: OpenQueue) -> None:
     holders, order, peak = defaultdict[str, int](int), defaultdict[str, list[int]](list), 0
     other = await another("keyed")
@@ -58,6 +59,7 @@ async def test_one_job_of_a_key_runs_at_a_time_and_in_order(keyed: Queue, anothe
     assert sum(map(len, order.values())) == 200
 
 
+@ON_BOTH
 async def test_order_is_kept_through_retries_with_backoff(keyed: Queue) -> None:
     seen = list[tuple[int, int]]()
 
@@ -72,6 +74,7 @@ async def test_order_is_kept_through_retries_with_backoff(keyed: Queue) -> None:
     assert seen == [(0, 1), (1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 2), (3, 3)]
 
 
+@ON_BOTH
 async def test_a_stuck_key_delays_nobody_else(keyed: Queue) -> None:
     started, finish = asyncio.Event(), asyncio.Event()
     done = list[str]()
@@ -94,6 +97,7 @@ async def test_a_stuck_key_delays_nobody_else(keyed: Queue) -> None:
     assert done[30:] == ["stuck"] * 30
 
 
+@ON_BOTH
 async def test_a_key_that_waits_for_its_retry_delays_nobody_else(keyed: Queue) -> None:
     @keyed.job(backoff=Backoff(base=600))
     async def job(n: int, context: JobContext) -> None:
@@ -108,6 +112,7 @@ async def test_a_key_that_waits_for_its_retry_delays_nobody_else(keyed: Queue) -
     assert (await handles[1].info()).attempt == 0
 
 
+@ON_BOTH
 async def test_the_next_of_a_key_is_deliverable_in_the_transaction_that_ends_the_one_before(keyed: Queue) -> None:
     waits = list[float]()
     clock = keyed.jet.runtime.clock
@@ -126,6 +131,7 @@ async def test_the_next_of_a_key_is_deliverable_in_the_transaction_that_ends_the
     assert sorted(waits)[len(waits) // 2] < 0.05  # nothing polls: it is commonly under a millisecond
 
 
+@ON_BOTH
 async def test_a_dead_job_frees_its_key(keyed: Queue) -> None:
     @keyed.job(max_attempts=2, backoff=FAST)
     async def job(n: int) -> None:
@@ -137,6 +143,7 @@ async def test_a_dead_job_frees_its_key(keyed: Queue) -> None:
     assert [(outcome.id, outcome.state) for outcome in await ended(keyed)] == [("1", "failed"), ("2", "completed")]
 
 
+@ON_BOTH
 async def test_jobs_without_a_key_are_not_exclusive(keyed: Queue) -> None:
     together = asyncio.Barrier(3)
 
@@ -162,6 +169,7 @@ async def test_a_queue_that_is_not_exclusive_carries_keys_without_heeding_them(q
     assert [(await handle.outcome()).value() for handle in handles] == ["k", "k"]
 
 
+@ON_BOTH
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_unusual_keys_arrive_as_they_were(jet: Jet, exclusive: bool) -> None:
     queue = await jet.queue("unusual", exclusive=exclusive)

@@ -7,17 +7,18 @@ import time
 
 import pytest
 
-import pelton
 from pelton import Jet
 from pelton.api import AckOp, PeltonError
 from pelton.queue import JobContext, Queue
 from pelton.queue.leases import Lease, LeaseKeeper
 from pelton.runtime import SystemClock
-from tests.queue.conftest import OpenQueue
-from tests.queue.helpers import Child, drain, ended, working
+from tests.queue.conftest import ON_BOTH, OpenQueue
+from tests.queue.helpers import Child, drain, ended, open_store, working
 from tests.queue.roles import QUEUE, register
+from tests.stopping import stand_still
 
 
+@ON_BOTH
 async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: str) -> None:
     """The other worker has a loop of its own, on a thread, so that it could take the job."""
     stop = threading.Event()
@@ -30,7 +31,7 @@ async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: st
 
     def rival() -> None:
         async def work() -> None:
-            async with pelton.open(path, sync="off") as jet:
+            async with open_store(path) as jet:
                 queue = await jet.queue("keyed")
                 queue.job(job)
                 task = asyncio.create_task(queue.work(handle_signals=False))
@@ -51,6 +52,7 @@ async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: st
     assert len(starts) == 2
 
 
+@ON_BOTH
 async def test_a_long_job_on_a_thread_keeps_its_lease(keyed: Queue, another: OpenQueue) -> None:
     other = await another("keyed")
 
@@ -67,33 +69,21 @@ async def test_a_long_job_on_a_thread_keeps_its_lease(keyed: Queue, another: Ope
 
 
 async def opened(path: str, lease: float) -> tuple[Jet, Queue]:
-    jet = await pelton.open(path, sync="off")
+    jet = await open_store(path)
     queue = await jet.queue(QUEUE, exclusive=True, lease=lease)
     register(queue)
     return jet, queue
 
 
-async def stop_outside_a_transaction(child: Child, jet: Jet) -> None:
-    """Stop a process; one that is stopped in the middle of a transaction keeps SQLite's lock, so try again."""
-    while True:
-        child.process.send_signal(signal.SIGSTOP)
-        try:
-            await asyncio.wait_for(jet.publish("probe"), 0.1)
-        except TimeoutError:
-            child.process.send_signal(signal.SIGCONT)
-        else:
-            return
-
-
+@ON_BOTH
 @pytest.mark.parametrize("job", ["endless", "thread_until_lost"])
 async def test_a_paused_worker_is_replaced_told_and_refused(path: str, job: str) -> None:
     jet, queue = await opened(path, 0.3)
     await jet.create_stream("effects", subjects=["effects.>"])
-    await jet.create_stream("probe")
     handle = await queue.jobs_by_name[job].enqueue(key="k")
     with Child("work", path, "0.3") as first:
         token = int((await first.says("started 1")).split()[2])
-        await stop_outside_a_transaction(first, jet)
+        stand_still(first.process.pid, path)
         with Child("work", path, "0.3") as second:
             started = (await second.says("started 2")).split()
             assert int(started[2]) > token
@@ -108,6 +98,7 @@ async def test_a_paused_worker_is_replaced_told_and_refused(path: str, job: str)
     await jet.close()
 
 
+@ON_BOTH
 async def test_the_death_of_its_worker_counts_as_an_attempt(path: str) -> None:
     jet, queue = await opened(path, 0.3)
     handle = await queue.jobs_by_name["quick"].enqueue(0, key="k")
@@ -122,6 +113,7 @@ async def test_the_death_of_its_worker_counts_as_an_attempt(path: str) -> None:
     await jet.close()
 
 
+@ON_BOTH
 async def test_a_job_that_kills_its_worker_is_dead_in_the_end_and_its_key_goes_on(path: str) -> None:
     jet, queue = await opened(path, 0.3)
     poison = await queue.jobs_by_name["poison"].enqueue(key="k")
@@ -140,6 +132,7 @@ async def test_a_job_that_kills_its_worker_is_dead_in_the_end_and_its_key_goes_o
     await jet.close()
 
 
+@ON_BOTH
 async def test_order_of_a_key_is_kept_through_a_crash(path: str) -> None:
     jet, queue = await opened(path, 0.3)
     thread, quick = queue.jobs_by_name["thread"], queue.jobs_by_name["quick"]

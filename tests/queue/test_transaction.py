@@ -135,8 +135,7 @@ async def test_a_job_that_lost_its_lease_undoes_its_block(rows: Jet, queue: Queu
     async def wash(ctx: JobContext) -> None:
         # Somebody settles the delivery behind the worker's back.
         ack = pelton.AckOp(kind="ack", seq=int(ctx.id), consumer_seq=1)
-        consumer = queue.consumers[0]
-        await rows.backend.ack(consumer.stream_name, consumer.name, [ack])
+        await rows.backend.ack(queue.names.jobs, "workers", [ack])
         try:
             async with ctx.transaction() as tx:
                 await tx.sql("INSERT INTO done VALUES('one')")

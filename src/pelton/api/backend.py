@@ -38,12 +38,14 @@ class Backend(Protocol):
     """A place that keeps streams.
 
     ``refuses_late_acks`` says whether an ack of a delivery that was replaced is refused (`AckRejectedError`),
-    ``is_remote`` whether an answer takes a round trip. ``domain_prefix`` is what subjects of buckets carry in front
-    where they lie in another JetStream domain than the servers we are connected to; else empty.
+    ``is_remote`` whether an answer takes a round trip, ``has_exclusive_subjects`` whether consumers know
+    ``max_ack_pending_per_subject``. ``domain_prefix`` is what subjects of buckets carry in front where they lie in
+    another JetStream domain than the servers we are connected to; else empty.
     """
 
     refuses_late_acks: bool
     is_remote: bool
+    has_exclusive_subjects: bool
     domain_prefix: str
 
     async def call(self, request: Request[R]) -> R:

@@ -82,6 +82,8 @@ class Cluster:
 
     refuses_late_acks = False
 
+    has_exclusive_subjects = False
+
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime

@@ -66,6 +66,8 @@ class Engine:
 
     refuses_late_acks = True
 
+    has_exclusive_subjects = True
+
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
         if not settings.memory:
             # SQLite names its log after the file itself, not after a link to it; and folders may be changed.

@@ -46,6 +46,7 @@ from pelton.queue.transaction import JobEnding, JobTransaction
 
 if TYPE_CHECKING:
     from pelton.queue.queue import Queue
+    from pelton.queue.supply import Supply
 
 T = TypeVar("T")
 
@@ -60,10 +61,12 @@ _NOTHING: Final = msgspec.Raw(b"null")
 class JobAttempt:
     """A delivered job on its way through a worker."""
 
-    def __init__(self, queue: Queue, worker: str, delivered: Delivered, executor: Callable[[], Executor]) -> None:
+    def __init__(
+        self, queue: Queue, supply: Supply, worker: str, delivered: Delivered, executor: Callable[[], Executor]
+    ) -> None:
         self._queue = queue
+        self._supply = supply
         self._names = queue.names
-        self._backend = queue.jet.backend
         self._clock = queue.jet.runtime.clock
         self._worker = worker
         self._executor = executor
@@ -75,6 +78,7 @@ class JobAttempt:
         self._cancel: Callable[[], object] | None = None
         self._envelope = Envelope(job="", args=_NOTHING)
         self._known: Attempt | None = None
+        self._has_looked_up = False
         self._attempt = delivered.num_delivered
         # Whether the job has completed itself, in a transaction of its own.
         self._has_ended = False
@@ -147,8 +151,9 @@ class JobAttempt:
 
     async def _look_up(self) -> None:
         """Learn what earlier attempts left, once."""
-        if self._known is None and self.delivered.num_delivered > 1:
-            self._known = await self._patiently("looked up", lambda: self._queue.attempt_of(self.id))
+        if not self._has_looked_up:
+            self._known = await self._patiently("looked up", lambda: self._supply.known(self.delivered))
+            self._has_looked_up = True
 
     def _after(self, error: BaseException, rules: JobRules) -> Finish | Again:
         return after_error(error, self._attempt, rules, self._queue.jet.runtime.random)
@@ -220,7 +225,7 @@ class JobAttempt:
             await self._settle(self._after(error, job.rules), None, job)
 
     def _transaction(self, timeout: Seconds) -> JobTransaction:
-        return JobTransaction(self._backend, timeout, self._ending)
+        return JobTransaction(self._queue.jet.backend, timeout, self._ending)
 
     def _ending(self, result: object) -> JobEnding:
         """Return what completes the job in its own transaction. Raises JobArgumentsError."""
@@ -294,9 +299,8 @@ class JobAttempt:
         )
 
     async def _publish_and_ack(self, publishes: list[Outgoing], ack: AckOp) -> None:
-        d = self.delivered
         try:
-            await self._patiently("settled", lambda: self._backend.settle(publishes, d.stream, d.consumer, ack))
+            await self._patiently("settled", lambda: self._supply.settle(self.delivered, publishes, ack))
         except AckRejectedError as error:
             _log.warning("job %s of queue %r: %s", self.id, self._queue.name, error)
 

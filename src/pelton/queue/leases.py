@@ -27,7 +27,7 @@ from pelton.api import AckOp, PeltonError
 from pelton.queue.decide import describe
 
 if TYPE_CHECKING:
-    from pelton.api import Backend
+    from pelton.queue.supply import Extender
     from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton")
@@ -83,14 +83,14 @@ class Lease:
 class LeaseKeeper:
     """Extends all leases of one worker. ``duration`` in seconds."""
 
-    def __init__(self, backend: Backend, clock: Clock, duration: float) -> None:
+    def __init__(self, backend: Extender, clock: Clock, duration: float) -> None:
         self._clone = backend.clone
         self._clock = clock
         self._duration = duration
         self._leases: dict[int, Lease] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._backend: Backend | None = None
+        self._backend: Extender | None = None
 
     def start(self) -> None:
         """Begin to keep leases."""
@@ -154,7 +154,7 @@ class LeaseKeeper:
                 lease.lose("it was not extended in time")
         return [lease for lease in list(self._leases.values()) if not lease.lost and lease.confirmed <= limit]
 
-    async def _extend(self, backend: Backend, due: list[Lease]) -> None:
+    async def _extend(self, backend: Extender, due: list[Lease]) -> None:
         groups: dict[tuple[str, str], list[Lease]] = {}
         for lease in due:
             groups.setdefault((lease.stream, lease.consumer), []).append(lease)

@@ -2,7 +2,8 @@
 
 A queue ``garage`` lives in four streams: ``JOBS_garage`` (jobs that have not ended; a work queue),
 ``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be driven again),
-``JOBS_garage_attempts`` (the last failed attempt of each).
+``JOBS_garage_attempts`` (the last failed attempt of each). On a cluster an exclusive queue has a fifth,
+``JOBS_garage_keys`` (who holds which key).
 """
 
 from __future__ import annotations
@@ -48,15 +49,33 @@ class QueueNames:
         self.history = f"JOBS_{queue}_history"
         self.dead = f"JOBS_{queue}_dead"
         self.attempts = f"JOBS_{queue}_attempts"
+        self.keys = f"JOBS_{queue}_keys"
         self.root = f"$JOBS.{queue}"
         self.free_subject = f"{self.root}.free"
         self.keyed_subjects = f"{self.root}.key.>"
         self._key_prefix = f"{self.root}.key."
+        self._hold_prefix = f"{self.root}.hold."
         self._ending_prefix = f"{self.root}.history."
 
     def job_subject(self, key: str) -> str:
         """Return the subject of a job: one for all jobs without a key, one a key for the others."""
         return self._key_prefix + encode_key(key) if key else self.free_subject
+
+    def key_of_job(self, subject: str) -> str:
+        """Return the key, as it is in subjects, that a job's subject names."""
+        return subject.removeprefix(self._key_prefix)
+
+    def subject_of_key(self, key: str) -> str:
+        """Return the subject of the jobs of a key, given as it is in subjects."""
+        return self._key_prefix + key
+
+    def hold_subject(self, key: str) -> str:
+        """Return the subject of a key's record; the key as it is in subjects."""
+        return self._hold_prefix + key
+
+    def key_of_hold(self, subject: str) -> str:
+        """Return the key that the subject of its record names."""
+        return subject.removeprefix(self._hold_prefix)
 
     def ending_subject(self, ending: Ending, job_id: str) -> str:
         """Return the subject of how a job ended; ``*`` as id for all that ended so."""

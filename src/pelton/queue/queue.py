@@ -16,7 +16,6 @@ import msgspec
 
 from pelton.api import (
     ConfigError,
-    ConsumerUnsettled,
     MessageNotFoundError,
     Outgoing,
     PubAck,
@@ -26,6 +25,7 @@ from pelton.api import (
 )
 from pelton.queue.browsing import browse, sequence_of
 from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, seconds
+from pelton.queue.looking import Looking
 from pelton.queue.model import (
     ENDINGS,
     Attempt,
@@ -38,12 +38,14 @@ from pelton.queue.model import (
     Outcome,
 )
 from pelton.queue.naming import QueueNames, encode_key
-from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, side_streams, worker_consumers
+from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, side_streams
+from pelton.queue.sources import sources_of_jobs
+from pelton.queue.supply import Supply
 from pelton.queue.worker import Worker, WorkerSettings
 from pelton.runtime import Backoff
 
 if TYPE_CHECKING:
-    from pelton.jet import Consumer, Streams
+    from pelton.jet import Streams
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,14 +64,22 @@ class Queue:
     """A work queue. Made by ``await jet.queue(name)``."""
 
     def __init__(
-        self, jet: Streams, names: QueueNames, *, exclusive: bool, lease: float, consumers: Sequence[Consumer]
+        self,
+        jet: Streams,
+        names: QueueNames,
+        *,
+        exclusive: bool,
+        lease: float,
+        looking: Looking,
+        supply: Callable[[Queue, str], Supply],
     ) -> None:
         self.jet = jet
         self.names = names
         self.name = names.queue
         self.exclusive = exclusive
         self.lease = lease
-        self.consumers = tuple(consumers)
+        self._looking = looking
+        self._supply = supply
         self.jobs_by_name: dict[str, Job[Any, Any]] = {}
         self._workers: set[Worker] = set()
 
@@ -82,6 +92,7 @@ class Queue:
         exclusive: bool | None = None,
         lease: Duration | None = None,
         history_max_age: Duration,
+        num_replicas: int = 1,
     ) -> Queue:
         """Open a queue, making its streams and consumers where they are missing. Raises ConfigError."""
         names = QueueNames(name)
@@ -90,12 +101,16 @@ class Queue:
             raise ConfigError(
                 f"queue {name!r}: lease is {lease_s:g} s; it must be from {_SHORTEST_LEASE_S:g} s to a day"
             )
-        stream = await jobs_stream(jet, names, exclusive, lease_s)
+        stream = await jobs_stream(jet, names, exclusive, lease_s, num_replicas)
         is_exclusive = stream.config.metadata[EXCLUSIVE] == "true"
         fixed_lease = float(stream.config.metadata[LEASE])
-        await side_streams(jet, names, seconds(history_max_age))
-        consumers = await worker_consumers(stream, names, is_exclusive, fixed_lease)
-        return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, consumers=consumers)
+        await side_streams(jet, names, seconds(history_max_age), num_replicas)
+        looking, supply = await sources_of_jobs(jet, names, stream, is_exclusive, fixed_lease, num_replicas)
+        return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, looking=looking, supply=supply)
+
+    def supply(self, worker: str) -> Supply:
+        """Return where a worker of that name gets its jobs; for the worker."""
+        return self._supply(self, worker)
 
     # --- jobs
 
@@ -203,9 +218,9 @@ class Queue:
 
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
-        pending = sum([(await consumer.info()).num_pending for consumer in self.consumers])
-        states = [self._state_of(entry) for entry in (await self._unsettled()).values()]
-        pending += states.count("pending")
+        underway = await self._looking.underway()
+        states = [self._state_of(entry) for entry in underway.values()]
+        pending = await self._looking.untouched(underway) + states.count("pending")
         history = await self.jet.stream(self.names.history)
         ended = dict.fromkeys(ENDINGS, 0)
         total = (await history.info()).state.messages
@@ -223,7 +238,7 @@ class Queue:
         seq = sequence_of(job_id)
         stream = await self.jet.stream(self.names.jobs)
         # In this order, or a job that ends between the two would seem to be pending again.
-        unsettled = await self._unsettled()
+        unsettled = await self._looking.underway()
         try:
             stored = await stream.get_message(seq)
         except MessageNotFoundError:
@@ -233,7 +248,7 @@ class Queue:
     async def jobs(self) -> AsyncIterator[JobInfo]:
         """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
         stream = await self.jet.stream(self.names.jobs)
-        unsettled = await self._unsettled()
+        unsettled = await self._looking.underway()
         seq = 1
         while True:
             try:
@@ -283,19 +298,6 @@ class Queue:
                     break
                 upto = seq
         return await stream.purge(seq=upto + 1) if upto else 0
-
-    async def _unsettled(self) -> dict[int, Unsettled]:
-        found: dict[int, Unsettled] = {}
-        for consumer in self.consumers:
-            offset = 0
-            while True:
-                request = ConsumerUnsettled(stream=consumer.stream_name, name=consumer.name, offset=offset)
-                page = await self.jet.backend.call(request)
-                found.update((entry.seq, entry) for entry in page.messages)
-                offset += len(page.messages)
-                if not page.messages or offset >= page.total:
-                    break
-        return found
 
     def _state_of(self, delivery: Unsettled | None) -> JobState:
         if delivery is None:

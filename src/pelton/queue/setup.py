@@ -19,14 +19,18 @@ EXCLUSIVE: Final = "pelton.queue.exclusive"
 LEASE: Final = "pelton.queue.lease"
 _DEFAULT_LEASE_S: Final = 30.0
 _ATTEMPTS_AGE: Final = timedelta(days=30)
+_WRITES_AGE: Final = timedelta(seconds=60)
 
 
-async def jobs_stream(jet: Streams, names: QueueNames, exclusive: bool | None, lease: float | None) -> Stream:
+async def jobs_stream(
+    jet: Streams, names: QueueNames, exclusive: bool | None, lease: float | None, replicas: int
+) -> Stream:
     """Return the stream of the jobs, which also remembers what all users of the queue have to agree on."""
     try:
         stream = await jet.stream(names.jobs)
     except StreamNotFoundError:
-        stream = await _make_jobs_stream(jet, names, bool(exclusive), _DEFAULT_LEASE_S if lease is None else lease)
+        fixed = _DEFAULT_LEASE_S if lease is None else lease
+        stream = await _make_jobs_stream(jet, names, bool(exclusive), fixed, replicas)
     found = stream.config.metadata
     if EXCLUSIVE not in found or LEASE not in found:
         raise ConfigError(f"stream {names.jobs!r} is no queue: give the queue another name")
@@ -35,11 +39,17 @@ async def jobs_stream(jet: Streams, names: QueueNames, exclusive: bool | None, l
     return stream
 
 
-async def _make_jobs_stream(jet: Streams, names: QueueNames, exclusive: bool, lease: float) -> Stream:
+async def _make_jobs_stream(jet: Streams, names: QueueNames, exclusive: bool, lease: float, replicas: int) -> Stream:
     metadata = {EXCLUSIVE: "true" if exclusive else "false", LEASE: repr(lease)}
     subjects = [names.keyed_subjects, names.free_subject]
+    config: dict[str, Any] = {"subjects": subjects, "metadata": metadata, "num_replicas": replicas}
+    if exclusive and not jet.backend.has_exclusive_subjects:
+        # Of a work queue only acks remove messages, and nobody may watch it.
+        config |= {"retention": "limits", "allow_direct": True}
+    else:
+        config["retention"] = "workqueue"
     try:
-        return await jet.create_stream(names.jobs, subjects=subjects, retention="workqueue", metadata=metadata)
+        return await jet.create_stream(names.jobs, **config)
     except ApiError as error:
         if error.constant != "JSStreamNameExistErr":
             raise
@@ -52,12 +62,26 @@ def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
         raise ConfigError(f"queue {queue!r} was made with {option}={found}; open it with that, or leave it out")
 
 
-async def side_streams(jet: Streams, names: QueueNames, history_max_age: float) -> None:
+async def side_streams(jet: Streams, names: QueueNames, history_max_age: float, replicas: int) -> None:
     """Make the streams beside the jobs: history, dead letters, attempts. ``history_max_age`` in seconds."""
-    root, age = names.root, history_max_age
-    await _ensure(jet, names.history, subjects=[f"{root}.history.>"], max_age=age)
-    await _ensure(jet, names.dead, subjects=[f"{root}.dead.>"])
-    await _ensure(jet, names.attempts, subjects=[f"{root}.attempts.>"], max_msgs_per_subject=1, max_age=_ATTEMPTS_AGE)
+    root, last = names.root, {"max_msgs_per_subject": 1}
+    common = {"num_replicas": replicas}
+    await _ensure(jet, names.history, subjects=[f"{root}.history.>"], max_age=history_max_age, **common)
+    await _ensure(jet, names.dead, subjects=[f"{root}.dead.>"], **common)
+    await _ensure(jet, names.attempts, subjects=[f"{root}.attempts.>"], max_age=_ATTEMPTS_AGE, **last, **common)
+
+
+async def keys_stream(jet: Streams, names: QueueNames, replicas: int) -> None:
+    """Make the stream of the keys' records, for exclusive queues on a cluster."""
+    # A record is written under a condition, so an id need not be known for longer than a write is repeated.
+    config: dict[str, Any] = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": _WRITES_AGE}
+    await _ensure(jet, names.keys, subjects=[names.hold_subject(">")], num_replicas=replicas, **config)
+
+
+async def free_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
+    """Return the consumer of the jobs without a key in an exclusive queue."""
+    common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
+    return await stream.create_consumer(durable_name="free", filter_subject=names.free_subject, **common)
 
 
 async def _ensure(jet: Streams, name: str, **config: Any) -> None:
@@ -75,5 +99,4 @@ async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, l
     keyed = await stream.create_consumer(
         durable_name="workers", filter_subject=names.keyed_subjects, max_ack_pending_per_subject=1, **common
     )
-    free = await stream.create_consumer(durable_name="free", filter_subject=names.free_subject, **common)
-    return [keyed, free]
+    return [keyed, await free_consumer(stream, names, lease)]

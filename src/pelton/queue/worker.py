@@ -1,6 +1,6 @@
 """The worker: takes jobs, runs them in slots, keeps their leases, stops gracefully.
 
-The story. One fetcher a consumer asks for as many jobs as there are free slots, and for a few more when jobs
+The story. One fetcher a line asks for as many jobs as there are free slots, and for a few more when jobs
 are short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and
 slow ones are not hoarded. A slot is a task that runs one attempt after another. Leases are kept by a thread
 of its own (``leases.py``).
@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import AckOp, ConfigError, Delivered, JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
+from pelton.api import AckOp, ConfigError, JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
 from pelton.queue.attempt import JobAttempt
 from pelton.queue.leases import Lease, LeaseKeeper
 from pelton.queue.signals import watch_signals
+from pelton.queue.supply import Taken
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
-    from pelton.jet import Consumer
     from pelton.queue.queue import Queue
 
 _log: Final = logging.getLogger("pelton")
@@ -60,10 +60,10 @@ class Worker:
         self._settings = settings
         self._runtime = queue.jet.runtime
         self._clock = queue.jet.runtime.clock
-        self._backend = queue.jet.backend
         self._loop = asyncio.get_running_loop()
         self.name = f"{os.getpid()}-{queue.jet.runtime.ids.new()[-6:]}"
-        self._keeper = LeaseKeeper(self._backend, self._clock, queue.lease)
+        self._supply = queue.supply(self.name)
+        self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
         self._waiting: deque[JobAttempt] = deque()
         self._running: dict[asyncio.Task[None], JobAttempt] = {}
         self._arrived = Signal()
@@ -73,8 +73,8 @@ class Worker:
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         self._threads: ThreadPoolExecutor | None = None
-        self._is_shared = len(queue.consumers) > 1
-        self._served: Consumer | None = None
+        self._is_shared = len(self._supply.lines) > 1
+        self._served = ""
 
     # --- life
 
@@ -83,7 +83,7 @@ class Worker:
         self._keeper.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
-        fetchers = [self._spawn(self._fetch(consumer), "fetcher") for consumer in self._queue.consumers]
+        fetchers = [self._spawn(self._fetch(line), "fetcher") for line in self._supply.lines]
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -92,6 +92,7 @@ class Worker:
                 self.stop()
                 await self._wind_down(fetchers, slots)
             finally:
+                await self._supply.close()
                 if unwatch is not None:
                     unwatch()
                 self._end_threads()
@@ -160,11 +161,11 @@ class Worker:
 
     # --- taking jobs
 
-    async def _fetch(self, consumer: Consumer) -> None:
+    async def _fetch(self, line: str) -> None:
         while not self._stopping:
             seen = self._taken.generation
-            if self._served is consumer and self._is_shared:
-                # The other consumer's turn: neither starves.
+            if self._served == line and self._is_shared:
+                # The other line's turn: neither starves.
                 await self._clock.sleep(0)
             wanted = self._wanted()
             if wanted <= 0:
@@ -172,21 +173,21 @@ class Worker:
                 continue
             asked = self._clock.monotonic()
             try:
-                found = await self._backend.pull(consumer.stream_name, consumer.name, self._request(wanted))
+                found = await self._supply.take(line, self._request(wanted))
             except (StoreBusyError, StoreFullError) as error:
                 _log.warning("queue %r can't be asked for jobs yet: %s", self._queue.name, error)
                 await self._clock.sleep(_ASK_AGAIN_S)
                 continue
             if found:
-                self._served = consumer
+                self._served = line
                 await self._take_in(found, asked)
             elif self._settings.until_empty:
                 await self._stop_or_wait(seen)
 
-    async def _take_in(self, found: list[Delivered], asked: float) -> None:
-        """Accept what there is room for; where two consumers were asked for the same room, hand the rest back."""
+    async def _take_in(self, found: list[Taken], asked: float) -> None:
+        """Accept what there is room for; where two lines were asked for the same room, hand the rest back."""
         room = self._room() if self._is_shared else len(found)
-        attempts = [self._held(delivered, asked) for delivered in found]
+        attempts = [self._held(taken, asked) for taken in found]
         self._waiting.extend(attempts[: max(room, 0)])
         self._arrived.notify()
         for attempt in attempts[max(room, 0) :]:
@@ -217,14 +218,15 @@ class Worker:
         # Asking for a few at a time would cost a transaction each; half of the room is worth one.
         return room if room >= len(self._waiting) else 0
 
-    def _held(self, delivered: Delivered, asked: float) -> JobAttempt:
-        attempt = JobAttempt(self._queue, self.name, delivered, self._executor)
+    def _held(self, taken: Taken, asked: float) -> JobAttempt:
+        attempt = JobAttempt(self._queue, self._supply, self.name, taken.delivered, self._executor)
 
         def on_lost(reason: str) -> None:
             self._loop.call_soon_threadsafe(self._lose, attempt, reason)
 
-        d = delivered
-        by_clock = not self._backend.refuses_late_acks
+        d = taken.delivered
+        asked = asked if taken.asked is None else taken.asked
+        by_clock = not self._queue.jet.backend.refuses_late_acks
         attempt.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, on_lost, by_clock=by_clock)
         self._keeper.hold(attempt.lease)
         return attempt
@@ -232,8 +234,7 @@ class Worker:
     async def _is_empty(self) -> bool:
         if self._running or self._waiting:
             return False
-        infos = [await consumer.info() for consumer in self._queue.consumers]
-        return not any(info.num_pending or info.num_ack_pending for info in infos)
+        return await self._supply.is_empty()
 
     # --- running jobs
 
@@ -267,8 +268,7 @@ class Worker:
             if attempt.interrupted:
                 _clear(task)
             del self._running[task]
-            if attempt.lease is not None:
-                self._keeper.release(attempt.lease)
+            self._release(attempt)
             self._taken.notify()
             self._job_seconds += 0.1 * (self._clock.monotonic() - started - self._job_seconds)
 
@@ -281,7 +281,7 @@ class Worker:
             lease.lose("it was not extended in time")
             return False
         progress = AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq)
-        [refused] = await self._backend.ack(lease.stream, lease.consumer, [progress])
+        [refused] = await self._supply.extender.ack(lease.stream, lease.consumer, [progress])
         if refused is not None:
             lease.lose(str(refused))
             return False
@@ -291,8 +291,12 @@ class Worker:
     async def _hand_back(self, attempt: JobAttempt) -> None:
         if not attempt.lost:
             await attempt.hand_back()
+        self._release(attempt)
+
+    def _release(self, attempt: JobAttempt) -> None:
         if attempt.lease is not None:
             self._keeper.release(attempt.lease)
+        self._supply.forget(attempt.delivered)
 
     def _lose(self, attempt: JobAttempt, reason: str) -> None:
         """The keeper says that a lease is lost: tell the job before anyone else can hold it."""

@@ -52,6 +52,7 @@ from pelton.queue.model import JobInfo as JobInfo
 from pelton.queue.model import Outcome as Outcome
 from pelton.queue.naming import QueueNames
 from pelton.queue.queue import Duration
+from pelton.queue.supply import Supply
 from pelton.runtime import Runtime
 from pelton.runtime.backoff import Backoff as Backoff
 from pelton.storage import SyncMode
@@ -404,6 +405,7 @@ class Jet:
         exclusive: bool | None = None,
         lease: float | timedelta | None = None,
         history_max_age: float | timedelta = ...,
+        num_replicas: int = 1,
     ) -> Queue: ...
     def rekey(self, key: Key) -> None: ...
     def schedule(
@@ -536,7 +538,6 @@ class Queue:
     name: str
     exclusive: bool
     lease: float
-    consumers: tuple[Consumer, ...]
     jobs_by_name: dict[str, Job[Any, Any]]
     def attempt_of(self, job_id: str) -> Attempt | None: ...
     def clean(self, *, older_than: Duration) -> int: ...
@@ -573,9 +574,11 @@ class Queue:
         exclusive: bool | None = None,
         lease: Duration | None = None,
         history_max_age: Duration,
+        num_replicas: int = 1,
     ) -> Queue: ...
     def redrive(self, job_id: str) -> JobHandle: ...
     def stop(self) -> None: ...
+    def supply(self, worker: str) -> Supply: ...
     def work(
         self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Duration = 30.0
     ) -> None: ...

@@ -16,6 +16,7 @@ from pelton import Jet
 from pelton.queue import Job, JobHandle
 from pelton.testing.history import Event, check_history
 from tests.crash.queue.worker import EFFECTS, LEASE_S, MAX_ATTEMPTS, QUEUE, Log, register
+from tests.stopping import stand_still
 
 ROOT = Path(__file__).parents[3]
 WORKERS = 4
@@ -26,10 +27,13 @@ decode = msgspec.json.Decoder(Event).decode
 class Workers:
     """A crew of worker processes; who is killed is replaced."""
 
-    def __init__(self, store: str, log: str) -> None:
+    def __init__(self, store: str, log: str, number: int = WORKERS) -> None:
+        self._store = store
         self._arguments = [sys.executable, "-m", "tests.crash.queue.worker", store, log]
         self._crew: list[subprocess.Popen[bytes]] = []
         self.paused: set[int] = set()
+        for _ in range(number):
+            self.hire()
 
     def hire(self) -> None:
         self._crew.append(subprocess.Popen(self._arguments, cwd=ROOT, stdout=subprocess.PIPE))
@@ -49,7 +53,7 @@ class Workers:
         self.hire()
 
     def pause(self, worker: subprocess.Popen[bytes]) -> None:
-        worker.send_signal(signal.SIGSTOP)
+        stand_still(worker.pid, self._store)
         self.paused.add(worker.pid)
 
     def resume(self) -> None:
@@ -85,9 +89,9 @@ def log_of(path: str) -> list[Event]:
     return [decode(line) for line in Path(path).read_bytes().splitlines()]
 
 
-async def opened(jet: Jet, log: str) -> Job[[int], None]:
-    await jet.create_stream("effects", subjects=[EFFECTS])
-    queue = await jet.queue(QUEUE, exclusive=True, lease=LEASE_S)
+async def opened(jet: Jet, log: str, replicas: int = 1) -> Job[[int], None]:
+    await jet.create_stream("effects", subjects=[EFFECTS], num_replicas=replicas)
+    queue = await jet.queue(QUEUE, exclusive=True, lease=LEASE_S, num_replicas=replicas)
     return register(queue, Log(log))
 
 
@@ -111,8 +115,6 @@ async def test_killed_workers_leave_a_history_without_contradictions(tmp_path: P
         job = await opened(jet, log)
         workers = Workers(store, log)
         try:
-            for _ in range(WORKERS):
-                workers.hire()
             await workers.ready()
             handles: list[JobHandle] = []
             for _ in range(kills):
@@ -136,8 +138,6 @@ async def test_paused_workers_are_replaced_and_what_they_then_do_has_no_effect(t
         job = await opened(jet, log)
         workers = Workers(store, log)
         try:
-            for _ in range(WORKERS):
-                workers.hire()
             await workers.ready()
             handles = list[JobHandle]()
             ever_paused = set[int]()

@@ -1,0 +1,128 @@
+"""The records of the keys where they lie, and carrying out what is settled.
+
+A record is only ever written under the condition that it is still the one its writer has seen. A publish whose answer
+is lost is repeated with the same message id, and counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from pelton.api import (
+    ApiError,
+    Backend,
+    MessageNotFoundError,
+    MsgDelete,
+    MsgGet,
+    PeltonError,
+    WrongLastSequenceError,
+    headers,
+)
+from pelton.queue.keys.record import FREE_FOR_S, Hold, Posted, carried_out, decode, encode
+from pelton.queue.naming import QueueNames
+
+_DELETE_FAILED: Final = 10057
+
+
+class MovedError(PeltonError):
+    """A record has changed since it was seen; ``seq`` is the present one where the server tells."""
+
+    def __init__(self, key: str, seq: int | None) -> None:
+        super().__init__(f"somebody else has changed the record of key {key!r}")
+        self.seq = seq
+
+
+class Ledger:
+    """The records of a queue's keys. A key is what follows the prefix in the subjects of its jobs."""
+
+    def __init__(self, backend: Backend, names: QueueNames) -> None:
+        self._backend = backend
+        self._names = names
+
+    def on(self, backend: Backend) -> Ledger:
+        """Return the same records through another connection."""
+        return Ledger(backend, self._names)
+
+    async def write(self, key: str, hold: Hold, seen: int) -> int:
+        """Replace a key's record and return its sequence. Raises MovedError where ``seen`` is not the present one."""
+        block = {headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(seen)}
+        if hold.state == "free":
+            block[headers.TTL] = f"{FREE_FOR_S}s"
+        try:
+            ack = await self._backend.publish(self._names.hold_subject(key), encode(hold), headers.encode(block))
+        except WrongLastSequenceError as error:
+            raise MovedError(key, error.seq) from None
+        return ack.seq
+
+    async def read(self, key: str) -> tuple[int, Hold | None]:
+        """Return the present record of a key, from the stream's leader, and its sequence."""
+        request = MsgGet(stream=self._names.keys, last_by_subj=self._names.hold_subject(key))
+        try:
+            found = (await self._backend.call(request)).message
+        except MessageNotFoundError:
+            return 0, None
+        return found.seq, decode(found.data)
+
+    async def carry_out(self, key: str, seq: int, hold: Hold) -> tuple[int, Hold]:
+        """Publish what a settled record holds, remove its job if it has ended, and return the record that follows.
+
+        Doing it again, or twice at once, does no harm. Raises ApiError where a message is refused for good; then the
+        records of the queue itself are not written yet. Raises MovedError when somebody else has done it.
+        """
+        ours = self._names.root + "."
+        numbered = [(f"{hold.name}.{n}", posted) for n, posted in enumerate(hold.outbox)]
+        emitted = [(name, posted) for name, posted in numbered if not posted.subject.startswith(ours)]
+        if emitted:
+            await self._backend.publish_batch([identified(name, posted) for name, posted in emitted])
+        records = [self._note(name, posted) for name, posted in numbered if posted.subject.startswith(ours)]
+        await asyncio.gather(*records)
+        if hold.ended:
+            # Last, so that a job is always somewhere.
+            await self.remove_job(hold.job)
+        after = carried_out(hold)
+        return await self.write(key, after, seq), after
+
+    async def remove_job(self, job: int) -> None:
+        """Remove a job's message, unless it is gone already."""
+        try:
+            await self._backend.call(MsgDelete(stream=self._names.jobs, seq=job, no_erase=True))
+        except ApiError as error:
+            if error.err_code != _DELETE_FAILED or await self._is_there(job):
+                raise
+
+    async def _is_there(self, job: int) -> bool:
+        try:
+            await self._backend.call(MsgGet(stream=self._names.jobs, seq=job))
+        except MessageNotFoundError:
+            return False
+        return True
+
+    async def _note(self, name: str, posted: Posted) -> None:
+        """Publish a record of the queue: of how a job ended there is one for ever, of its attempts the last."""
+        subject, data, block = identified(name, posted)
+        if subject.startswith(self._names.attempt_subject("")):
+            await self._backend.publish(subject, data, block)
+            return
+        block = headers.with_value(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
+        try:
+            await self._backend.publish(subject, data, block)
+        except WrongLastSequenceError:
+            # It is there: somebody carries this out as well, or did.
+            return
+
+
+def identified(name: str, posted: Posted) -> tuple[str, bytes, bytes]:
+    """Return a message with an id that is the same for all who publish it, unless it has one of its own."""
+    block = posted.headers
+    if block is None:
+        block = headers.encode({headers.MSG_ID: name})
+    elif headers.first(block, headers.MSG_ID) is None:
+        block = headers.with_value(block, headers.MSG_ID, name)
+    return posted.subject, posted.data, block
+
+
+def outbox_of(records: Sequence[tuple[str, bytes, bytes | None]]) -> tuple[Posted, ...]:
+    """Return messages in the form in which they wait in a record."""
+    return tuple(Posted(subject, data, block) for subject, data, block in records)

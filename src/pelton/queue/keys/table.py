@@ -1,0 +1,162 @@
+"""What a worker knows of the keys, and what can be done about them when. Pure: time is handed in.
+
+Two watches feed it: the jobs (one message a key that has any, then every new one), and the records of the keys. What
+it knows may be old; whatever is done on it is done under the condition that the record has not changed.
+
+Nobody's wall clock is trusted: a record that is held may be taken over when this worker has seen it unchanged for a
+whole lease on its own monotonic clock. Its holder counts from before it wrote it, and gives up earlier.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from itertools import islice
+from math import inf
+from typing import Final, NamedTuple
+
+from pelton.queue.keys.record import Hold
+from pelton.runtime import Random
+
+_IDLE_KEYS: Final = 65_536
+_SPREAD: Final = 64
+_RESCUE_S: Final = 5.0
+
+
+class Chance(NamedTuple):
+    """A key that something can be done about, as far as this worker knows: ``seq`` and ``hold`` are its record."""
+
+    key: str
+    seq: int
+    hold: Hold | None
+
+
+class _Key:
+    """What is known of a key. ``due``: when there is something to do, ``is_ours``: whether we are at it."""
+
+    __slots__ = ("due", "hold", "is_ours", "last_job", "seq")
+
+    def __init__(self) -> None:
+        self.last_job = 0
+        self.seq = 0
+        self.hold: Hold | None = None
+        self.due = inf
+        self.is_ours = False
+
+    @property
+    def has_work(self) -> bool:
+        return self.last_job > (self.hold.done if self.hold else 0)
+
+
+class KeyTable:
+    """The keys of a queue, as one worker sees them. ``lease`` in seconds, times in monotonic seconds."""
+
+    def __init__(self, lease: float, random: Random) -> None:
+        self._lease = lease
+        self._random = random
+        self._keys: dict[str, _Key] = {}
+        self._ready: dict[str, None] = {}
+        self._later: list[tuple[float, str]] = []
+        self._idle: OrderedDict[str, None] = OrderedDict()
+
+    def saw_job(self, key: str, seq: int, now: float) -> bool:
+        """Note that a job was stored; whether there is something to do now."""
+        entry = self._entry(key)
+        entry.last_job = max(entry.last_job, seq)
+        if entry.hold is None or entry.hold.state == "free":
+            self._plan(key, entry, now if entry.has_work else inf, now)
+        return key in self._ready
+
+    def saw_record(self, key: str, seq: int, hold: Hold | None, now: float, age: float = 0.0) -> bool:
+        """Note a key's record, ``age`` seconds after it was written; whether there is something to do now.
+
+        One that is older than what is known is passed over.
+        """
+        entry = self._entry(key)
+        if seq < entry.seq or (seq == entry.seq and hold is not None and entry.hold is not None):
+            return False
+        entry.seq, entry.hold = seq, hold
+        self._plan(key, entry, self._due(entry, now, age), now)
+        return key in self._ready
+
+    def is_gone(self, key: str, now: float) -> None:
+        """Note that a key has no record (any more)."""
+        entry = self._entry(key)
+        entry.seq, entry.hold = 0, None
+        self._plan(key, entry, now if entry.has_work else inf, now)
+
+    def has_none(self, key: str, last_job: int) -> None:
+        """Note that a key has no job, unless one came after ``last_job``."""
+        entry = self._entry(key)
+        if entry.last_job == last_job:
+            entry.last_job = 0
+
+    def last_job(self, key: str) -> int:
+        """Return the last job that was seen of a key."""
+        return self._entry(key).last_job
+
+    def take(self, limit: int, now: float) -> list[Chance]:
+        """Return what can be done, and leave it to the caller until :meth:`done`.
+
+        Which of the oldest comes first is left to chance, so that workers who see the same do not all try the same.
+        """
+        while self._later and self._later[0][0] <= now:
+            _, key = heapq.heappop(self._later)
+            entry = self._keys.get(key)
+            if entry is not None and entry.due <= now and not entry.is_ours:
+                self._ready[key] = None
+        oldest = list(islice(self._ready, max(limit, _SPREAD)))
+        found = []
+        for key in self._random.sample(oldest, min(limit, len(oldest))):
+            entry = self._keys[key]
+            entry.is_ours = True
+            del self._ready[key]
+            found.append(Chance(key, entry.seq, entry.hold))
+        return found
+
+    def done(self, key: str, now: float, again: float = 0.0, changed: int = 0) -> None:
+        """Leave a key to whoever comes first.
+
+        Not to ourselves before ``again`` seconds unless its record changes: to ``changed``, which may be known by now.
+        """
+        entry = self._entry(key)
+        entry.is_ours = False
+        if changed and entry.seq >= changed:
+            again = 0.0
+        self._plan(key, entry, max(entry.due, now + again), now)
+
+    def next_due(self) -> float:
+        """Return when to look next, if nothing happens; infinity for never."""
+        return self._later[0][0] if self._later else inf
+
+    def _entry(self, key: str) -> _Key:
+        entry = self._keys.get(key)
+        if entry is None:
+            entry = self._keys[key] = _Key()
+        return entry
+
+    def _due(self, entry: _Key, now: float, age: float) -> float:
+        hold = entry.hold
+        if hold is None or hold.state == "free":
+            return now if entry.has_work else inf
+        if hold.state == "held":
+            return now + self._lease
+        if hold.state == "settled":
+            return now + min(self._lease, _RESCUE_S)
+        # A delay promises nothing about others: here the server's clock is good enough.
+        return now + max(hold.delay_ns / 1e9 - age, 0.0)
+
+    def _plan(self, key: str, entry: _Key, due: float, now: float) -> None:
+        entry.due = due
+        self._ready.pop(key, None)
+        self._idle.pop(key, None)
+        if entry.is_ours:
+            return
+        if due <= now:
+            self._ready[key] = None
+        elif due < inf:
+            heapq.heappush(self._later, (due, key))
+        else:
+            self._idle[key] = None
+            if len(self._idle) > _IDLE_KEYS:
+                self._keys.pop(self._idle.popitem(last=False)[0])

@@ -1,0 +1,92 @@
+"""Following the keys: which have jobs, and what their records say. Two ordered readers feed a worker's table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+from pelton.api import Delivered, StoreClosedError, StoreError
+from pelton.jet.ordered import OrderedReader
+from pelton.queue.keys.record import decode
+from pelton.queue.keys.table import KeyTable
+from pelton.queue.naming import QueueNames
+
+if TYPE_CHECKING:
+    from pelton.jet import Streams
+
+_log: Final = logging.getLogger("pelton")
+_AGAIN_S: Final = 0.5
+_HEARTBEAT_S: Final = 1.0
+
+
+class Watch:
+    """Reads the last message of each subject, then all that come, into a table; survives what ends a reader.
+
+    ``told`` is called when there may be something to do, and when everything that was there has been read.
+    """
+
+    def __init__(self, jet: Streams, names: QueueNames, table: KeyTable, told: Callable[[], None]) -> None:
+        self._jet = jet
+        self._clock = jet.runtime.clock
+        self._names = names
+        self._table = table
+        self._told = told
+        self._unread = 2
+        self.is_caught_up = False
+
+    async def follow_jobs(self) -> None:
+        """Note every job that is stored, for ever; their payloads stay where they are."""
+        await self._follow(
+            self._names.jobs, self._saw_job, filter_subject=self._names.keyed_subjects, headers_only=True
+        )
+
+    async def follow_records(self) -> None:
+        """Note every record that is written, for ever."""
+        await self._follow(self._names.keys, self._saw_record, filter_subject=self._names.hold_subject(">"))
+
+    async def _follow(self, stream: str, saw: Callable[[Delivered], bool], **fields: Any) -> None:
+        first = True
+        while True:
+            reader = OrderedReader(
+                self._jet.backend,
+                self._jet.runtime,
+                stream,
+                heartbeat=_HEARTBEAT_S,
+                deliver_policy="last_per_subject",
+                **fields,
+            )
+            try:
+                left = await reader.begin()
+                if first and not left:
+                    self._has_read()
+                    first = False
+                async with aclosing(reader.read()) as deliveries:
+                    async for delivered in deliveries:
+                        if saw(delivered):
+                            self._told()
+                        if first and not delivered.num_pending:
+                            self._has_read()
+                            first = False
+            except StoreClosedError:
+                raise
+            except StoreError as error:
+                _log.warning("queue %r: stream %s can't be followed yet: %s", self._names.queue, stream, error)
+                await self._clock.sleep(_AGAIN_S)
+
+    def _has_read(self) -> None:
+        self._unread -= 1
+        self.is_caught_up = not self._unread
+        self._told()
+
+    def _saw_job(self, delivered: Delivered) -> bool:
+        key = self._names.key_of_job(delivered.subject)
+        return self._table.saw_job(key, delivered.seq, self._clock.monotonic())
+
+    def _saw_record(self, delivered: Delivered) -> bool:
+        key = self._names.key_of_hold(delivered.subject)
+        age = (self._clock.now() - delivered.time_ns) / 1e9
+        return self._table.saw_record(
+            key, delivered.seq, decode(delivered.data), self._clock.monotonic(), max(age, 0.0)
+        )
