@@ -264,6 +264,7 @@ class HazardBackend:
         self.refuses_late_acks = inner.refuses_late_acks
         self.is_remote = inner.is_remote
         self.domain_prefix = inner.domain_prefix
+        self.has_exclusive_subjects = inner.has_exclusive_subjects
 
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb."""
