@@ -11,6 +11,7 @@ from pelton.cli import (
     backup_command,
     compact_command,
     demo_command,
+    object_command,
     rekey_command,
     restore_command,
     salvage_command,
@@ -25,6 +26,7 @@ _COMMANDS = (
     salvage_command,
     compact_command,
     rekey_command,
+    object_command,
 )
 
 

@@ -18,8 +18,8 @@ class Bar:
         return self
 
     def show(self, done: int, total: int) -> None:
-        """Tell how much of how much is done."""
-        shown = f"{self._what}: {done * 100 // max(total, 1)} %"
+        """Tell how much of how much is done; ``total`` 0: nobody knows of how much."""
+        shown = f"{self._what}: {done * 100 // total} %" if total else f"{self._what}: {done:,}"
         if shown != self._shown and sys.stderr.isatty():
             self._shown = shown
             print(f"\r{shown}", end="", file=sys.stderr, flush=True)

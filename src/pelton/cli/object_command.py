@@ -1,0 +1,126 @@
+"""``pelton object``: files in and out of an object store, in a store file or on a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from pelton.api import ConfigError
+from pelton.buckets import ObjectInfo, ObjectStore
+from pelton.cli.keys import add_key, key_of
+from pelton.cli.progress import Bar
+from pelton.connect import open as open_store
+from pelton.engine import Key
+
+_STANDARD: Final = "-"
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+Verb = Callable[[ObjectStore, argparse.Namespace], Awaitable[None]]
+
+
+def add_to(commands: Any) -> None:
+    """Add this command to the parser's sub-commands."""
+    parser = commands.add_parser("object", help="put files into an object store, get them, list them")
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    put = _verb(verbs, "put", _put, "store a file, or what is read from -")
+    put.add_argument("file", metavar="FILE")
+    put.add_argument("name", metavar="NAME", nargs="?", help="default: the file's own name")
+    put.add_argument("--description", default="", metavar="TEXT")
+    put.add_argument("--create", action="store_true", help="make store and bucket where they are missing")
+    get = _verb(verbs, "get", _get, "write an object to a file, or to -")
+    get.add_argument("name", metavar="NAME")
+    get.add_argument("file", metavar="FILE", nargs="?", help="default: the last part of the object's name")
+    _verb(verbs, "list", _list, "list the objects")
+    for name, verb, text in (("info", _info, "show one object"), ("delete", _delete, "delete an object")):
+        _verb(verbs, name, verb, text).add_argument("name", metavar="NAME")
+    cleanup = _verb(verbs, "cleanup", _cleanup, "remove what puts left whose process was killed")
+    cleanup.add_argument("--older-than", type=float, default=3600.0, metavar="SECONDS", help="default: 3600")
+
+
+def _verb(verbs: Any, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text)
+    parser.add_argument("store", metavar="STORE", help="a store file, or an address such as nats://host:4222")
+    parser.add_argument("bucket", metavar="BUCKET")
+    add_key(parser)
+    parser.set_defaults(run=run, verb=verb, create=False)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do one verb; 0 when it is done."""
+    exists = os.path.exists(options.store)
+    is_file = exists or ":" not in options.store
+    if is_file and not (exists or options.create):
+        raise ConfigError(f"{options.store}: no such file")
+    try:
+        asyncio.run(_run(options, key_of(options) if is_file else None))
+    except OSError as error:
+        print(f"pelton: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _run(options: argparse.Namespace, key: Key | None) -> None:
+    async with open_store(options.store, key=key) as jet:
+        opened = jet.create_objects(options.bucket) if options.create else jet.objects(options.bucket)
+        await options.verb(await opened, options)
+
+
+async def _put(store: ObjectStore, options: argparse.Namespace) -> None:
+    name = options.name or os.path.basename(options.file)
+    if options.file == _STANDARD and not options.name:
+        raise ConfigError("what is read from - needs a NAME")
+    content = sys.stdin.buffer if options.file == _STANDARD else Path(options.file)
+    with Bar(f"putting {name}") as bar:
+        info = await store.put(name, content, description=options.description, progress=bar.show)
+    print(f"{info.name}: {info.size:,} bytes put")
+
+
+async def _get(store: ObjectStore, options: argparse.Namespace) -> None:
+    if options.file == _STANDARD:
+        await store.get_file(options.name, sys.stdout.buffer)
+        return
+    target = options.file or os.path.basename(options.name)
+    with Bar(f"getting {options.name}") as bar:
+        info = await store.get_file(options.name, Path(target), progress=bar.show)
+    print(f"{target}: {info.size:,} bytes got")
+
+
+async def _list(store: ObjectStore, options: argparse.Namespace) -> None:
+    async for info in store.list():
+        print(f"{_size(info):>11}  {info.mtime[:19].replace('T', ' ')}  {info.name}{_lead(info)}")
+
+
+async def _info(store: ObjectStore, options: argparse.Namespace) -> None:
+    info = await store.info(options.name)
+    print(f"{info.name}{_lead(info)}: {info.size:,} bytes in {info.chunks} chunks, written {info.mtime}")
+    told = {"digest": info.digest, "description": info.description, **info.metadata}
+    told |= {name: ", ".join(values) for name, values in info.headers.items()}
+    for name, value in told.items():
+        if value:
+            print(f"  {name}: {value}")
+
+
+async def _delete(store: ObjectStore, options: argparse.Namespace) -> None:
+    await store.delete(options.name)
+    print(f"{options.name}: deleted")
+
+
+async def _cleanup(store: ObjectStore, options: argparse.Namespace) -> None:
+    print(f"{options.bucket}: {await store.cleanup(older_than=options.older_than)} unfinished objects removed")
+
+
+def _lead(info: ObjectInfo) -> str:
+    return "" if info.link is None else f" -> {info.link.bucket}/{info.link.name}"
+
+
+def _size(info: ObjectInfo) -> str:
+    size, unit = float(info.size), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{info.size} B"
