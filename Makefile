@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential power safety demo bench soak java clean lock
+.PHONY: test check differential power crash safety demo bench soak java clean lock
 
 test: $(VENV)/.dev java
 	$(BIN)/python -m pytest $(ARGS)
@@ -19,6 +19,11 @@ differential: $(VENV)/.dev
 # A thousand power losses in the middle of random programs; ARGS="--power-seed N" plays those of another seed.
 power: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/crash/test_power.py --images 1000 $(ARGS)
+
+# Two hundred processes that carry messages on are killed, and the network is cut, and mended; ARGS="--kills N": so many.
+crash: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py \
+		--kills 200 $(ARGS)
 
 # A thousand simulated elections and locks, and fifty of real processes that are stopped and killed, on both backends.
 safety: $(VENV)/.dev

@@ -161,6 +161,49 @@ async def test_who_begins_takes_over(stores: tuple[pelton.Jet, pelton.Jet]) -> N
     assert await data_of(hub) == list(range(10))
 
 
+async def test_an_outage_of_hours_has_nothing_delivered_again(
+    stores: tuple[pelton.Jet, pelton.Jet], runtime: ManualRuntime
+) -> None:
+    edge, hub = stores
+    await publish(edge, 0, 2500)
+    hub.backend = Faulty(hub.backend, "publish_batch", times=5000, after=False)  # type: ignore[assignment]  # a part
+    work = asyncio.create_task(edge.feed("S", hub, until_empty=True))
+    assert await turning(runtime, work) == 2500
+    assert runtime.clock.monotonic() > 3600
+    assert await data_of(hub) == list(range(2500))
+
+
+async def test_deliveries_that_are_lost_on_the_way_are_carried(
+    stores: tuple[pelton.Jet, pelton.Jet], runtime: ManualRuntime
+) -> None:
+    edge, hub = stores
+    await publish(edge, 0, 2500)
+    edge.backend = Faulty(edge.backend, "pull", times=2, after=True)  # type: ignore[assignment]  # a part
+    work = asyncio.create_task(edge.feed("S", hub, until_empty=True))
+    assert await turning(runtime, work) == 2500
+    assert await data_of(hub) == list(range(2500))
+
+
+async def test_who_waits_for_messages_is_overtaken_as_well(stores: tuple[pelton.Jet, pelton.Jet]) -> None:
+    edge, hub = stores
+    first = asyncio.create_task(edge.feed("S", hub))
+    await publish(edge, 0, 10)
+    while (await (await hub.stream("S")).info()).state.messages < 10:
+        await asyncio.sleep(0)
+    second = asyncio.create_task(edge.feed("S", hub))
+    number = 10
+    while not first.done():
+        await publish(edge, number, number + 5)
+        number += 5
+        await asyncio.sleep(0)
+    assert isinstance(first.exception(), pelton.AckRejectedError)
+    while (await (await hub.stream("S")).info()).state.messages < number:
+        await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert await data_of(hub) == list(range(number))
+
+
 async def test_to_a_cluster_and_back_through_an_outage(tmp_path: Path) -> None:
     with nats_server(tmp_path / "nats") as server:
         async with (

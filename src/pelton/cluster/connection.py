@@ -113,6 +113,7 @@ class Connection:
         self._inbox = ""
         self._sweeping = False
         self._changed = Signal()
+        self._losses = 0
         self.on_lost: list[Callable[[], None]] = []
         self.on_denied: list[Callable[[str, PeltonError], None]] = []
 
@@ -196,6 +197,7 @@ class Connection:
                 _fail(waiting.future, error)
 
     async def _lost(self) -> None:
+        self._losses += 1
         self._fail_waiting(Interrupted())
         self._tell_lost()
         self._changed.notify()
@@ -264,9 +266,13 @@ class Connection:
         until = self.clock.monotonic() + _SILENCE_S
         futures: list[asyncio.Future[Answer]] = []
         refused: list[Exception] = []
+        losses = self._losses
         for subject, data, block in requests:
             try:
                 client = await self._ready()
+                if futures and self._losses != losses:
+                    # It broke while there was no room: what was to go before is lost with it.
+                    raise NotSent
                 futures.append(self._send(client, subject, data, block, until))
             except (PeltonError, Interrupted) as error:
                 # What follows must not overtake it.
