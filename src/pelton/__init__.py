@@ -27,7 +27,7 @@ from pelton.buckets import (
 from pelton.connect import ClusterOptions, Jet, open
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Savepoint, Stream
-from pelton.locks import Election, ElectionOptions, Leader, Term
+from pelton.locks import Election, ElectionOptions, Held, Leader, Lock, Semaphore, Term
 from pelton.queue import (
     Call,
     DeadLetter,
@@ -59,6 +59,7 @@ __all__ = [
     "ClusterOptions",
     "Consumer",
     "Heard",
+    "Held",
     "DeadLetter",
     "Election",
     "ElectionOptions",
@@ -73,6 +74,7 @@ __all__ = [
     "JobTransaction",
     "Leader",
     "Listening",
+    "Lock",
     "Message",
     "Metadata",
     "ObjectInfo",
@@ -85,6 +87,7 @@ __all__ = [
     "Queue",
     "Savepoint",
     "SplitCodec",
+    "Semaphore",
     "Stream",
     "backup",
     "compact",

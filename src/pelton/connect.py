@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.build import check_name, seconds_to_ns
+from pelton.api.times import Seconds
 from pelton.buckets import (
     Bucket,
     BucketSettings,
@@ -32,7 +34,7 @@ from pelton.buckets import (
 )
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.jet import Streams
-from pelton.locks import Election, ElectionOptions
+from pelton.locks import Commons, Election, ElectionOptions, Lock, Semaphore, place
 from pelton.queue import Queue, Transaction
 from pelton.runtime import Runtime, system_runtime
 from pelton.sourcing import Carrier
@@ -149,6 +151,31 @@ class Jet(Streams):
         See :class:`ElectionOptions`. Raises ConfigError.
         """
         return Election(self, election, **options)
+
+    @cached_property
+    def _commons(self) -> Commons:
+        return Commons(self)
+
+    def lock(self, name: str, *, ttl: Seconds = 30) -> Lock:
+        """Return the lock of this name, one among all processes: ``async with jet.lock("car1") as held``.
+
+        It is renewed in the background while it is held; if its holder dies, others have it after ``ttl`` (whole
+        seconds, at least 1). Raises ConfigError.
+        """
+        return Lock(self._commons, place("lock", name, 1, ttl))
+
+    def semaphore(self, name: str, *, slots: int, ttl: Seconds = 30) -> Semaphore:
+        """Return the semaphore of this name, which up to ``slots`` callers hold at once; else as :meth:`lock`.
+
+        All its users have to agree on ``slots`` (at most 1,000). Raises ConfigError.
+        """
+        return Semaphore(self._commons, place("semaphore", name, slots, ttl))
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the store; locks that are held are lost. Idempotent."""
+        if "_commons" in vars(self):
+            await self._commons.close()
+        await super().close()
 
     async def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = (), until_empty: bool = False

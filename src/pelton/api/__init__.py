@@ -103,6 +103,7 @@ from pelton.api.job_errors import (
     RetryJob,
     UnknownJobError,
 )
+from pelton.api.lock_errors import LockError, LockLostError, LockNotHeldError, LockReentryError, LockTimeoutError
 from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest
 from pelton.api.object_errors import (
     ObjectChangedError,
@@ -241,6 +242,11 @@ __all__ = [
     "JobError",
     "LeaseLostError",
     "LimitError",
+    "LockError",
+    "LockLostError",
+    "LockNotHeldError",
+    "LockReentryError",
+    "LockTimeoutError",
     "MaxBytesError",
     "MaxDeliveries",
     "MaxMessagesError",

@@ -25,6 +25,8 @@
     │       ├── ObjectChangedError, ObjectDamagedError
     ├── ElectionError                    an election was stopped
     │   └── TermLostError                we do not lead any more
+    ├── LockError                        a lock or semaphore
+    │   ├── LockTimeoutError (TimeoutError), LockLostError, LockNotHeldError, LockReentryError
     ├── AckError
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
     ├── StoreError                       the file, the disk, another process, or a cluster's servers

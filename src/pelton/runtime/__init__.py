@@ -17,6 +17,7 @@ from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
 from pelton.runtime.tasks import Tasks
+from pelton.runtime.within import within
 
 __all__ = [
     "Backoff",
@@ -36,4 +37,5 @@ __all__ = [
     "stopwatch",
     "system_runtime",
     "this_thread",
+    "within",
 ]

@@ -54,6 +54,7 @@ __all__ = [
     "ClusterOptions",
     "Consumer",
     "Heard",
+    "Held",
     "DeadLetter",
     "Election",
     "ElectionOptions",
@@ -68,6 +69,7 @@ __all__ = [
     "JobTransaction",
     "Leader",
     "Listening",
+    "Lock",
     "Message",
     "Metadata",
     "ObjectInfo",
@@ -80,6 +82,7 @@ __all__ = [
     "Queue",
     "Savepoint",
     "SplitCodec",
+    "Semaphore",
     "Stream",
     "backup",
     "compact",
@@ -107,6 +110,9 @@ JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)
 Election = derive(locks.Election)
 Term = derive(locks.Term)
+Lock = derive(locks.Lock)
+Semaphore = derive(locks.Semaphore)
+Held = derive(locks.Held)
 
 
 @functools.wraps(connect.open)

@@ -1,0 +1,165 @@
+"""One attempt to get a lock: at once, or by waiting in line.
+
+The story. Where nobody waits and a slot is free, it is one look and one write. Otherwise a ticket is stored, slots and
+tickets are watched, and :mod:`pelton.locks.line` says after every piece of news, and at the seconds it names, what to
+do. Nothing is asked again and again: who waits sleeps.
+
+A write of which no answer came may have been taken: then the key is asked for in the background, and released.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pelton.api import ConfigError, PeltonError, StoreError, WrongLastSequenceError
+from pelton.locks.lease import Lease, moment
+from pelton.locks.line import Line, Look, Take, Wait
+from pelton.locks.records import Holding, Place, Row, Ticket, encode, holding_of
+from pelton.locks.table import Table
+from pelton.runtime import Runtime, Signal
+
+# How long a ticket lives, and how old it is when it is renewed.
+_TICKET_S: Final = 10
+_RENEW_S: Final = 3.0
+
+
+class Got(NamedTuple):
+    """A slot that was taken, and what renews it."""
+
+    lease: Lease
+    holding: Holding
+
+
+class Acquisition:
+    """One caller's way to a slot; ``who`` is for those who look."""
+
+    def __init__(self, table: Table, runtime: Runtime, place: Place, who: str) -> None:
+        self._table = table
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._place = place
+        self._who = who
+        self._me = runtime.ids.new()
+        self._number = 0
+        self._ticket_due = 0.0
+        self._news = Signal()
+        self._is_complete = False
+        self._failure: Exception | None = None
+
+    async def at_once(self) -> Got | None:
+        """Take a slot if one is free and nobody waits for it. Raises ConfigError."""
+        rows = await self._table.read(self._place.filters)
+        line = self._line()
+        for row in rows:
+            line.note(row, self._clock.monotonic())
+        self._check(line)
+        decision = line.decide(self._me, self._clock.monotonic())
+        return await self._take(line, decision) if isinstance(decision, Take) else None
+
+    async def in_line(self) -> Got:
+        """Wait for a slot, for ever."""
+        line = self._line()
+        watching = self._runtime.spawn(self._watch(line), "pelton-lock-watch")
+        try:
+            await self._show(line)
+            while True:
+                got = await self._turn(line)
+                if got is not None:
+                    return got
+        finally:
+            watching.cancel()
+            self._runtime.spawn(self._leave(), "pelton-lock-leave")
+
+    async def _turn(self, line: Line) -> Got | None:
+        """Do the next thing there is to do, or wait for it to come."""
+        seen = self._news.generation
+        if self._failure is not None:
+            raise self._failure
+        if self._clock.monotonic() >= self._ticket_due:
+            # One that is late costs the place in line, no more.
+            with suppress(StoreError):
+                await self._show(line)
+        self._check(line)
+        decision = line.decide(self._me, self._clock.monotonic()) if self._is_complete else Wait(self._ticket_due)
+        if isinstance(decision, Take):
+            return await self._take(line, decision)
+        if isinstance(decision, Look):
+            await self._look(line, decision.key)
+        else:
+            await self._sleep(min(decision.until, self._ticket_due), seen)
+        return None
+
+    async def _sleep(self, until: float, seen: int) -> None:
+        timer = self._clock.call_later(until - self._clock.monotonic(), self._news.notify)
+        try:
+            await self._news.wait(seen)
+        finally:
+            timer.cancel()
+
+    def _line(self) -> Line:
+        return Line(self._place.keys, _TICKET_S, self._clock.monotonic())
+
+    def _check(self, line: Line) -> None:
+        other = line.disagreement(self._place.slots)
+        if other:
+            raise ConfigError(f"{self._place} is held by somebody to whom it has {other} slots: give slots={other}")
+
+    async def _watch(self, line: Line) -> None:
+        rows = self._table.watch(self._place.filters)
+        try:
+            async for row in rows:
+                if row is None:
+                    self._is_complete = True
+                else:
+                    line.note(row, self._clock.monotonic())
+                self._news.notify()
+        except Exception as error:  # it is told to who waits
+            self._failure = error
+            self._news.notify()
+        finally:
+            await rows.aclose()
+
+    async def _show(self, line: Line) -> None:
+        """Store the ticket, for the first time or again."""
+        now = self._clock.monotonic()
+        self._ticket_due = now + _RENEW_S
+        key, data = self._place.ticket(self._me), encode(Ticket(number=self._number, who=self._who))
+        revision = await self._table.write(key, data, None, _TICKET_S)
+        self._number = self._number or revision
+        line.note(Row(key, revision, data), now)
+
+    async def _leave(self) -> None:
+        # A ticket that stays is passed by until it ends.
+        with suppress(PeltonError):
+            await self._table.remove(self._place.ticket(self._me))
+
+    async def _look(self, line: Line, key: str) -> None:
+        row = await self._table.ask(key)
+        if row is None:
+            line.absent(key, self._clock.monotonic())
+        else:
+            line.note(row, self._clock.monotonic())
+
+    async def _take(self, line: Line, take: Take) -> Got | None:
+        asked = moment(self._clock)
+        holding = Holding(owner=self._me, ttl=self._place.ttl, slots=self._place.slots, who=self._who)
+        try:
+            token = await self._table.write(take.key, encode(holding), take.revision, self._place.ttl)
+        except WrongLastSequenceError as error:
+            line.refused(take.key, error.seq, self._clock.monotonic())
+            return None
+        except BaseException:
+            self._runtime.spawn(self._undo(take.key), "pelton-lock-undo")
+            raise
+        return Got(Lease(take.key, token, self._place.ttl, asked), msgspec.structs.replace(holding, token=token))
+
+    async def _undo(self, key: str) -> None:
+        # What cannot be undone ends by itself.
+        with suppress(PeltonError):
+            row = await self._table.ask(key)
+            holder = None if row is None else holding_of(row.data)
+            if row is not None and holder is not None and holder.owner == self._me:
+                await self._table.remove(key, row.revision)

@@ -1,0 +1,56 @@
+"""What the locks of an open store share: the table, the keeper, and who holds what in this process."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Callable
+from weakref import WeakSet
+
+from pelton.api import Backend, LockReentryError
+from pelton.jet import Streams
+from pelton.locks.acquiring import Acquisition
+from pelton.locks.held import Held
+from pelton.locks.keeper import Keeper, ThreadKeeper
+from pelton.locks.records import Place
+from pelton.locks.table import Table
+from pelton.runtime import Runtime, owner
+
+
+class Commons:
+    """Behind the locks and semaphores of one open store."""
+
+    def __init__(self, jet: Streams, keeper: Callable[[Backend, Runtime], Keeper] = ThreadKeeper) -> None:
+        self.runtime = jet.runtime
+        self.clock = jet.runtime.clock
+        self.table = Table(jet)
+        self.keeper = keeper(jet.backend, jet.runtime)
+        self._who = f"{platform.node()} {os.getpid()}"
+        self._held: defaultdict[str, WeakSet[Held]] = defaultdict(WeakSet)
+
+    def acquisition(self, place: Place) -> Acquisition:
+        """Return a new way to a slot. Raises LockReentryError where a caller would wait for itself."""
+        if place.kind == "lock":
+            caller = owner()
+            for held in list(self._held.get(str(place), ())):
+                if caller is not None and held.caller == caller and held.is_held:
+                    raise LockReentryError(str(place), held.token)
+        return Acquisition(self.table, self.runtime, place, self._who)
+
+    def remember(self, held: Held) -> None:
+        """Note that something is held."""
+        self._held[held.place].add(held)
+
+    def forget(self, held: Held) -> None:
+        """Note that something is not held any more."""
+        place = held.place
+        found = self._held.get(place)
+        if found is not None:
+            found.discard(held)
+            if not found:
+                del self._held[place]
+
+    async def close(self) -> None:
+        """Renew nothing any more; what is held is lost."""
+        await self.keeper.close()

@@ -1,0 +1,179 @@
+"""What is held of a lock, in its holder's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import LockLostError, LockNotHeldError, WrongLastSequenceError
+from pelton.locks.acquiring import Got
+from pelton.locks.keeper import Kept
+from pelton.locks.lease import moment
+from pelton.locks.records import Place, holding_of
+from pelton.runtime import Signal, owner
+
+if TYPE_CHECKING:
+    from pelton.locks.commons import Commons
+
+_TRIES: Final = 3
+
+
+class Held:
+    """A lock, or a slot of a semaphore, that is held, renewed in the background until it is released.
+
+    ``token`` is its fencing token: larger than that of whoever held it before. Send it along with what you write to
+    other systems, and let them refuse a smaller one than they have seen: that is what protects them from a holder that
+    was stopped in the middle of a write.
+    """
+
+    def __init__(self, commons: Commons, place: Place, got: Got) -> None:
+        self.name: str = place.name
+        self.token: int = got.lease.token
+        self.ttl: int = place.ttl
+        self._commons = commons
+        self._place = place
+        self._lease = got.lease
+        self._id = got.holding.owner
+        self._caller = owner()
+        self._is_given_back = False
+        self._ended = Signal()
+        self._loop = asyncio.get_running_loop()
+        self._guards: list[Guard] = []
+        # The keeper must not keep alive what nobody can release any more.
+        told = weakref.WeakMethod(self._told)
+        commons.keeper.hold(Kept(got.lease, got.holding, lambda: _call(told)))
+        weakref.finalize(self, commons.keeper.drop, got.lease)
+
+    def __repr__(self) -> str:
+        state = "lost" if self.lost else "released" if self._is_given_back else "held"
+        return f"<Held {self._place} token {self.token}, {state}>"
+
+    @property
+    def lost(self) -> bool:
+        """Whether somebody else may hold it by now, as far as can be told this moment."""
+        return self._lease.state != "released" and self._lease.is_over(moment(self._commons.clock))
+
+    @property
+    def caller(self) -> object:
+        """Who acquired it: a task, or a thread of the blocking face."""
+        return self._caller
+
+    @property
+    def place(self) -> str:
+        """What is held, as errors call it."""
+        return str(self._place)
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether it was released."""
+        return self._is_given_back
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held this moment: neither lost nor released."""
+        return not self._is_given_back and not self._lease.is_over(moment(self._commons.clock))
+
+    def check(self) -> None:
+        """Raise LockLostError where it is lost, LockNotHeldError where it was released."""
+        if self.lost:
+            raise self._error()
+        if not self.is_held:
+            raise LockNotHeldError(str(self._place))
+
+    async def until_lost(self) -> bool:
+        """Return when it is lost, with True, or was released, with False."""
+        while self.is_held:
+            seen = self._ended.generation
+            if self.is_held:
+                await self._ended.wait(seen)
+        return self.lost
+
+    async def release(self) -> None:
+        """Give it back: who is next in line has it at once. Raises LockNotHeldError, LockLostError."""
+        if self._is_given_back:
+            raise LockNotHeldError(str(self._place))
+        self._is_given_back = True
+        self._commons.forget(self)
+        self._commons.keeper.drop(self._lease)
+        self._ended.notify()
+        was_held = not self.lost
+        if not await self._remove():
+            self._lease.lose("another has it")
+        if not was_held or self._lease.state == "lost":
+            raise self._error()
+        self._lease.release()
+
+    async def _remove(self) -> bool:
+        """Remove what was held, if it is still ours; a renewal may be under way."""
+        table, revision = self._commons.table, self._lease.revision
+        for _ in range(_TRIES):
+            try:
+                await table.remove(self._lease.key, revision)
+                return True
+            except WrongLastSequenceError:
+                row = await table.ask(self._lease.key)
+            holder = None if row is None else holding_of(row.data)
+            if row is None or holder is None or holder.owner != self._id:
+                return False
+            revision = row.revision
+        return False
+
+    def guard(self) -> Guard:
+        """Cancel the running task if this is lost before the guard is left."""
+        guard = Guard()
+        self._guards.append(guard)
+        return guard
+
+    def _error(self) -> LockLostError:
+        self._lease.judge(moment(self._commons.clock))
+        return LockLostError(str(self._place), self.token, self._lease.reason)
+
+    def _told(self) -> None:
+        # On the keeper's thread; the loop may be gone.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._ended.notify()
+        for guard in self._guards:
+            guard.fire()
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    found = method()
+    if found is not None:
+        found()
+
+
+class Guard:
+    """Cancels the task that made it, when told, as :func:`asyncio.timeout` does."""
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task: asyncio.Task[object] | None = task
+        self._before = task.cancelling()
+        self._has_fired = False
+
+    def fire(self) -> None:
+        """Cancel the task, if it is still in its block."""
+        # The blocking face's task has ended long before its block does.
+        if self._task is not None and not self._task.done():
+            self._has_fired = True
+            self._task.cancel()
+
+    async def leave(self, kind: type[BaseException] | None) -> bool:
+        """Leave the block, which ended with an error of this kind; return whether it is our cancellation alone."""
+        task, self._task = self._task, None
+        if task is None or not self._has_fired:
+            return False
+        is_ours = task.uncancel() <= self._before
+        if kind is None or not issubclass(kind, asyncio.CancelledError):
+            # The block has ended before it met its cancellation, which would strike at the next await.
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            return False
+        return is_ours

@@ -1,0 +1,199 @@
+"""Renewing leases off their holders' code.
+
+The story. A keeper renews every lease when a third of its time to live has passed, tries again where no answer comes,
+and tells the holder that a lease is lost: when the store says so, or when time is up by the holder's own clock, also
+while a try is still under way. :class:`Keeper` runs on the event loop it is used on; :class:`ThreadKeeper` has a
+thread, a loop and a connection of its own, so that a holder that computes, or blocks its event loop, keeps its lease.
+The thread begins with the first lease, the connection with the first renewal: what is held for a moment costs neither.
+
+A renewal expects the revision of the last write. Where that is refused the store is asked: if the key still has this
+holder's id, then a renewal arrived of which no answer came; otherwise the lease is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from pelton.api import Backend, PeltonError, WrongLastSequenceError
+from pelton.jet import Streams
+from pelton.locks.lease import Lease, moment
+from pelton.locks.records import Holding, encode, holding_of
+from pelton.locks.table import Table
+from pelton.runtime import Runtime, Signal, Tasks, within
+
+_log: Final = logging.getLogger("pelton")
+_FAR_S: Final = 3600.0
+_LEAVE_S: Final = 5.0
+
+
+class Kept:
+    """A lease in a keeper's hands: what is written to renew it, and who is told, on any thread, when it is lost."""
+
+    __slots__ = ("holding", "lease", "on_lost")
+
+    def __init__(self, lease: Lease, holding: Holding, on_lost: Callable[[], None]) -> None:
+        self.lease = lease
+        self.holding = holding
+        self.on_lost = on_lost
+
+
+class Keeper:
+    """Renews leases on the event loop that it is used on."""
+
+    def __init__(self, backend: Backend, runtime: Runtime) -> None:
+        self._clone = backend.clone
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._kept: dict[int, Kept] = {}
+        self._signal = Signal()
+        self._wakes_at = float("inf")
+        self._is_running = False
+        self._is_stopping = False
+        self._backend: Backend | None = None
+        self._table: Table | None = None
+
+    def hold(self, kept: Kept) -> None:
+        """Renew a lease from now on."""
+        self._kept[id(kept.lease)] = kept
+        if not self._is_running:
+            self._is_running = True
+            self._start()
+        elif kept.lease.wake_at() < self._wakes_at:
+            self._nudge()
+
+    def drop(self, lease: Lease) -> None:
+        """Renew a lease no longer."""
+        self._kept.pop(id(lease), None)
+
+    async def close(self) -> None:
+        """Renew nothing any more: what is still held is lost."""
+        self._is_stopping = True
+        for kept in list(self._kept.values()):
+            self._lose(kept, "the store was closed")
+        if self._is_running:
+            self._nudge()
+
+    # --- where it runs
+
+    def _start(self) -> None:
+        self._spawn(self._keep(), "pelton-keeper")
+
+    def _nudge(self) -> None:
+        self._signal.notify()
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        self._runtime.spawn(coro, name)
+
+    # --- what it does
+
+    async def _keep(self) -> None:
+        try:
+            while not self._is_stopping:
+                seen = self._signal.generation
+                self._turn()
+                timer = self._clock.call_later(self._wakes_at - self._clock.monotonic(), self._signal.notify)
+                try:
+                    await self._signal.wait(seen)
+                finally:
+                    timer.cancel()
+        finally:
+            await self._disconnect()
+
+    def _turn(self) -> None:
+        # Before the leases are looked at: one that is added meanwhile, on another thread, wakes us then.
+        self._wakes_at = float("inf")
+        now = moment(self._clock)
+        for kept in list(self._kept.values()):
+            if kept.lease.is_over(now):
+                kept.lease.judge(now)
+                self._told(kept)
+            elif kept.lease.is_due(now):
+                self._spawn(self._renew(kept, kept.lease.try_until(now)), "pelton-renewal")
+        wake = min((kept.lease.wake_at() for kept in list(self._kept.values())), default=now.monotonic + _FAR_S)
+        self._wakes_at = wake
+
+    async def _renew(self, kept: Kept, seconds: float) -> None:
+        try:
+            await within(self._clock, seconds, self._write(kept))
+        except WrongLastSequenceError as error:
+            self._lose(kept, f"another has it, at revision {error.seq}")
+        except Exception as error:  # a keeper that dies silently would lose every lease
+            _log.warning("could not renew %s: %s", kept.lease.key, error or type(error).__name__)
+            kept.lease.failed(moment(self._clock))
+            if not isinstance(error, TimeoutError):
+                # A store that is only slow is not left: leaving would wait for it as well.
+                await self._disconnect()
+        self._signal.notify()
+
+    async def _write(self, kept: Kept) -> None:
+        lease, table, asked = kept.lease, self._connected(), moment(self._clock)
+        try:
+            revision = await table.write(lease.key, encode(kept.holding), lease.revision, lease.ttl)
+        except WrongLastSequenceError:
+            row = await table.ask(lease.key)
+            holder = None if row is None else holding_of(row.data)
+            if row is None or holder is None or holder.owner != kept.holding.owner:
+                raise
+            lease.found(row.revision, moment(self._clock))
+        else:
+            # It counts from before it was asked for, never from when we heard of it.
+            lease.renewed(revision, asked)
+
+    def _connected(self) -> Table:
+        if self._table is None:
+            self._backend = self._clone()
+            self._table = Table(Streams(self._backend, self._runtime))
+        return self._table
+
+    async def _disconnect(self) -> None:
+        backend, self._backend, self._table = self._backend, None, None
+        if backend is not None:
+            with suppress(PeltonError, TimeoutError):
+                await within(self._clock, _LEAVE_S, backend.close())
+
+    def _lose(self, kept: Kept, reason: str) -> None:
+        if kept.lease.state == "held":
+            kept.lease.lose(reason)
+            self._told(kept)
+
+    def _told(self, kept: Kept) -> None:
+        self.drop(kept.lease)
+        kept.on_lost()
+
+
+class ThreadKeeper(Keeper):
+    """Renews leases on a thread of its own, over a connection of its own."""
+
+    def __init__(self, backend: Backend, runtime: Runtime) -> None:
+        super().__init__(backend, runtime)
+        self._tasks = Tasks()
+        self._thread = threading.Thread(target=self._serve, name="pelton-keeper", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def close(self) -> None:
+        """Renew nothing any more, and end the thread."""
+        await super().close()
+        if self._is_running:
+            await asyncio.to_thread(self._thread.join)
+
+    def _start(self) -> None:
+        self._thread.start()
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.spawn(coro, name)
+
+    def _serve(self) -> None:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            runner.run(self._keep())
+
+    def _nudge(self) -> None:
+        # While there is no loop nothing has been looked at yet; when it is closed nothing is any more.
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._signal.notify)

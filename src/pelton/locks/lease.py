@@ -1,0 +1,115 @@
+"""A lease, as its holder sees it: pure.
+
+The story. A lease is a key with a time to live, written by its holder again and again. The store judges its end by its
+own clock, from when it stored the last write; the holder by its own, from *before* it sent that write, and it stops
+four fifths into the time to live: so it has stopped before anybody else can begin, however long replies take, as long
+as a second is about a second everywhere.
+
+    held --- released             by its holder
+      `----- lost                 the store says that another has it, or it was not renewed in time
+
+Both ends are for good. Of the holder's two clocks the one counts on which more has passed: the monotonic one stands
+still while a machine sleeps, the wall clock does not; and where all share one machine its wall clock is also the
+store's, so that setting it forward ends a lease for everybody at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from pelton.runtime import Clock
+
+LeaseState = Literal["held", "released", "lost"]
+# Shares of the time to live: its age when it is renewed, the pause after a try that failed, the longest try, and the
+# age at which its holder must have stopped.
+_RENEW_AFTER: Final = 1 / 3
+_AGAIN: Final = 1 / 20
+_TRY: Final = 1 / 4
+_STOP: Final = 0.8
+_NS: Final = 1e9
+
+
+class Moment(NamedTuple):
+    """One reading of both clocks: monotonic seconds, wall nanoseconds."""
+
+    monotonic: float
+    wall: int
+
+
+def moment(clock: Clock) -> Moment:
+    """Read both clocks."""
+    return Moment(clock.monotonic(), clock.now())
+
+
+def elapsed(since: Moment, now: Moment) -> float:
+    """Return the seconds between two moments, by the clock on which more have passed."""
+    return max(now.monotonic - since.monotonic, (now.wall - since.wall) / _NS)
+
+
+class Lease:
+    """A key held with a ``token`` since the write that made it was sent (``asked``), for ``ttl`` seconds at a time."""
+
+    __slots__ = ("_next_try", "confirmed", "key", "reason", "revision", "state", "token", "ttl")
+
+    def __init__(self, key: str, token: int, ttl: int, asked: Moment) -> None:
+        self.key = key
+        self.token = token
+        self.ttl = ttl
+        self.revision = token
+        self.confirmed = asked
+        self.state: LeaseState = "held"
+        self.reason = ""
+        self._next_try = asked.monotonic + ttl * _RENEW_AFTER
+
+    def is_over(self, now: Moment) -> bool:
+        """Whether the holder must have stopped, told or not."""
+        return self.state != "held" or elapsed(self.confirmed, now) >= self.ttl * _STOP
+
+    def left(self, now: Moment) -> float:
+        """Return for how many seconds the holder may go on if it is never renewed."""
+        return max(0.0, self.ttl * _STOP - elapsed(self.confirmed, now)) if self.state == "held" else 0.0
+
+    def judge(self, now: Moment) -> bool:
+        """Note that time is up, if it is; return whether this is news."""
+        if self.state != "held" or not self.is_over(now):
+            return False
+        self.lose("it was not renewed in time")
+        return True
+
+    def is_due(self, now: Moment) -> bool:
+        """Whether it is to be renewed now."""
+        return self.state == "held" and now.monotonic >= self._next_try
+
+    def wake_at(self) -> float:
+        """Return the monotonic second at which something is to be done about it."""
+        return min(self._next_try, self.confirmed.monotonic + self.ttl * _STOP)
+
+    def try_until(self, now: Moment) -> float:
+        """Begin to renew it: return for how many seconds at most. It is not due again before :meth:`failed`."""
+        self._next_try = float("inf")
+        return min(self.left(now), self.ttl * _TRY)
+
+    def renewed(self, revision: int, asked: Moment) -> None:
+        """Note that the store has taken a renewal that was sent at ``asked``."""
+        self.revision = revision
+        self.confirmed = asked
+        self._next_try = asked.monotonic + self.ttl * _RENEW_AFTER
+
+    def found(self, revision: int, now: Moment) -> None:
+        """Note that the store holds a renewal of which no answer came: it is renewed anew, at once."""
+        self.revision = revision
+        self._next_try = now.monotonic
+
+    def failed(self, now: Moment) -> None:
+        """Note that nobody knows whether a renewal was taken: it is tried again soon."""
+        self._next_try = now.monotonic + self.ttl * _AGAIN
+
+    def lose(self, reason: str) -> None:
+        """End it: somebody else may hold the key."""
+        if self.state == "held":
+            self.state, self.reason = "lost", reason
+
+    def release(self) -> None:
+        """End it by its holder's will."""
+        if self.state == "held":
+            self.state = "released"

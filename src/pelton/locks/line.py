@@ -1,0 +1,158 @@
+"""Who may take what, as one who wants it sees it: pure.
+
+The story. A lock is a slot, a semaphore several: keys that hold who has them. Who has to wait takes a ticket, a key of
+its own with a time to live that it renews, and its place in line is the order in which tickets were first stored. When
+a slot is free, the first in line takes it. Those behind do not rely on the first one to be alive: where a free slot is
+still free a moment later, the next one takes it, and so on. All that decides, in the end, is the store: a slot is
+taken by a write that expects the last revision.
+
+A slot is free when its key holds nothing, or a marker: released, or expired by the store's clock. It is also free when
+its holder has been seen to renew nothing for a whole time to live by *this* waiter's own monotonic clock: then its
+holder has stopped (see :mod:`pelton.locks.lease`), whatever the store's clock does, and the expected revision makes
+sure of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pelton.locks.records import Holding, Row, Ticket, holding_of, ticket_of
+
+# How long one in line waits for each one before it to take what is free.
+PATIENCE_S: Final = 0.5
+# After how long something that is not understood is asked about.
+_LOOK_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Take:
+    """The slot ``key`` is to be taken, where ``revision`` is still its last."""
+
+    key: str
+    revision: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """The slot ``key`` is to be asked about."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing is to be done before there is news, or this monotonic second."""
+
+    until: float
+
+
+@dataclass
+class _Slot:
+    """A slot at one revision, known since the monotonic second ``seen``; ``holder`` None where there is none.
+
+    Of a slot that ``is_unknown`` only the revision is known.
+    """
+
+    revision: int
+    seen: float
+    holder: Holding | None = None
+    is_unknown: bool = False
+
+    @property
+    def free_at(self) -> float | None:
+        """The second from which it may be taken, None where that cannot be told."""
+        if self.is_unknown:
+            return None
+        return self.seen + (self.holder.ttl if self.holder is not None else 0)
+
+
+@dataclass
+class _Waiter:
+    number: int
+    revision: int
+    ends: float
+
+
+class Line:
+    """What is known of slots and of those who wait for them. Times are monotonic seconds of one clock."""
+
+    def __init__(self, slots: Iterable[str], ticket_ttl: float, now: float) -> None:
+        self.slots = {key: _Slot(0, now) for key in slots}
+        self._ticket_ttl = ticket_ttl
+        self._waiters: dict[str, _Waiter] = {}
+
+    def note(self, row: Row, now: float) -> None:
+        """Take in what the store holds under a key."""
+        if row.key in self.slots:
+            self._note_slot(row, now)
+        else:
+            self._note_ticket(row, now)
+
+    def _note_slot(self, row: Row, now: float) -> None:
+        known = self.slots[row.key]
+        if row.revision < known.revision or (row.revision == known.revision and not known.is_unknown):
+            return
+        holder = holding_of(row.data)
+        self.slots[row.key] = _Slot(row.revision, now, holder, is_unknown=row.data is not None and holder is None)
+
+    def _note_ticket(self, row: Row, now: float) -> None:
+        owner = row.key.rpartition(".")[2]
+        known = self._waiters.get(owner)
+        if known is not None and row.revision <= known.revision:
+            return
+        ticket = ticket_of(row.data)
+        if ticket is None:
+            self._waiters.pop(owner, None)
+        else:
+            self._waiters[owner] = _Waiter(_number(ticket, row.revision), row.revision, now + self._ticket_ttl)
+
+    def refused(self, key: str, last: int | None, now: float) -> None:
+        """Note that a slot's last revision is ``last`` (0: it has none, None: not told), and nothing else of it."""
+        known = self.slots[key].revision
+        self.slots[key] = _Slot(known if last is None else last, now, is_unknown=last != 0)
+
+    def absent(self, key: str, now: float) -> None:
+        """Note that the store holds nothing under a slot."""
+        self.slots[key] = _Slot(0, now)
+
+    def disagreement(self, slots: int) -> int:
+        """Return how many slots a holder believes there are, where that is another number; else 0."""
+        held = (slot.holder.slots for slot in self.slots.values() if slot.holder is not None)
+        return next((number for number in held if number != slots), 0)
+
+    def place(self, me: str, now: float) -> int:
+        """Return how many are before ``me`` in line."""
+        holders = {slot.holder.owner for slot in self.slots.values() if slot.holder is not None}
+        mine = self._waiters.get(me)
+        return sum(
+            owner != me and owner not in holders and waiter.ends > now and (mine is None or waiter.number < mine.number)
+            for owner, waiter in self._waiters.items()
+        )
+
+    def decide(self, me: str, now: float) -> Take | Look | Wait:
+        """Return what ``me``, who holds nothing, is to do now."""
+        unknown = [key for key, slot in self.slots.items() if slot.is_unknown and now >= slot.seen + _LOOK_S]
+        if unknown:
+            return Look(unknown[0])
+        free = sorted((slot.free_at, key) for key, slot in self.slots.items() if slot.free_at is not None)
+        ready = [(at, key) for at, key in free if at <= now]
+        place = self.place(me, now)
+        if place < len(ready):
+            return self._take(ready[place][1])
+        wake = [slot.seen + _LOOK_S for slot in self.slots.values() if slot.is_unknown]
+        wake += [at for at, _ in free if at > now]
+        if ready:
+            turn = ready[0][0] + PATIENCE_S * (place - len(ready) + 1)
+            if turn <= now:
+                return self._take(ready[-1][1])
+            wake.append(turn)
+        return Wait(min(wake, default=now + _LOOK_S))
+
+    def _take(self, key: str) -> Take:
+        return Take(key, self.slots[key].revision)
+
+
+def _number(ticket: Ticket, revision: int) -> int:
+    return ticket.number or revision

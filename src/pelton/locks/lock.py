@@ -1,0 +1,116 @@
+"""Locks and semaphores in the hands of their users."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from pelton.api import LockLostError, LockNotHeldError, LockTimeoutError
+from pelton.api.build import seconds_to_ns
+from pelton.api.times import Seconds
+from pelton.locks.acquiring import Got
+from pelton.locks.commons import Commons
+from pelton.locks.held import Guard, Held
+from pelton.locks.line import Line
+from pelton.locks.records import Place
+from pelton.runtime import owner, within
+
+
+class Exclusion:
+    """What a lock and a semaphore have in common. Any number of tasks may share one."""
+
+    def __init__(self, commons: Commons, place: Place) -> None:
+        self.name: str = place.name
+        self.ttl: int = place.ttl
+        self._commons = commons
+        self._place = place
+        self._held: list[Held] = []
+        self._blocks: list[tuple[Held, Guard]] = []
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    async def acquire(self, *, timeout: Seconds | None = None) -> Held:
+        """Wait until it can be had, first come, first served, for at most ``timeout`` (None: for ever).
+
+        Raises LockTimeoutError, LockReentryError, ConfigError.
+        """
+        limit = None if timeout is None else seconds_to_ns("timeout", timeout) / 1e9
+        acquisition = self._commons.acquisition(self._place)
+        got = await acquisition.at_once()
+        if got is None:
+            try:
+                waiting = acquisition.in_line()
+                got = await (waiting if limit is None else within(self._commons.clock, limit, waiting))
+            except TimeoutError:
+                assert limit is not None
+                raise LockTimeoutError(str(self._place), limit) from None
+        return self._begin(got)
+
+    async def try_acquire(self) -> Held | None:
+        """Return what is held now, or None where others hold it, or wait for it.
+
+        Raises LockReentryError, ConfigError.
+        """
+        got = await self._commons.acquisition(self._place).at_once()
+        return None if got is None else self._begin(got)
+
+    def _begin(self, got: Got) -> Held:
+        held = Held(self._commons, self._place, got)
+        self._commons.remember(held)
+        self._held = [one for one in self._held if not one.is_given_back]
+        self._held.append(held)
+        return held
+
+    async def release(self) -> None:
+        """Release what this caller acquired last, or the only one there is. Raises LockNotHeldError, LockLostError."""
+        self._held = [one for one in self._held if not one.is_given_back]
+        mine = [one for one in self._held if one.caller == owner()] or (self._held if len(self._held) == 1 else [])
+        if not mine:
+            raise LockNotHeldError(str(self._place))
+        await mine[-1].release()
+
+    async def __aenter__(self) -> Held:
+        held = await self.acquire()
+        self._blocks.append((held, held.guard()))
+        return held
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        caller = owner()
+        index = max(i for i, (held, _) in enumerate(self._blocks) if held.caller == caller)
+        held, guard = self._blocks.pop(index)
+        is_ours = await guard.leave(kind)
+        if held.is_given_back:
+            return
+        try:
+            await held.release()
+        except LockLostError:
+            # What the block itself raised says more, unless it is the cancellation that tells of the loss.
+            if kind is None or is_ours:
+                raise
+
+    async def holders(self) -> list[str]:
+        """Return who holds it now: host and process id of each."""
+        line = Line(self._place.keys, 0, 0)
+        for row in await self._commons.table.read(self._place.filters[:1]):
+            line.note(row, 0)
+        return [slot.holder.who for slot in line.slots.values() if slot.holder is not None]
+
+
+class Lock(Exclusion):
+    """A lock of which there is one among all processes of a store or cluster, held for ``ttl`` seconds at a time.
+
+    ``async with`` waits for it, and cancels its block with LockLostError if the lease is lost. Not re-entrant.
+    """
+
+
+class Semaphore(Exclusion):
+    """What at most ``slots`` callers hold at once; each has a fencing token of its own.
+
+    ``async with`` as with a :class:`Lock`. A caller may hold several.
+    """
+
+    def __init__(self, commons: Commons, place: Place) -> None:
+        super().__init__(commons, place)
+        self.slots: int = place.slots

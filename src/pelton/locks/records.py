@@ -1,0 +1,120 @@
+"""What locks keep in their bucket: keys and values.
+
+===================================  ============================================================
+key in the bucket ``pelton_locks``   holds
+===================================  ============================================================
+``lock.NAME``                        who has the lock (:class:`Holding`), with a time to live
+``semaphore.NAME.N``                 who has slot N, the same
+``line.lock.NAME.ID``                a waiter's :class:`Ticket`, with a time to live
+``line.semaphore.NAME.ID``           the same
+===================================  ============================================================
+
+The fencing token is the revision of the write that took the slot. The bucket's stream begins at the microsecond of its
+making, so tokens grow even if it is removed and made anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from pelton.api import ConfigError
+from pelton.api.build import seconds_to_ns
+from pelton.api.times import SECOND, Seconds
+from pelton.buckets.naming import check_key
+
+Kind = Literal["lock", "semaphore"]
+_MOST_SLOTS: Final = 1_000
+
+
+class Row(NamedTuple):
+    """What the store holds under a key; ``data`` None for a marker: released, removed or expired."""
+
+    key: str
+    revision: int
+    data: bytes | None
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who has a slot: ``owner`` is the id of one acquisition, ``token`` what it was given (0: the revision itself)."""
+
+    owner: str
+    ttl: int
+    slots: int = 1
+    token: int = 0
+    who: str = ""
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who waits, with the ``number`` of its first ticket (0: this is the first)."""
+
+    number: int = 0
+    who: str = ""
+
+
+encode: Final = msgspec.json.Encoder().encode
+_holding: Final = msgspec.json.Decoder(Holding).decode
+_ticket: Final = msgspec.json.Decoder(Ticket).decode
+
+
+def holding_of(data: bytes | None) -> Holding | None:
+    """Return who has a slot; None for nobody, and for what is no holding."""
+    try:
+        return None if data is None else _holding(data)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+def ticket_of(data: bytes | None) -> Ticket | None:
+    """Return a waiter's ticket; None where there is none."""
+    try:
+        return None if data is None else _ticket(data)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A lock or a semaphore: what it is called, how many may have it, for how many seconds at a time."""
+
+    kind: Kind
+    name: str
+    slots: int
+    ttl: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the slots."""
+        base = f"{self.kind}.{self.name}"
+        return (base,) if self.kind == "lock" else tuple(f"{base}.{slot}" for slot in range(self.slots))
+
+    @property
+    def filters(self) -> tuple[str, str]:
+        """What slots and tickets are found with."""
+        base = f"{self.kind}.{self.name}"
+        return (base if self.kind == "lock" else f"{base}.*", f"line.{base}.*")
+
+    def ticket(self, owner: str) -> str:
+        """Return the key of a waiter's ticket."""
+        return f"line.{self.kind}.{self.name}.{owner}"
+
+
+def place(kind: Kind, name: str, slots: int, ttl: Seconds) -> Place:
+    """Return a lock or semaphore of these settings. Raises ConfigError."""
+    try:
+        check_key(name)
+    except ConfigError:
+        raise ConfigError(
+            f"{name!r} cannot name a {kind}: use letters, digits and - / _ = . (no dot at its ends, no two in a row)"
+        ) from None
+    if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= _MOST_SLOTS:
+        raise ConfigError(f"{kind} {name!r}: slots is {slots!r}, it can be 1 to {_MOST_SLOTS}")
+    lasts = seconds_to_ns("ttl", ttl)
+    if lasts < SECOND or lasts % SECOND:
+        raise ConfigError(f"{kind} {name!r}: ttl is {ttl!r}: a time to live is whole seconds, at least 1")
+    return Place(kind, name, slots, lasts // SECOND)

@@ -1,0 +1,143 @@
+"""The bucket that locks are kept in: read, asked, written, watched."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from pelton.api import (
+    ApiError,
+    ConfigError,
+    DirectGet,
+    MessageNotFoundError,
+    MsgGet,
+    NoStreamForSubjectError,
+    StoredMessage,
+    StreamConfig,
+    StreamCreate,
+    StreamInfoRequest,
+    StreamNotFoundError,
+)
+from pelton.api.times import SECOND
+from pelton.buckets.entry import OPERATION_HEADER, operation_of
+from pelton.jet import Streams
+from pelton.jet.ordered import OrderedReader
+from pelton.locks.records import Row
+
+T = TypeVar("T")
+BUCKET: Final = "pelton_locks"
+_STREAM: Final = f"KV_{BUCKET}"
+_PREFIX: Final = f"$KV.{BUCKET}."
+# How long the store remembers that something was released, or has expired: a name that is used no more leaves nothing.
+_TRACE_S: Final = 60
+_NAME_IN_USE: Final = 10058
+_DELETED: Final = {OPERATION_HEADER: "DEL"}
+
+
+class Table:
+    """Keys of the bucket ``pelton_locks``, which is made when it is first needed."""
+
+    def __init__(self, jet: Streams) -> None:
+        self._jet = jet
+        self._is_ready = False
+
+    async def read(self, filters: Iterable[str]) -> list[Row]:
+        """Return what is held under some keys; on a cluster a replica may answer, which lags behind."""
+        request = DirectGet(multi_last=tuple(_PREFIX + text for text in filters))
+
+        async def read() -> list[Row]:
+            try:
+                return [_row(stored) for stored in (await self._jet.backend.direct_get(_STREAM, request)).messages]
+            except MessageNotFoundError:
+                return []
+
+        return await self._in_bucket(read)
+
+    async def ask(self, key: str) -> Row | None:
+        """Return what is held under a key, as who decides knows it."""
+        try:
+            found = (await self._jet.backend.call(MsgGet(stream=_STREAM, last_by_subj=_PREFIX + key))).message
+        except (MessageNotFoundError, StreamNotFoundError):
+            return None
+        return Row(key, found.seq, found.data if operation_of(found.hdrs or None) == "put" else None)
+
+    async def write(self, key: str, data: bytes, expected: int | None, ttl: int) -> int:
+        """Write a key if ``expected`` is its last revision (0: there is none), for ``ttl`` seconds.
+
+        Return its revision. Raises WrongLastSequenceError.
+        """
+
+        async def write() -> int:
+            return (await self._jet.publish(_PREFIX + key, data, expected_last_subject_seq=expected, ttl=ttl)).seq
+
+        return await self._in_bucket(write)
+
+    async def remove(self, key: str, expected: int | None = None) -> None:
+        """Remove a key if ``expected`` is its last revision. Raises WrongLastSequenceError."""
+        await self._jet.publish(_PREFIX + key, headers=_DELETED, expected_last_subject_seq=expected, ttl=_TRACE_S)
+
+    async def watch(self, filters: Iterable[str]) -> AsyncGenerator[Row | None, None]:
+        """Follow some keys: what they hold now, then None, then what they hold as it changes."""
+        subjects = [_PREFIX + text for text in filters]
+        fields: dict[str, Any] = {"deliver_policy": "last_per_subject", "filter_subjects": subjects}
+        reader = OrderedReader(self._jet.backend, self._jet.runtime, _STREAM, **fields)
+        pending = await self._in_bucket(reader.begin)
+        deliveries = reader.read()
+        try:
+            if not pending:
+                yield None
+            async for one in deliveries:
+                data = one.data if operation_of(one.headers) == "put" else None
+                yield Row(one.subject.removeprefix(_PREFIX), one.seq, data)
+                if pending and not one.num_pending:
+                    pending = 0
+                    yield None
+        finally:
+            await deliveries.aclose()
+
+    async def _in_bucket(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Do something in the bucket, which is made if need be, also where it was removed meanwhile."""
+        if not self._is_ready:
+            await self._make()
+        try:
+            return await operation()
+        except (StreamNotFoundError, NoStreamForSubjectError):
+            await self._make()
+            return await operation()
+
+    async def _make(self) -> None:
+        try:
+            config = (await self._jet.backend.call(StreamInfoRequest(name=_STREAM))).config
+        except StreamNotFoundError:
+            config = await self._create()
+        if not config.allow_msg_ttl or not config.allow_direct:
+            raise ConfigError(f"bucket {BUCKET!r} was made without limit_marker_ttl, which locks need: delete it")
+        self._is_ready = True
+
+    async def _create(self) -> StreamConfig:
+        config = StreamConfig(
+            name=_STREAM,
+            description="locks, semaphores and who waits for them",
+            subjects=(_PREFIX + ">",),
+            max_msgs_per_subject=1,
+            discard="new",
+            duplicate_window=120 * SECOND,
+            allow_rollup_hdrs=True,
+            deny_delete=True,
+            allow_direct=True,
+            allow_msg_ttl=True,
+            subject_delete_marker_ttl=_TRACE_S * SECOND,
+            first_seq=self._jet.runtime.clock.now() // 1_000,
+        )
+        try:
+            return (await self._jet.backend.call(StreamCreate(config=config))).config
+        except ApiError as error:
+            if error.err_code != _NAME_IN_USE:
+                raise
+            # Somebody else was faster.
+            return (await self._jet.backend.call(StreamInfoRequest(name=_STREAM))).config
+
+
+def _row(stored: StoredMessage) -> Row:
+    is_put = operation_of(stored.hdrs or None) == "put"
+    return Row(stored.subject.removeprefix(_PREFIX), stored.seq, stored.data if is_put else None)

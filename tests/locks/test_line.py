@@ -1,0 +1,132 @@
+"""Who may take what: first come, first served, whoever dies on the way."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pelton.locks.line import PATIENCE_S, Line, Look, Take, Wait
+from pelton.locks.records import Holding, Row, Ticket, encode
+
+
+def _line(slots: int = 1) -> Line:
+    return Line([f"s.{number}" for number in range(slots)], 10.0, 0.0)
+
+
+def _held(key: str, revision: int, owner: str, ttl: int = 30, slots: int = 1) -> Row:
+    return Row(key, revision, encode(Holding(owner=owner, ttl=ttl, slots=slots)))
+
+
+def _ticket(owner: str, revision: int, number: int = 0) -> Row:
+    return Row(f"line.s.{owner}", revision, encode(Ticket(number=number)))
+
+
+def test_what_is_free_is_taken_at_its_revision() -> None:
+    line = _line()
+    assert line.decide("me", 0.0) == Take("s.0", 0)
+    line.note(Row("s.0", 5, None), 0.0)
+    assert line.decide("me", 0.0) == Take("s.0", 5)
+
+
+def test_what_is_held_is_waited_for_until_it_has_not_been_renewed_for_its_time_to_live() -> None:
+    line = _line()
+    line.note(_held("s.0", 5, "other"), 1.0)
+    assert line.decide("me", 2.0) == Wait(31.0)
+    line.note(_held("s.0", 6, "other"), 11.0)
+    assert line.decide("me", 31.0) == Wait(41.0)
+    assert line.decide("me", 41.0) == Take("s.0", 6)
+
+
+def test_news_that_are_old_change_nothing() -> None:
+    line = _line()
+    line.note(_held("s.0", 6, "other"), 1.0)
+    line.note(Row("s.0", 5, None), 2.0)
+    line.note(_held("s.0", 6, "other"), 20.0)
+    assert line.decide("me", 2.0) == Wait(31.0)
+
+
+def test_the_first_in_line_takes_it_and_the_others_wait_for_their_turn() -> None:
+    line = _line()
+    for owner, revision in (("a", 2), ("b", 3), ("c", 4)):
+        line.note(_ticket(owner, revision), 0.0)
+    assert line.decide("a", 0.0) == Take("s.0", 0)
+    assert line.decide("b", 0.0) == Wait(PATIENCE_S)
+    assert line.decide("c", 0.0) == Wait(2 * PATIENCE_S)
+    assert line.decide("new", 0.0) == Wait(3 * PATIENCE_S)
+    assert line.decide("c", 2 * PATIENCE_S) == Take("s.0", 0)
+
+
+def test_a_ticket_that_is_renewed_keeps_its_place() -> None:
+    line = _line()
+    line.note(_ticket("a", 2), 0.0)
+    line.note(_ticket("b", 3), 0.0)
+    line.note(_ticket("a", 9, number=2), 8.0)
+    assert (line.place("a", 8.0), line.place("b", 8.0)) == (0, 1)
+    # The one that is not renewed ends, told or not.
+    assert line.place("new", 11.0) == 1
+    line.note(Row("line.s.a", 12, None), 11.0)
+    assert line.place("new", 11.0) == 0
+
+
+def test_who_holds_does_not_wait() -> None:
+    line = _line(2)
+    line.note(_ticket("a", 2), 0.0)
+    line.note(_held("s.0", 3, "a", slots=2), 0.0)
+    assert line.decide("me", 0.0) == Take("s.1", 0)
+
+
+def test_of_several_free_slots_each_in_line_has_its_own() -> None:
+    line = _line(3)
+    for owner, revision in (("a", 2), ("b", 3), ("c", 4)):
+        line.note(_ticket(owner, revision), 0.0)
+    taken = {line.decide(owner, 0.0) for owner in "abc"}
+    assert taken == {Take("s.0", 0), Take("s.1", 0), Take("s.2", 0)}
+
+
+def test_a_slot_of_which_only_the_revision_is_known_is_asked_about() -> None:
+    line = _line()
+    line.refused("s.0", 7, 1.0)
+    assert line.decide("me", 1.0) == Wait(6.0)
+    assert line.decide("me", 6.0) == Look("s.0")
+    line.note(_held("s.0", 7, "other"), 6.0)
+    assert line.decide("me", 6.0) == Wait(36.0)
+    line.refused("s.0", 0, 7.0)
+    assert line.decide("me", 7.0) == Take("s.0", 0)
+    line.refused("s.0", None, 8.0)
+    assert line.decide("me", 8.0) == Wait(13.0)
+    line.absent("s.0", 13.0)
+    assert line.decide("me", 13.0) == Take("s.0", 0)
+
+
+def test_what_is_no_holding_is_never_taken() -> None:
+    line = _line()
+    line.note(Row("s.0", 3, b"\xff"), 0.0)
+    assert line.decide("me", 1000.0) == Look("s.0")
+    line.note(Row("s.0", 4, None), 1000.0)
+    assert line.decide("me", 1000.0) == Take("s.0", 4)
+
+
+def test_how_many_slots_there_are_has_to_be_agreed_on() -> None:
+    line = _line(3)
+    line.note(_held("s.0", 3, "other", slots=5), 0.0)
+    assert line.disagreement(3) == 5
+    assert line.disagreement(5) == 0
+
+
+@given(
+    slots=st.integers(1, 4),
+    holders=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60)), max_size=4),
+    waiters=st.integers(0, 5),
+    at=st.floats(0, 200),
+)
+def test_nobody_waits_without_a_time_at_which_to_look_again(
+    slots: int, holders: list[tuple[int, int]], waiters: int, at: float
+) -> None:
+    line = _line(slots)
+    for revision, (slot, ttl) in enumerate(holders, start=1):
+        if slot < slots:
+            line.note(_held(f"s.{slot}", revision, f"h{revision}", ttl, slots), 0.0)
+    for number in range(waiters):
+        line.note(_ticket(f"w{number}", 100 + number), 0.0)
+    decision = line.decide("me", at)
+    assert not isinstance(decision, Wait) or at < decision.until <= at + 60 + 10 * PATIENCE_S
+    # Whatever the others do or fail to do, one's own turn comes.
+    assert isinstance(line.decide("me", 61 + 10 * PATIENCE_S), Take)
