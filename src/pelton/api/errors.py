@@ -71,6 +71,8 @@ class PeltonError(Exception):
 def _rebuild(kind: type[E], args: tuple[object, ...], fields: dict[str, object]) -> E:
     # Constructors take facts and compose the message from them; a copy gets both back as they were.
     error = kind.__new__(kind, *args)
+    # An OSError, as a TimeoutError is one, takes its arguments later than others do.
+    error.args = args
     error.__dict__.update(fields)
     return error
 
