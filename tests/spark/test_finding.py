@@ -9,13 +9,13 @@ import pelton.spark
 
 
 def test_the_format_is_found_without_registration(spark: SparkSession) -> None:
-    names = [field.name for field in spark.read.format("pelton").option("path", "nowhere").load().schema]
+    names = [field.name for field in spark.read.format("pelton").options(path="nowhere", stream="orders").load().schema]
     assert names[:3] == ["stream", "subject", "sequence"]
 
 
 def test_it_can_be_registered(spark: SparkSession) -> None:
     pelton.spark.register(spark)
-    assert spark.read.format("pelton").option("path", "nowhere").load().schema
+    assert spark.read.format("pelton").options(path="nowhere", stream="orders").load().schema
 
 
 def test_without_pyspark_the_extra_is_named() -> None:

@@ -1,11 +1,13 @@
 """The embedded Backend: durable streams in one SQLite file, without a server."""
 
+from pelton.engine.bulk import BulkReader
 from pelton.engine.engine import Engine
 from pelton.engine.keys import Key, KeyFile, key_bytes
 from pelton.engine.settings import EngineSettings
 from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
 
 __all__ = [
+    "BulkReader",
     "Engine",
     "EngineSettings",
     "Key",

@@ -1,10 +1,17 @@
-"""The data source ``pelton``: what Spark asks of it, handed to those who do it."""
+"""The data source ``pelton``: what Spark asks of it, handed to those who do it.
+
+Spark makes one from a query's options wherever it needs it, in processes that come and go: it only reads options.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
+
+from pelton.spark.columns import checked_schema, full_schema
+from pelton.spark.options import read_options
+from pelton.spark.reader import PeltonReader, reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,9 +26,15 @@ class PeltonSource(DataSource):
         """Return what ``format`` is given."""
         return "pelton"
 
-    def schema(self) -> StructType | str:
+    def schema(self) -> str:
         """Return the columns of a read that names none."""
-        return "stream STRING, subject STRING, sequence BIGINT, data BINARY"
+        options = read_options(self.options)
+        return full_schema(options.decode, options.value_schema)
+
+    def reader(self, schema: StructType) -> PeltonReader:
+        """Return what reads a batch. Raises ConfigError."""
+        options = read_options(self.options)
+        return reader(options, checked_schema(schema, options.decode))
 
 
 def register(spark: SparkSession) -> None:

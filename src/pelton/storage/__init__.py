@@ -1,5 +1,6 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. Rows, not semantics."""
 
+from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, FaultKind, as_fault, translated
@@ -14,6 +15,7 @@ from pelton.storage.writer import Writer
 
 __all__ = [
     "SCHEMA_VERSION",
+    "BulkRead",
     "Committer",
     "Condition",
     "Database",
@@ -23,9 +25,11 @@ __all__ = [
     "MemoryChannel",
     "MessageTable",
     "Participant",
+    "Portion",
     "Refusal",
     "Removed",
     "Row",
+    "StreamId",
     "SyncMode",
     "UserSql",
     "WakeChannel",
@@ -33,6 +37,7 @@ __all__ = [
     "Work",
     "Writer",
     "as_fault",
+    "find_stream",
     "intact",
     "message_table",
     "runs",

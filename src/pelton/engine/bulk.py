@@ -1,0 +1,88 @@
+"""Reads a stream of a store file in bulk, beside whoever has it open: no engine, no wake-ups, only rows.
+
+For processes that come and go and read much, such as Spark's. Nothing is written: what should have been removed by
+now, and was not looked at since, is still read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
+
+from pelton.api import CorruptMessageError, NotAStoreError, StreamNotFoundError, api_error, rfc3339
+from pelton.engine.faults import public_error
+from pelton.engine.keys import Key, key_bytes
+from pelton.storage import BulkRead, Database, Fault, Row, find_stream, subject_condition
+
+_ROWS: Final = 1024
+_BYTES: Final = 4 * 1024 * 1024
+
+
+class Rows(NamedTuple):
+    """Messages in order, as storage's rows; ``damaged`` ones are left out and named by sequence.
+
+    ``first_seq`` was the stream's first sequence when they were read, ``last`` is up to where all was read.
+    """
+
+    rows: list[Row]
+    damaged: list[int]
+    first_seq: int
+    last: int
+
+
+class BulkReader:
+    """One stream of the store file ``path``; close it, or use it in a ``with``.
+
+    ``created`` names the very stream, as its info does: one made anew under the name is refused. Raises
+    StreamNotFoundError, NotAStoreError where there is no file, StoreKeyError and the other errors of opening.
+    """
+
+    def __init__(
+        self, path: str, stream: str, created: str, *, filters: Sequence[str] = (), key: Key | None = None
+    ) -> None:
+        if not os.path.exists(path):
+            raise NotAStoreError(path, "there is no such file on this host")
+        self._stream = stream
+        self._path = os.path.realpath(path)
+        try:
+            self._database = Database(self._path, key=key_bytes(key))
+        except Fault as fault:
+            raise public_error(fault) from None
+        found = find_stream(self._database, stream)
+        if found is None or rfc3339(found.created) != created:
+            self.close()
+            raise self._gone()
+        condition = subject_condition(filters)
+        self._read = BulkRead(self._database, found.id, condition, limit=_ROWS, budget=_BYTES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def read(self, first: int, last: int) -> Rows:
+        """Return the next messages from ``first`` on, not beyond ``last``; ``Rows.last`` is ``last`` at the end.
+
+        At most 1,024 of them, or as many as reach 4 MiB. Raises StreamNotFoundError when it is deleted meanwhile.
+        """
+        try:
+            return Rows(*self._read.portion(first, last))
+        except LookupError:
+            raise self._gone() from None
+        except Fault as fault:
+            raise public_error(fault) from None
+
+    def corrupt(self, seq: int) -> CorruptMessageError:
+        """Return the error for a damaged message."""
+        return CorruptMessageError(self._stream, seq, self._path)
+
+    def _gone(self) -> StreamNotFoundError:
+        error = api_error("JSStreamNotFoundErr", stream=self._stream)
+        assert isinstance(error, StreamNotFoundError)
+        return error
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._database.close()

@@ -1,0 +1,115 @@
+"""Messages to Arrow batches, column by column, only those that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pelton.api import ConfigError, headers
+from pelton.spark.columns import ERROR, VALUE, arrow_schema
+from pelton.spark.decoding import decoded, decoder
+from pelton.spark.options import Decode
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+Row = tuple[int, int, str, bytes | None, bytes, int]
+"""Sequence, time in nanoseconds, subject, header block, payload, and what storage keeps beside them."""
+
+
+class Columns(NamedTuple):
+    """Messages, one tuple a field."""
+
+    sequence: Sequence[int]
+    time_ns: Sequence[int]
+    subject: Sequence[str]
+    headers: Sequence[bytes | None]
+    data: Sequence[bytes]
+
+
+def _time(columns: Columns, stream: str, kind: pa.DataType) -> pa.Array:
+    return pa.array(np.array(columns.time_ns, np.int64) // 1000).cast(kind)
+
+
+def _stream(columns: Columns, stream: str, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(stream, kind), len(columns.sequence))
+
+
+def _headers(columns: Columns, stream: str, kind: pa.DataType) -> pa.Array:
+    if not any(columns.headers):
+        return pa.nulls(len(columns.headers), kind)
+    return pa.array([_decoded_headers(block) if block else None for block in columns.headers], kind)
+
+
+def _decoded_headers(block: bytes) -> list[tuple[str, list[str]]]:
+    found = headers.decode(block)
+    return [(_text(name), [_text(value) for value in found.get_all(name)]) for name in found]
+
+
+def _text(value: str) -> str:
+    # Bytes that are no UTF-8 travel as surrogates in Python, and not at all in Arrow.
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+_BUILDERS: Final[dict[str, Callable[[Columns, str, pa.DataType], pa.Array]]] = {
+    "stream": _stream,
+    "subject": lambda columns, stream, kind: pa.array(columns.subject, kind),
+    "sequence": lambda columns, stream, kind: pa.array(np.array(columns.sequence, np.int64)),
+    "time": _time,
+    "headers": _headers,
+    "data": lambda columns, stream, kind: pa.array(columns.data, kind),
+    "size": lambda columns, stream, kind: pa.array(np.fromiter(map(len, columns.data), np.int64, len(columns.data))),
+}
+
+
+class BatchBuilder:
+    """Makes the batches of one stream, with the columns of ``schema`` in its order."""
+
+    def __init__(self, stream: str, schema: StructType, decode: Decode | None) -> None:
+        self._stream = stream
+        self._schema = arrow_schema(schema)
+        self._builders = [(_BUILDERS.get(field.name), field.name, field.type) for field in self._schema]
+        self._wants_values = any(builder is None for builder, _, _ in self._builders)
+        kinds = {field.name: field.dataType for field in schema}
+        self._read = None
+        if decode is not None and self._wants_values:
+            if VALUE not in kinds:
+                raise ConfigError(f"column {ERROR} tells why there is no {VALUE}: select both")
+            self._read = decoder(decode, kinds[VALUE])
+            self._value_kind = self._schema.field(VALUE).type
+
+    def of_rows(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Return a batch of storage's rows."""
+        sequence, time_ns, subject, blocks, data, _ = zip(*rows, strict=True)
+        return self.of(Columns(sequence, time_ns, subject, blocks, data))
+
+    def of(self, columns: Columns) -> pa.RecordBatch:
+        """Return a batch."""
+        values = self._values(columns.data) if self._wants_values else {}
+        arrays = [
+            values[name] if build is None else build(columns, self._stream, kind)
+            for build, name, kind in self._builders
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _values(self, payloads: Sequence[bytes]) -> dict[str, pa.Array]:
+        assert self._read is not None
+        values, errors = decoded(self._read, payloads)
+        try:
+            array = pa.array(values, self._value_kind)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            array = self._fitting(values, errors)
+        return {VALUE: array, ERROR: pa.array(errors, pa.string())}
+
+    def _fitting(self, values: list[Any], errors: list[str | None]) -> pa.Array:
+        """Return values where one at least does not fit the type: a number that is too long for its decimal."""
+        for index, value in enumerate(values):
+            try:
+                pa.scalar(value, self._value_kind)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                values[index] = None
+                errors[index] = f"{type(error).__name__}: {error}"
+        return pa.array(values, self._value_kind)

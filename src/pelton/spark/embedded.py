@@ -1,0 +1,40 @@
+"""What a task does for a range of an embedded stream: reads the rows where they lie in the file, beside all writers."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pelton.engine import BulkReader
+from pelton.spark.losses import Losses
+from pelton.spark.place import key_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pelton.spark.batches import BatchBuilder
+    from pelton.spark.options import PlaceOptions
+    from pelton.spark.ranges import Range
+
+
+def read_file(
+    options: PlaceOptions, part: Range, filters: Sequence[str], builder: BatchBuilder, losses: Losses
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range as batches. Raises DataLossError, CorruptMessageError, where they matter."""
+    with BulkReader(options.address, part.stream, part.created, filters=filters, key=key_of(options)) as reader:
+        position = part.first
+        while position <= part.last:
+            # A portion is thousands of small objects that hold no cycles: looking for some costs a tenth.
+            gc.disable()
+            try:
+                found = reader.read(position, part.last)
+                losses.look(part, position, found.first_seq)
+                for seq in found.damaged:
+                    losses.damaged(reader.corrupt(seq))
+                batch = builder.of_rows(found.rows) if found.rows else None
+            finally:
+                gc.enable()
+            position = found.last + 1
+            if batch is not None:
+                yield batch

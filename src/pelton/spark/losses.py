@@ -1,0 +1,39 @@
+"""What is missing from a range: an error, or noted and passed by (``failOnDataLoss``)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from pelton.spark.errors import DataLossError
+
+if TYPE_CHECKING:
+    from pelton.api import CorruptMessageError
+    from pelton.spark.ranges import Range
+
+_log: Final = logging.getLogger("pelton.spark")
+
+
+class Losses:
+    """Judges what is missing; ``fail``: whether it is an error."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+
+    def look(self, part: Range, position: int, first_seq: int) -> None:
+        """Compare where reading has come with the stream's first sequence. Raises DataLossError."""
+        if part.must_hold and first_seq > position:
+            self.lost(DataLossError(part.stream, position, min(first_seq - 1, part.last)))
+
+    def lost(self, error: DataLossError) -> None:
+        """Raise an error, or note it."""
+        self._meet(error)
+
+    def damaged(self, error: CorruptMessageError) -> None:
+        """Raise an error, or note it."""
+        self._meet(error)
+
+    def _meet(self, error: Exception) -> None:
+        if self._fail:
+            raise error
+        _log.warning("passed by: %s", error)
