@@ -23,4 +23,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--object-size", default=64, type=int, help="MiB of the object that must not fill the memory")
     parser.addoption("--power-seed", default=20251121, help="which programs lose power")
     parser.addoption("--simulated", type=int, default=200, help="simulated elections and locks (make safety: 1000)")
-    parser.addoption("--stopped", type=int, default=1, help="real ones, with processes stopped and killed (all: 50)")
+    parser.addoption("--stopped", type=int, default=2, help="real ones, with processes stopped and killed (all: 50)")

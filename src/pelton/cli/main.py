@@ -11,6 +11,7 @@ from pelton.cli import (
     backup_command,
     compact_command,
     demo_command,
+    elect_command,
     object_command,
     rekey_command,
     restore_command,
@@ -20,6 +21,7 @@ from pelton.cli import (
 
 _COMMANDS = (
     demo_command,
+    elect_command,
     verify_command,
     backup_command,
     restore_command,

@@ -1,0 +1,1 @@
+"""What ``pelton elect`` is made of: candidates in processes, whoever watches them, a table."""

@@ -1,0 +1,59 @@
+"""What is seen of an election: a table that is written over on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pelton.cli.elect.crew import Member
+
+_HELP: Final = "k: kill the leader   d: let it step down   q: end"
+_STYLES: Final = {"leader": "\x1b[1;32m", "killed": "\x1b[1;31m", "failed": "\x1b[1;31m", "gone": "\x1b[31m"}
+_PLAIN: Final = "\x1b[0m"
+_UP: Final = "\x1b[{}F\x1b[J"
+
+
+def rows(members: list[Member], now: float) -> list[str]:
+    """Return the table's lines."""
+    width = max(len(member.settings.name) for member in members)
+    lines = [f"{'candidate':<{width}}  {'process':>8}  {'state':<10} {'for':>8}  {'token':>7}  {'terms':>5}  note"]
+    for member in members:
+        token = str(member.token) if member.state == "leader" else ""
+        style = _STYLES.get(member.state, "")
+        text = (
+            f"{member.settings.name:<{width}}  {member.pid or '':>8}  {member.state:<10} {now - member.since:>6.1f} s"
+            f"  {token:>7}  {member.terms:>5}  {member.note}"
+        )
+        lines.append(f"{style}{text[:118]}{_PLAIN}" if style else text[:118])
+    return lines
+
+
+class Table:
+    """A table on a terminal."""
+
+    def __init__(self) -> None:
+        self._height = 0
+
+    def show(self, members: list[Member], now: float) -> None:
+        """Write it over what was there."""
+        lines = [*rows(members, now), "", _HELP]
+        over = _UP.format(self._height) if self._height else ""
+        self._height = len(lines)
+        print(over + "\n".join(lines), flush=True)
+
+
+@contextmanager
+def keys(add: Callable[[int, Callable[[], None]], object], pressed: Callable[[str], None]) -> Iterator[None]:
+    """Call ``pressed`` with each key of the terminal; ``add`` adds a reader to the event loop."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    add(terminal, lambda: pressed(sys.stdin.read(1)))
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
