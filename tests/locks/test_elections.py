@@ -291,3 +291,16 @@ def test_an_election_without_await(tmp_path: Path) -> None:
 
         with pytest.raises(TermLostError):
             lead()
+
+
+async def test_a_candidate_that_is_cancelled_at_any_moment_leaves_nothing(jet: Jet) -> None:
+    async with asyncio.timeout(SOON):
+        for turns in (0, 1, 2, 5, 20, 100, 400):
+            task = asyncio.create_task(jet.elect("s", ttl=LONG).run())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        async with jet.elect("s") as term:
+            assert term.is_held

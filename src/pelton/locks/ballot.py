@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import (
+    ApiError,
     BucketNotFoundError,
     ConfigError,
     Delivered,
@@ -181,7 +182,12 @@ async def open_ballot(
 
 async def _make(jet: Streams, bucket: str, ttl: float) -> None:
     # The limit marker tells watchers of an expiry, and lets the mark of a clean end outlive the TTL.
-    await create_bucket(jet, bucket, None, ttl=ttl, limit_marker_ttl=ttl, description="an election")
+    try:
+        await create_bucket(jet, bucket, None, ttl=ttl, limit_marker_ttl=ttl, description="an election")
+    except ApiError as error:
+        # Another candidate was faster, with another TTL: what it made is looked at next.
+        if error.constant != "JSStreamNameExistErr":
+            raise
 
 
 def _check_bucket(bucket: str, config: StreamConfig, ttl: float | None, shortest: float) -> None:

@@ -181,21 +181,25 @@ class Office:
     async def open(self) -> None:
         """Begin to stand."""
         self._thread.start()
-        self._standing = await asyncio.wrap_future(self._ready)
+        await self._opened()
+
+    async def _opened(self) -> Standing:
+        # Whoever is cancelled while it waits must not cancel what the thread is about to answer.
+        return await asyncio.shield(asyncio.wrap_future(self._ready))
 
     def holds(self, token: int) -> bool:
         """Whether the term of this token goes on, by the clock; from any thread."""
-        current, until = self._standing.term
+        current, until = self._ready.result().term
         return current == token and self._clock.monotonic() < until
 
     async def release(self, rest: float) -> None:
         """Give the key up, and stand again later."""
-        await self._ask(self._standing.release(rest))
+        await self._ask((await self._opened()).release(rest))
 
     async def close(self) -> None:
         """Give the key up and end the thread. Idempotent."""
         if self._thread.is_alive():
-            await self._ask(self._standing.end())
+            await self._ask((await self._opened()).end())
             await asyncio.to_thread(self._thread.join)
 
     async def _ask(self, work: Coroutine[Any, Any, None]) -> None:
