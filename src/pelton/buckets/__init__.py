@@ -1,6 +1,6 @@
 """Key-value buckets (ADR-8) and object stores (ADR-20) over a stream each, as every NATS client writes them."""
 
-from pelton.buckets.bucket import Bucket
+from pelton.buckets.bucket import Bucket, written_through
 from pelton.buckets.codecs import Base64Codec, ChainCodec, Codec, PathCodec, SplitCodec
 from pelton.buckets.entry import BucketStatus, Entry, Operation
 from pelton.buckets.objects import (
@@ -43,4 +43,5 @@ __all__ = [
     "open_bucket",
     "open_objects",
     "update_bucket",
+    "written_through",
 ]

@@ -9,14 +9,17 @@ no locks: who expects a revision that is no longer the last writes nothing.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any, Final, Generic, TypeVar
+from copy import copy
+from typing import Any, Final, Generic, Protocol, TypeVar, Unpack
 
 from pelton.api import (
+    Backend,
     BucketKeyExistsError,
     BucketKeyNotFoundError,
     ConfigError,
     MessageNotFoundError,
     MsgGet,
+    PubAck,
     StreamPurge,
     WrongLastSequenceError,
 )
@@ -28,9 +31,18 @@ from pelton.buckets.entry import OPERATION_HEADER, BucketStatus, Entry, operatio
 from pelton.buckets.naming import STREAM_PREFIX
 from pelton.buckets.watching import present, watched
 from pelton.jet import Stream, Streams
+from pelton.jet.outgoing import PublishOptions
 
 T = TypeVar("T")
 _HALF_AN_HOUR_S: Final = 1800.0
+
+
+class Publish(Protocol):
+    """Stores a message: `Jet.publish`, or that of a transaction."""
+
+    async def __call__(self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]) -> PubAck:
+        """Store a message, as `Jet.publish` says."""
+        ...
 
 
 class Bucket(Generic[T]):
@@ -41,6 +53,8 @@ class Bucket(Generic[T]):
         self._jet = jet
         self._stream = stream
         self._coding = Coding(name, stream.config, kind, codec, jet.backend.domain_prefix)
+        # Where writes go another way than others' do.
+        self._publish: Publish | None = None
 
     # --- reading
 
@@ -120,9 +134,10 @@ class Bucket(Generic[T]):
         return await self._write(self._coding.target(key), self._coding.data(value), revision, ttl)
 
     async def _write(self, target: str, data: bytes, revision: int | None, ttl: Seconds | None) -> int:
-        if revision is None and ttl is None:
+        if revision is None and ttl is None and self._publish is None:
             return (await self._jet.backend.publish(target, data)).seq
-        return (await self._jet.publish(target, data, expected_last_subject_seq=revision, ttl=ttl)).seq
+        publish = self._publish or self._jet.publish
+        return (await publish(target, data, expected_last_subject_seq=revision, ttl=ttl)).seq
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key, if ``revision`` is still its last where one is given; older revisions stay.
@@ -140,7 +155,8 @@ class Bucket(Generic[T]):
 
     async def _mark(self, key: str, marks: dict[str, str], revision: int | None, ttl: Seconds | None) -> None:
         target = self._coding.target(key)
-        await self._jet.publish(target, headers=marks, expected_last_subject_seq=revision, ttl=ttl)
+        publish = self._publish or self._jet.publish
+        await publish(target, headers=marks, expected_last_subject_seq=revision, ttl=ttl)
 
     # --- many keys
 
@@ -235,3 +251,12 @@ class Bucket(Generic[T]):
             mirror=config.mirror.name.removeprefix(STREAM_PREFIX) if config.mirror is not None else "",
             sources=tuple(source.name.removeprefix(STREAM_PREFIX) for source in config.sources),
         )
+
+
+def written_through(bucket: Bucket[T], backend: Backend, publish: Publish) -> Bucket[T]:
+    """Return the same bucket of a backend, whose writes go another way. Raises ConfigError."""
+    if bucket._jet.backend is not backend:
+        raise ConfigError(f"bucket {bucket.name!r} was opened through another opening: open it through this one")
+    other = copy(bucket)
+    other._publish = publish
+    return other

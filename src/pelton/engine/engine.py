@@ -304,6 +304,8 @@ class Engine:
         new = key_bytes(key)
         if new is None:
             raise ConfigError("rekey needs a key; to decrypt a store, close it and use pelton.rekey(path, key, None)")
+        # What is staged waits for the transaction: within it, that would be for itself.
+        self._transactions.check_outside()
         await self._committer.quiesce()
         await self._transactions.rest()
         self._check()

@@ -226,6 +226,8 @@ class Transaction:
         if not self._marks or self._owner is None:
             raise TransactionError("its block has not begun or is over: use it inside 'async with'")
         if owner() != self._owner:
+            # After a fork nobody is who he was.
+            self._writers.check()
             raise TransactionError(
                 "it belongs to the task that opened it: await its operations there, one after another "
                 "(publish_batch stores many messages at once)"

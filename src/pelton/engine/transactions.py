@@ -64,8 +64,8 @@ class Transactions:
         """Raise TransactionError where the caller would wait for its own transaction."""
         if self.of_caller() is not None:
             raise TransactionError(
-                "inside its block only what goes through it is possible (tx.publish, tx.ack, tx.sql, tx.enqueue); "
-                "everything else that writes waits for its end, so do it before or after"
+                "inside its block only what goes through it is possible (tx.publish, tx.ack, tx.sql, tx.bucket, "
+                "tx.enqueue); everything else that writes waits for its end, so do it before or after"
             )
 
     async def readable(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pelton.api import AckOp, Backend, ConfigError, Outgoing, PeltonError
 from pelton.api.times import Seconds
+from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction
 from pelton.queue.job import Call
 
@@ -15,13 +16,23 @@ if TYPE_CHECKING:
     from pelton.queue.job import Job
     from pelton.queue.queue import JobHandle
 
+T = TypeVar("T")
+
 
 class Transaction(StreamsTransaction):
-    """Messages, acks, jobs and your own SQL rows in one transaction of an embedded store: all or nothing.
+    """Messages, acks, jobs, keys of buckets and your own SQL rows in one transaction of an embedded store.
 
     Made by ``jet.transaction()``, used in ``async with``. It takes the store's writer at its first operation, so do
-    slow work before; it is committed, and on disk, when the block is left, and undone when the block raises.
+    slow work before; all is committed, and on disk, when the block is left, and undone when the block raises.
     """
+
+    def bucket(self, bucket: Bucket[T]) -> Bucket[T]:
+        """Return a bucket whose writes are part of this transaction; ``bucket`` was opened through the same opening.
+
+        What it reads is what the transaction has made of it. A write that is refused (WrongLastSequenceError,
+        BucketKeyExistsError) has changed nothing, and the transaction may go on. Raises ConfigError.
+        """
+        return written_through(bucket, self._backend, self.publish)
 
     async def enqueue(
         self, job: Job[Any, Any], *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any
