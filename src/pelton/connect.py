@@ -227,9 +227,10 @@ class Jet(Streams):
     def transaction(self, *, timeout: float | timedelta = 1.0) -> Transaction:
         """Return a transaction over this store: ``async with jet.transaction() as tx``.
 
-        Publishes, acks, jobs, keys (``tx.bucket``) and your own SQL rows (``tx.sql``) take effect together when the block is left, durable,
-        or not at all when it raises. From its first operation it holds the store's writer, for at most ``timeout``:
-        then it is rolled back (TransactionTimeoutError). Within another one's block of the same task it is a savepoint.
+        Publishes, acks, jobs, keys of buckets (``tx.bucket``) and your own SQL rows (``tx.sql``) take effect together
+        when the block is left, durable, or not at all when it raises. From its first operation it holds the store's
+        writer, for at most ``timeout``: then it is rolled back (TransactionTimeoutError). Within another
+        one's block of the same task it is a savepoint.
         Raises ConfigError, also on a cluster; StoreBusyError when the writer cannot be had.
         """
         return Transaction(self.backend, timeout)
