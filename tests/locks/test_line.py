@@ -71,6 +71,9 @@ def test_who_holds_does_not_wait() -> None:
     line.note(_ticket("a", 2), 0.0)
     line.note(_held("s.0", 3, "a", slots=2), 0.0)
     assert line.decide("me", 0.0) == Take("s.1", 0)
+    # Also not when it has died before it could remove its ticket.
+    line.note(Row("s.0", 4, None), 1.0)
+    assert line.place("me", 1.0) == 0
 
 
 def test_of_several_free_slots_each_in_line_has_its_own() -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pelton.locks.records import Holding, Row, Ticket, holding_of, ticket_of
+from pelton.locks.records import Holding, Row, holding_of, ticket_of
 
 # How long one in line waits for each one before it to take what is free.
 PATIENCE_S: Final = 0.5
@@ -73,6 +73,8 @@ class _Waiter:
     number: int
     revision: int
     ends: float
+    # Its owner has had a slot since: the ticket is left over.
+    is_served: bool = False
 
 
 class Line:
@@ -96,6 +98,8 @@ class Line:
             return
         holder = holding_of(row.data)
         self.slots[row.key] = _Slot(row.revision, now, holder, is_unknown=row.data is not None and holder is None)
+        if holder is not None and holder.owner in self._waiters:
+            self._waiters[holder.owner].is_served = True
 
     def _note_ticket(self, row: Row, now: float) -> None:
         owner = row.key.rpartition(".")[2]
@@ -106,7 +110,9 @@ class Line:
         if ticket is None:
             self._waiters.pop(owner, None)
         else:
-            self._waiters[owner] = _Waiter(_number(ticket, row.revision), row.revision, now + self._ticket_ttl)
+            is_served = any(slot.holder is not None and slot.holder.owner == owner for slot in self.slots.values())
+            number = ticket.number or row.revision
+            self._waiters[owner] = _Waiter(number, row.revision, now + self._ticket_ttl, is_served)
 
     def refused(self, key: str, last: int | None, now: float) -> None:
         """Note that a slot's last revision is ``last`` (0: it has none, None: not told), and nothing else of it."""
@@ -124,10 +130,9 @@ class Line:
 
     def place(self, me: str, now: float) -> int:
         """Return how many are before ``me`` in line."""
-        holders = {slot.holder.owner for slot in self.slots.values() if slot.holder is not None}
         mine = self._waiters.get(me)
         return sum(
-            owner != me and owner not in holders and waiter.ends > now and (mine is None or waiter.number < mine.number)
+            owner != me and not waiter.is_served and waiter.ends > now and (mine is None or waiter.number < mine.number)
             for owner, waiter in self._waiters.items()
         )
 
@@ -152,7 +157,3 @@ class Line:
 
     def _take(self, key: str) -> Take:
         return Take(key, self.slots[key].revision)
-
-
-def _number(ticket: Ticket, revision: int) -> int:
-    return ticket.number or revision
