@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential power crash safety demo bench soak java clean lock
+.PHONY: test check differential power crash linear safety demo bench soak java clean lock
 
 test: $(VENV)/.dev java
 	$(BIN)/python -m pytest $(ARGS)
@@ -28,6 +28,10 @@ crash: $(VENV)/.dev
 # A thousand simulated elections and locks, and fifty of real processes that are stopped and killed, on both backends.
 safety: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/locks --simulated 1000 --stopped 50 $(ARGS)
+
+# Five hundred histories of clients that share a bucket, on a file and on nats-server: is each linearizable?
+linear: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/linear -s --histories 500 $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -24,3 +24,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--power-seed", default=20251121, help="which programs lose power")
     parser.addoption("--simulated", type=int, default=200, help="simulated elections and locks (make safety: 1000)")
     parser.addoption("--stopped", type=int, default=2, help="real ones, with processes stopped and killed (all: 50)")
+    parser.addoption("--histories", default=10, help="histories of buckets, to be linearizable (make linear: 500)")

@@ -1,0 +1,51 @@
+"""Buckets are linearizable: what processes on one file, and clients of a server, saw can be explained one by one.
+
+Clients write, compare and set, delete and read the same keys at once, and some are killed in the middle. How many histories
+are looked at says ``--histories`` (``make linear``: 500).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.testing.linear import Op, check_history
+from pelton.testing.nats_server import nats_server
+from tests.linear.rounds import Rounds, written
+from tests.linear.worker import BUCKET
+
+_HISTORY = 3
+
+
+async def _played(address: str, histories: int, seed: int, folder: Path) -> None:
+    async with pelton.open(address) as jet:
+        await jet.create_bucket(BUCKET, history=_HISTORY)
+    total: list[Op] = []
+    async with Rounds(address, seed) as rounds:
+        async for history in rounds.play(histories):
+            found = check_history(history)
+            assert not found, f"{found[0]}\nthe history: {written(history, folder)}"
+            total += history
+        kills = rounds.kills
+    answers = {answer: sum(op.answer == answer for op in total) for answer in ("done", "refused", "missing", "lost")}
+    print(f"\n{histories} histories of {len(total)} operations, {kills} clients killed: {answers}")
+    # Else nothing was shown.
+    assert answers["done"] > histories
+    assert answers["refused"]
+    assert answers["missing"]
+
+
+@pytest.fixture
+def histories(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--histories"))
+
+
+async def test_processes_on_one_file(histories: int, tmp_path: Path) -> None:
+    await _played(str(tmp_path / "a.pelton"), histories, 1, tmp_path)
+
+
+async def test_clients_of_a_server(histories: int, tmp_path: Path) -> None:
+    with nats_server(tmp_path / "nats") as server:
+        await _played(server.url, histories, 2, tmp_path)
