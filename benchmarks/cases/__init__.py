@@ -6,6 +6,7 @@ from benchmarks.case import Case
 from benchmarks.cases import (
     backup,
     big_store,
+    buckets,
     cross_process,
     encryption,
     feed,
@@ -49,4 +50,5 @@ CASES: tuple[Case, ...] = (
     on_server.CASE,
     backup.CASE,
     feed.CASE,
+    *buckets.ALL,
 )

@@ -1,7 +1,7 @@
 """Buckets are linearizable: what processes on one file, and clients of a server, saw can be explained one by one.
 
-Clients write, compare and set, delete and read the same keys at once, and some are killed in the middle. How many histories
-are looked at says ``--histories`` (``make linear``: 500).
+Clients write, compare and set, delete and read the same keys at once, and some are killed in the middle. How many
+histories are looked at says ``--histories`` (``make linear``: 500).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A client in a process of its own: does what it is told with a bucket, and says each step before and after it.
 
-Lines come in: a round (its number, a seed, how many operations). Lines go out: an operation without an answer when it is
-called, the same with its answer, and an empty line at the end of a round.
+Lines come in: a round (its number, a seed, how many operations). Lines go out: an operation without an answer when it
+is called, the same with its answer, and an empty line at the end of a round.
 """
 
 from __future__ import annotations

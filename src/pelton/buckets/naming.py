@@ -10,7 +10,7 @@ from pelton.api import ConfigError, StreamConfig
 STREAM_PREFIX: Final = "KV_"
 _SUBJECT_PREFIX: Final = "$KV."
 _BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
-_KEY: Final = re.compile(r"[-/_=.a-zA-Z0-9]+")
+_KEY: Final = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 _FILTER: Final = re.compile(r"[-/_=.a-zA-Z0-9*]*>?")
 
 
@@ -28,7 +28,7 @@ def stream_of(bucket: str) -> str:
 
 def check_key(key: str) -> str:
     """Return a key that can be written. Raises ConfigError."""
-    if not isinstance(key, str) or not _KEY.fullmatch(key) or not _is_dotted_well(key):
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise ConfigError(
             f"{key!r} cannot be a key: use letters, digits and - / _ = . without a dot at its ends or two in a row"
         )

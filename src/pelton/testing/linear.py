@@ -1,10 +1,10 @@
 """Is a recorded history of a bucket linearizable? A checker, after Wing and Gong, with Lowe's memory. Pure.
 
 Every client records each operation with the moments at which it was called and answered, on one clock of the machine.
-A history is linearizable if every operation can be given one moment between its two, such that, done in the order of these
-moments one by one, each would have been answered what it was. The checker searches such an order for each key by itself
-(which suffices: linearizability is local), and remembers which sets of done operations led to which state, so that no
-way is walked twice.
+A history is linearizable if every operation can be given one moment between its two, such that, done in the order of
+these moments one by one, each would have been answered what it was. The checker searches such an order for each key by
+itself (which suffices: linearizability is local), and remembers which sets of done operations led to which state, so
+that no way is walked twice.
 
 A key is a register with revisions: state is its last revision and its value, or that it holds none. An operation whose
 client was killed, or whose answer was lost, may take its moment at any time after its call, or never. Its revision, and
