@@ -1,7 +1,6 @@
 """Which mirrors and sources a stream may have, and which of them may change. Pure.
 
-Codes and texts are nats-server 2.15's. ``external`` and ``consumer`` name things of a NATS cluster: an embedded store
-refuses them and says what to use instead.
+Codes and texts are nats-server 2.15's.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from pelton.api import ApiError, ConfigError, StreamConfig, StreamSource, SubjectTransform, api_error
+from pelton.api import ApiError, StreamConfig, StreamSource, SubjectTransform, api_error
+from pelton.sourcing.elsewhere import check_places
 from pelton.sourcing.plan import key_of
 from pelton.subjects import Transform, TransformError, is_filter, overlaps
 
@@ -21,10 +21,10 @@ def check_sourcing(config: StreamConfig) -> None:
     if config.mirror is not None:
         _check_mirror(config, config.mirror)
     keys = set()
+    if not all(_is_name(source.name) for source in config.sources):
+        raise api_error("JSSourceInvalidStreamName", stream=config.name)
+    check_places(config)
     for source in config.sources:
-        if not _is_name(source.name):
-            raise api_error("JSSourceInvalidStreamName", stream=config.name)
-        _check_place(config, source)
         key = key_of(source)
         if key in keys:
             raise api_error("JSSourceDuplicateDetected", stream=config.name)
@@ -44,22 +44,12 @@ def _check_mirror(config: StreamConfig, mirror: StreamSource) -> None:
     for constant, refused in refusals.items():
         if refused:
             raise api_error(constant, stream=config.name)
-    _check_place(config, mirror)
+    check_places(config)
     _check_subjects(config, mirror, "Mirror")
 
 
 def _is_name(name: str) -> bool:
     return bool(name) and not any(char in _NOT_IN_NAMES for char in name)
-
-
-def _check_place(config: StreamConfig, source: StreamSource) -> None:
-    kind = "sources" if source in config.sources else "mirror"
-    for field, value in (("external", source.external), ("consumer", source.consumer)):
-        if value is not None:
-            raise ConfigError(
-                f"stream {config.name!r}: {field!r} in its {kind} of {source.name!r} names a part of a NATS cluster, "
-                "and an embedded store takes from its own streams only: leave it out"
-            )
 
 
 def _check_subjects(config: StreamConfig, source: StreamSource, kind: str) -> None:

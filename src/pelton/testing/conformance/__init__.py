@@ -25,6 +25,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     dedupe,
     delivery,
     direct,
+    elsewhere,
     events,
     expectations,
     fetch,
