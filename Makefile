@@ -25,9 +25,10 @@ crash: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py \
 		--kills 200 $(ARGS)
 
-# A thousand simulated elections and locks, and fifty of real processes that are stopped and killed, on both backends.
+# A thousand simulated elections and locks, a hundred exclusive queues; and fifty of real processes that are stopped
+# and killed, on both backends.
 safety: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/locks --simulated 1000 --stopped 50 $(ARGS)
+	$(BIN)/python -m pytest tests/locks tests/queue/keys --simulated 1000 --stopped 50 $(ARGS)
 
 # Five hundred histories of clients that share a bucket, on a file and on nats-server: is each linearizable?
 linear: $(VENV)/.dev

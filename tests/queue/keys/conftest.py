@@ -1,0 +1,38 @@
+"""Queues whose keys are records: on nats-server, and on a file that says it can do no better."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from pelton import Jet
+from pelton.queue import Queue
+from pelton.queue.supply import Supply
+from tests.queue.helpers import open_store
+
+LEASE_S = 0.5
+
+
+@pytest.fixture
+async def jet(path: str) -> AsyncIterator[Jet]:
+    async with open_store(path) as jet:
+        jet.backend.has_exclusive_subjects = False
+        yield jet
+
+
+@pytest.fixture
+async def queue(jet: Jet) -> Queue:
+    return await jet.queue("garage", exclusive=True, lease=LEASE_S)
+
+
+@pytest.fixture
+async def worker(queue: Queue) -> AsyncIterator[Callable[[str], Supply]]:
+    """Return what a worker of that name gets its jobs from."""
+    async with AsyncExitStack() as stack:
+
+        def made(name: str) -> Supply:
+            supply = queue.supply(name)
+            stack.push_async_callback(supply.close)
+            return supply
+
+        yield made

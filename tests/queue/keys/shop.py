@@ -1,0 +1,248 @@
+"""A shop in a simulated world: workers of an exclusive queue whose keys are records, and all that may befall them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+import msgspec
+
+from pelton.api import AckOp, PeltonError, PullRequest, StoreError
+from pelton.queue import Outcome, Queue
+from pelton.queue.leases import Lease
+from pelton.queue.supply import Supply, Taken
+from pelton.testing.hazards import Client, Hazards, World
+from pelton.testing.history import Contradiction, Event, check_history
+
+LEASE_S = 3.0
+EFFECTS = "effects"
+MANY = 10_000
+_TICK_S = 0.05
+_decode = msgspec.json.Decoder(Event).decode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Troubles:
+    """How much goes wrong: shares, or how likely something befalls a worker in a second."""
+
+    lost: float = 0.0
+    slow: float = 0.0
+    drift: float = 0.0
+    pauses: float = 0.0
+    crashes: float = 0.0
+    steps: float = 0.0
+
+
+class Shop:
+    """Jobs of a few keys, and workers who come and go. ``events`` is what happened, by the world's clock."""
+
+    def __init__(self, seed: int, troubles: Troubles, *, keys: int, workers: int) -> None:
+        self.events: list[Event] = []
+        self.paused: set[str] = set()
+        self._chance = Random(seed)
+        self._troubles = troubles
+        self._keys = keys
+        self._size = workers
+        self._world = World(seed)
+        self._crew: list[Client] = []
+        self._hired = 0
+
+    async def run(self, jobs: int, seconds: float) -> list[Contradiction]:
+        """Enqueue jobs while the troubles last; then let all of them end, and say what contradicts the promises."""
+        async with self._world as world:
+            world.jet.backend.has_exclusive_subjects = False
+            await world.jet.create_stream(EFFECTS, allow_direct=True)
+            queue = await world.jet.queue("shop", exclusive=True, lease=LEASE_S)
+            job = queue.job(_nothing, name="job")
+            for _ in range(self._size):
+                self._hire(self._hazards())
+            for number in range(jobs):
+                key = f"k{self._chance.randrange(self._keys)}"
+                handle = await job.enqueue(number, key=key)
+                self.events.append(Event(kind="enqueued", key=key, job=handle.id, at=self._now()))
+                await world.run(seconds / jobs, tick=_TICK_S, watch=self._befall)
+            await self._calm(queue, jobs)
+            effects = await self._effects()
+            outcomes = [outcome async for outcome in queue.history()]
+        assert len(outcomes) == jobs
+        return check_history([*self.events, *effects], max_attempts=MANY, paused=self.paused)
+
+    async def _calm(self, queue: Queue, jobs: int) -> None:
+        for client in self._crew:
+            client.resume()
+            client.hazards = Hazards()
+        self._hire(Hazards())
+        for _ in range(60):
+            await self._world.run(1.0, tick=_TICK_S)
+            if len([outcome async for outcome in queue.history()]) == jobs:
+                # What is on its way has come, however late it is.
+                await self._world.run(5.0, tick=_TICK_S)
+                return
+        raise AssertionError(f"not all jobs have ended: {await queue.counts()}")
+
+    async def _effects(self) -> list[Event]:
+        stream = await self._world.jet.stream(EFFECTS)
+        found: list[Event] = []
+        while messages := await stream.get_messages(seq=len(found) + 1):
+            found += [_decode(message.data) for message in messages]
+        return found
+
+    def _hazards(self) -> Hazards:
+        t = self._troubles
+        return Hazards(
+            lost_request=t.lost,
+            lost_reply=t.lost,
+            lost_event=t.lost,
+            slow=t.slow,
+            longest=LEASE_S,
+            patience=0.5,
+            drift=t.drift,
+        )
+
+    def _hire(self, hazards: Hazards) -> None:
+        self._hired += 1
+        client = self._world.client(f"w{self._hired}", hazards)
+        self._crew.append(client)
+        client.spawn(Hand(self, client).work())
+
+    def _befall(self) -> None:
+        for client in list(self._crew):
+            if self._strikes(self._troubles.crashes):
+                client.crash()
+                self._crew.remove(client)
+                self._hire(self._hazards())
+            elif client.clock.is_paused:
+                if self._strikes(0.3):
+                    client.resume()
+            elif self._strikes(self._troubles.pauses):
+                client.pause()
+                self.paused.add(client.name)
+            elif self._strikes(self._troubles.steps):
+                client.clock.step_wall(self._chance.uniform(-3600, 3600))
+
+    def _strikes(self, a_second: float) -> bool:
+        return self._chance.random() < a_second * _TICK_S
+
+    def _now(self) -> int:
+        return round(self._world.clock.monotonic() * 1e9)
+
+    def note(self, kind: str, taken: Taken, worker: str) -> Event:
+        d = taken.delivered
+        event = Event(
+            kind=kind,  # type: ignore[arg-type]
+            key=d.subject.rpartition(".")[2],
+            job=str(d.seq),
+            at=self._now(),
+            worker=worker,
+            token=d.token,
+            attempt=d.num_delivered,
+        )
+        self.events.append(event)
+        return event
+
+
+async def _nothing(number: int) -> None: ...
+
+
+class Hand:
+    """A worker as the real one, but with its lease kept on its own loop: threads know nothing of simulated time."""
+
+    def __init__(self, shop: Shop, client: Client) -> None:
+        self._shop = shop
+        self._client = client
+        self._clock = client.clock
+
+    async def work(self) -> None:
+        """Take jobs for ever."""
+        while True:
+            with suppress(StoreError):
+                queue = await self._client.jet.queue("shop")
+                break
+            await self._clock.sleep(0.5)
+        supply = queue.supply(self._client.name)
+        while True:
+            try:
+                found = await supply.take(supply.lines[0], PullRequest(batch=2, expires_ns=10**9))
+            except StoreError:
+                await self._clock.sleep(0.5)
+                continue
+            for taken in found:
+                self._client.spawn(self._attempt(queue, supply, taken))
+
+    async def _attempt(self, queue: Queue, supply: Supply, taken: Taken) -> None:
+        d = taken.delivered
+        assert taken.asked is not None
+        told = asyncio.Event()
+        lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, taken.asked, lambda _: told.set(), by_clock=True)
+        if not lease.is_over(self._clock.monotonic(), LEASE_S):
+            self._shop.note("start", taken, self._client.name)
+            keeper = self._client.spawn(self._keep(supply, lease))
+            try:
+                await self._run(queue, supply, taken, lease, told)
+            finally:
+                keeper.cancel()
+        supply.forget(d)
+
+    async def _run(self, queue: Queue, supply: Supply, taken: Taken, lease: Lease, told: asyncio.Event) -> None:
+        d = taken.delivered
+        work = self._client.spawn(self._clock.sleep(self._client.runtime.random.choice((0.0, 0.3, 2.0, 5.0))))
+        lost = self._client.spawn(told.wait())
+        await asyncio.wait((work, lost), return_when=asyncio.FIRST_COMPLETED)
+        await self._clock.gate()
+        work.cancel()
+        lost.cancel()
+        if lease.is_over(self._clock.monotonic(), LEASE_S):
+            self._shop.note("lost", taken, self._client.name)
+            return
+        effect = msgspec.structs.replace(self._shop.note("end", taken, self._client.name), kind="finished")
+        outcome = Outcome(
+            id=str(d.seq),
+            job="job",
+            state="completed",
+            attempt=1,
+            worker="",
+            enqueued_at=0,
+            started_at=0,
+            finished_at=0,
+        )
+        records = [
+            (EFFECTS, msgspec.json.encode(effect), None),
+            (queue.names.ending_subject("completed", outcome.id), msgspec.json.encode(outcome), None),
+        ]
+        while not lease.is_over(self._clock.monotonic(), LEASE_S):
+            try:
+                await supply.settle(d, records, AckOp(seq=d.seq, consumer_seq=d.consumer_seq))
+            except StoreError:
+                await self._clock.sleep(0.1)
+            except PeltonError:
+                return
+            else:
+                return
+
+    async def _keep(self, supply: Supply, lease: Lease) -> None:
+        """Extend a lease as its keeper does."""
+        pause = LEASE_S / 6
+        while not lease.lost:
+            await self._clock.sleep(pause)
+            now = self._clock.monotonic()
+            left = lease.confirmed + LEASE_S * 0.8 - now
+            if left <= LEASE_S / 20:
+                lease.lose("late")
+            elif now - lease.confirmed > LEASE_S / 3:
+                asking = self._client.spawn(self._extend(supply, lease, now))
+                limit = self._client.spawn(self._clock.sleep(min(left, LEASE_S / 4)))
+                await asyncio.wait((asking, limit), return_when=asyncio.FIRST_COMPLETED)
+                asking.cancel()
+                limit.cancel()
+            pause = LEASE_S / 6 if lease.confirmed == now else LEASE_S / 20
+
+    async def _extend(self, supply: Supply, lease: Lease, now: float) -> None:
+        ack = AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq)
+        with suppress(StoreError):
+            [refused] = await supply.extender.ack(lease.stream, lease.consumer, [ack])
+            if refused is None:
+                lease.confirmed = now
+            else:
+                lease.lose(str(refused))
