@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 try:
+    from pelton.spark.errors import DataLossError
+    from pelton.spark.offsets import lag
     from pelton.spark.source import PeltonSource, register
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("pyspark", "py4j", "pyarrow", "numpy", "pandas"):
@@ -15,4 +17,4 @@ except ModuleNotFoundError as error:
         f"pelton.spark needs {error.name}, which is not installed: pip install 'pelton[spark]'", name=error.name
     ) from None
 
-__all__ = ["PeltonSource", "register"]
+__all__ = ["DataLossError", "PeltonSource", "lag", "register"]

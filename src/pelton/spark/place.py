@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Self, TypeVar
 
 from pelton import connect
 from pelton.api import (
+    ConsumerCreate,
+    ConsumerDelete,
     DirectGet,
     DirectGetDisabledError,
     MessageNotFoundError,
     NotAStoreError,
+    NotFoundError,
     StreamConfig,
     StreamInfoRequest,
+    StreamNotFoundError,
+    consumer_config,
     parse_rfc3339,
     rfc3339,
 )
@@ -31,6 +36,7 @@ from pelton.sync.portal import Portal
 
 T = TypeVar("T")
 _WILD: Final = frozenset("*?[")
+_COUNTING_S: Final = 5
 
 
 def key_of(options: PlaceOptions) -> Key | None:
@@ -116,6 +122,17 @@ class Place:
             names |= {name for name in there if any(fnmatchcase(name, pattern) for pattern in wild)}
         return [self.stream(name) for name in sorted(names)]
 
+    def present(self, patterns: Sequence[str]) -> list[StreamView]:
+        """Return those of them that there are; a name that is none's is left out."""
+        there = self.run(self.jet.stream_names)
+        names = [name for name in there if any(name == p or fnmatchcase(name, p) for p in patterns)]
+        found: list[StreamView] = []
+        for name in sorted(names):
+            # It may have been deleted since.
+            with suppress(StreamNotFoundError):
+                found.append(self.stream(name))
+        return found
+
     def stream(self, name: str) -> StreamView:
         """Return a stream as it is now. Raises StreamNotFoundError."""
         info = self.run(self.jet.backend.call, StreamInfoRequest(name=name))
@@ -148,15 +165,25 @@ class Place:
         return stream.last + 1
 
     def count_from(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
-        """Return how many messages there are from a sequence on; an upper bound where several filters overlap."""
-        if (stream.is_gapless and not filters) or not stream.config.allow_direct:
+        """Return how many messages there are from a sequence on."""
+        if stream.is_gapless and not filters:
             return max(stream.last - max(seq, stream.first) + 1, 0)
-        return sum(self.run(self._count, stream, seq, subject) for subject in filters or (">",))
+        return self.run(self._count, stream, max(seq, 1), filters)
 
-    async def _count(self, stream: StreamView, seq: int, subject: str) -> int:
-        request = DirectGet(seq=max(seq, 1), next_by_subj=subject, batch=1)
-        try:
-            reply = await self.jet.backend.direct_get(stream.name, request)
-        except MessageNotFoundError:
-            return 0
-        return len(reply.messages) + reply.num_pending
+    async def _count(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
+        """Make a consumer, which is told how much there is for it, and let it go."""
+        fields = {"filter_subjects": list(filters)} if filters else {}
+        config = consumer_config(
+            name=f"count-{self.jet.runtime.ids.new()}",
+            deliver_policy="by_start_sequence",
+            opt_start_seq=seq,
+            ack_policy="none",
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=_COUNTING_S,
+            **fields,
+        )
+        info = await self.jet.backend.call(ConsumerCreate(stream_name=stream.name, config=config))
+        with suppress(NotFoundError):
+            await self.jet.backend.call(ConsumerDelete(stream=stream.name, name=info.name))
+        return info.num_pending

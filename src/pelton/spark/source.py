@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource
 from pelton.spark.columns import checked_schema, full_schema
 from pelton.spark.options import read_options
 from pelton.spark.reader import PeltonReader, reader
+from pelton.spark.stream_reader import PeltonStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,11 @@ class PeltonSource(DataSource):
         """Return what reads a batch. Raises ConfigError."""
         options = read_options(self.options)
         return reader(options, checked_schema(schema, options.decode))
+
+    def streamReader(self, schema: StructType) -> PeltonStreamReader:  # noqa: N802  # Spark's name
+        """Return what reads batch by batch. Raises ConfigError."""
+        options = read_options(self.options)
+        return PeltonStreamReader(options, checked_schema(schema, options.decode))
 
 
 def register(spark: SparkSession) -> None:

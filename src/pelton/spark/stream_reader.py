@@ -1,0 +1,216 @@
+"""Streaming reads: ``spark.readStream.format("pelton")``.
+
+The story. Spark keeps one process of ours a query, which says how far there is to read (``latestOffset``) and cuts
+that into tasks (``partitions``); tasks run elsewhere. Spark writes what ``latestOffset`` returned into the checkpoint
+before it reads a row, and on a restart, or when the end of a batch was not written down, asks for the very same range
+again: the cut depends on nothing but the range, and messages never change, so a batch read twice is the same batch.
+
+What fails, and how: messages of the range that limits removed, and a stream that was deleted or made anew, are errors
+(or noted, ``failOnDataLoss``). What a task reads is looked at again by the task: see ``losses.py``.
+
+A durable consumer (``consumer``) only follows: see ``following.py``. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pelton.api import StreamNotFoundError
+from pelton.runtime import stopwatch
+from pelton.spark.admission import Backlog, allowed, end_of
+from pelton.spark.errors import DataLossError
+from pelton.spark.following import Follower
+from pelton.spark.losses import Losses
+from pelton.spark.offsets import Offset, Position, from_json, to_json
+from pelton.spark.place import Place, StreamView
+from pelton.spark.ranges import Range, cut
+from pelton.spark.reading import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pelton.spark.options import ReadOptions
+
+
+class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams batch by batch, for as long as the query runs."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self._target: Offset | None = None
+        self._batch_began = stopwatch()
+        self._empty_upto: dict[tuple[str, str], int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks get what was asked for, and open what they need themselves.
+        return {"options": self.options, "schema": self.schema}
+
+    @cached_property
+    def _place(self) -> Place:
+        return Place(self.options.place)
+
+    @cached_property
+    def _losses(self) -> Losses:
+        return Losses(fail=self.options.fail_on_data_loss)
+
+    @cached_property
+    def _follower(self) -> Follower:
+        return Follower(self._place, self.options)
+
+    # --- how far there is to read
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Return where a new query begins."""
+        start = self.options.start
+        found = self._place.streams(self.options.streams)
+        return to_json({s.name: Position(self._place.sequence(s, start.of(s.name)) - 1, s.created) for s in found})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next batch ends; ``start`` itself where there is none to be made yet."""
+        before = from_json(start)
+        self._follower.reconcile(before)
+        streams = self._streams(before)
+        backlogs = {name: self._backlog(stream, before.get(name)) for name, stream in streams.items()}
+        if isinstance(limit, ReadAllAvailable):
+            rows = {name: backlog.messages for name, backlog in backlogs.items()}
+        elif self._is_too_little(backlogs):
+            return start
+        else:
+            rows = allowed(self.options.max_rows, self.options.max_bytes, backlogs)
+        end = dict(before)
+        for name, stream in streams.items():
+            last = self._end(stream, backlogs[name], rows.get(name, 0))
+            if last:
+                end[name] = Position(last, stream.created)
+        if end != before:
+            self._batch_began = stopwatch()
+        return to_json(end)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what Spark shows as the limit; all limits are applied by us, which of Spark's can be one only."""
+        return ReadMaxBytes(self.options.max_bytes) if self.options.max_bytes else ReadMaxRows(self.options.max_rows)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where the streams end, for the query's progress: what lies between is its lag."""
+        found = self._place.present(self.options.streams)
+        return to_json({stream.name: Position(stream.last, stream.created) for stream in found})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note where the streams end now: the query ends there."""
+        found = self._place.present(self.options.streams)
+        self._target = {stream.name: Position(stream.last, stream.created) for stream in found}
+
+    # --- what is read
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of one batch. Raises DataLossError."""
+        before = from_json(start)
+        ranges = [part for name, upto in from_json(end).items() if (part := self._range(name, before.get(name), upto))]
+        return cut(ranges, rows=self.options.rows_per_partition, at_least=self.options.min_partitions)
+
+    def _range(self, name: str, before: Position | None, upto: Position) -> Range | None:
+        known = before if before is not None and before.created == upto.created else None
+        first = known.sequence + 1 if known else 1
+        if first > upto.sequence:
+            return None
+        try:
+            stream = self._place.stream(name)
+        except StreamNotFoundError:
+            stream = None
+        if stream is None or stream.created != upto.created:
+            self._losses.lost(DataLossError(name, first, upto.sequence, "it was deleted while a query read it"))
+            return None
+        must_hold = known is not None and self._must_hold(stream)
+        part = Range(name, stream.created, first, upto.sequence, must_hold=must_hold)
+        self._losses.look(part, first, stream.first)
+        first = max(first, stream.first)
+        return (
+            Range(name, stream.created, first, upto.sequence, must_hold=must_hold) if first <= upto.sequence else None
+        )
+
+    def _must_hold(self, stream: StreamView) -> bool:
+        # A work queue that we alone take from keeps what we have not acknowledged.
+        return stream.loses_front or (self.options.consumer is not None and not self.options.subjects)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        assert isinstance(partition, Range)
+        yield from read_range(self.options, self.schema, partition, self.options.subjects)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Hear that a batch was written down as done: the consumer follows."""
+        self._follower.committed(from_json(end))
+
+    def stop(self) -> None:
+        """Let go of the store."""
+        place = self.__dict__.pop("_place", None)
+        if place is not None:
+            place.close()
+
+    # --- the streams as they are now
+
+    def _streams(self, before: Offset) -> dict[str, StreamView]:
+        """Return the streams to read on, and say which are missing. Raises DataLossError."""
+        found = {stream.name: stream for stream in self._place.present(self.options.streams)}
+        for name, position in before.items():
+            stream = found.get(name)
+            if stream is None or stream.created != position.created:
+                why = "it was deleted while a query read it" if stream is None else "it was deleted and made anew"
+                self._losses.lost(DataLossError(name, position.sequence + 1, position.sequence + 1, why))
+            elif position.sequence > stream.last and not self._begins_later(name, position):
+                why = f"it ends at {stream.last}, before {position.sequence}, up to which it was read: was it restored?"
+                self._losses.lost(DataLossError(name, stream.last + 1, position.sequence, why))
+        target = self._target
+        return found if target is None else {name: found[name] for name in target if name in found}
+
+    def _begins_later(self, name: str, position: Position) -> bool:
+        return position.sequence < self.options.start.of(name).value
+
+    def _backlog(self, stream: StreamView, before: Position | None) -> Backlog:
+        known = before if before is not None and before.created == stream.created else None
+        first = max(known.sequence + 1 if known else 1, stream.first)
+        last = stream.last if self._target is None else min(stream.last, self._target[stream.name].sequence)
+        size = stream.bytes / stream.messages if stream.messages else 0.0
+        span = max(last - first + 1, 0)
+        if not self.options.subjects and (stream.is_gapless or span <= self.options.max_rows):
+            return Backlog(first, last, span, size)
+        return Backlog(first, last, self._counted(stream, first, last), size)
+
+    def _counted(self, stream: StreamView, first: int, last: int) -> int:
+        """Count what matches, but what is known to hold nothing only once."""
+        key = (stream.name, stream.created)
+        first = max(first, self._empty_upto.get(key, 0) + 1)
+        if first > last:
+            return 0
+        filters = self.options.subjects
+        count = self._place.count_from(stream, first, filters)
+        if last < stream.last:
+            count -= self._place.count_from(stream, last + 1, filters)
+        if not count:
+            self._empty_upto[key] = last
+        return count
+
+    def _end(self, stream: StreamView, backlog: Backlog, rows: int) -> int:
+        """Return the last sequence of the next batch; 0 where the stream has no part in it."""
+        if not rows or backlog.last < backlog.first:
+            return 0
+        return end_of(backlog, rows, lambda seq: self._place.count_from(stream, seq, self.options.subjects))
+
+    def _is_too_little(self, backlogs: dict[str, Backlog]) -> bool:
+        """Whether to wait for more, which has an end: a delay, or that no more is to come."""
+        if self._target is not None or stopwatch() - self._batch_began >= self.options.max_delay:
+            return False
+        return sum(backlog.messages for backlog in backlogs.values()) < self.options.min_rows
