@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 EXCLUSIVE: Final = "pelton.queue.exclusive"
 LEASE: Final = "pelton.queue.lease"
+KEYS: Final = "pelton.queue.keys"
+RECORDS: Final = "records"
 _DEFAULT_LEASE_S: Final = 30.0
 _ATTEMPTS_AGE: Final = timedelta(days=30)
 _WRITES_AGE: Final = timedelta(seconds=60)
@@ -45,7 +47,7 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, exclusive: bool, le
     config: dict[str, Any] = {"subjects": subjects, "metadata": metadata, "num_replicas": replicas}
     if exclusive and not jet.backend.has_exclusive_subjects:
         # Of a work queue only acks remove messages, and nobody may watch it.
-        config |= {"retention": "limits", "allow_direct": True}
+        config |= {"retention": "limits", "allow_direct": True, "metadata": metadata | {KEYS: RECORDS}}
     else:
         config["retention"] = "workqueue"
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pelton.queue.keys import KeyedSupply, KeyedViews
 from pelton.queue.looking import ConsumerViews, Looking
-from pelton.queue.setup import free_consumer, keys_stream, worker_consumers
+from pelton.queue.setup import KEYS, RECORDS, free_consumer, keys_stream, worker_consumers
 from pelton.queue.supply import ConsumerSupply, Supply
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ async def sources_of_jobs(
     jet: Streams, names: QueueNames, stream: Stream, exclusive: bool, lease: float, replicas: int
 ) -> tuple[Looking, Callable[[Queue, str], Supply]]:
     """Make what is missing, and return what the views look at and what makes the supply of a worker."""
-    if exclusive and not jet.backend.has_exclusive_subjects:
+    # As it was made, wherever it is opened from: the two ways know nothing of each other.
+    if stream.config.metadata.get(KEYS) == RECORDS:
         await keys_stream(jet, names, replicas)
         free = await free_consumer(stream, names, lease)
 

@@ -25,7 +25,7 @@ from tests.crash.queue.worker import LEASE_S
 
 @pytest.mark.parametrize("seed", [1])
 async def test_killed_workers_leave_a_history_without_contradictions(tmp_path: Path, seed: int) -> None:
-    chance, kills, log = random.Random(seed), 12, str(tmp_path / "log")
+    chance, kills, log = random.Random(seed), 8, str(tmp_path / "log")
     history, handles = list[Event](), list[JobHandle]()
     with nats_server(tmp_path / "nats") as server:
         async with pelton.open(server.url) as jet:

@@ -14,7 +14,7 @@ from pelton.queue import Attempt, JobContext, Queue
 from pelton.queue.keys.ledger import Ledger
 from pelton.queue.supply import Supply, Taken
 from tests.queue.conftest import ON_BOTH
-from tests.queue.helpers import FAST, drain, ended, waiting
+from tests.queue.helpers import FAST, drain, ended, open_store, waiting
 
 pytestmark = ON_BOTH
 OpenSupply = Callable[[str], Supply]
@@ -277,3 +277,13 @@ async def test_a_worker_ends_when_its_queue_is_deleted(queue: Queue, jet: Jet) -
     await jet.delete_stream("JOBS_garage_keys")
     with pytest.raises(pelton.StreamNotFoundError):
         await asyncio.wait_for(work, 20)
+
+
+async def test_a_queue_works_as_it_was_made_wherever_it_is_opened_from(queue: Queue, path: str) -> None:
+    async with open_store(path) as jet:
+        same = await jet.queue("garage")
+        job = add_job(same)
+        handle = await job.enqueue(1, key="k")
+        await drain(same)
+        assert (await handle.outcome()).value() == 1
+        assert await (await jet.stream("JOBS_garage")).consumer_names() == ["free"]
