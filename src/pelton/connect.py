@@ -219,6 +219,27 @@ class Jet(Streams):
         """
         await self._engine("backup").backup(path, streams, progress)
 
+    async def restore(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        streams: Sequence[str] | None = None,
+        names: Mapping[str, str] | None = None,
+        key: Key | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> list[str]:
+        """Copy the streams of a backup, or some of them, with their consumers into this store; return their names here.
+
+        The backup is verified first; ``key`` is its own, if it is encrypted. It happens in one transaction: what others
+        write waits meanwhile. ``names`` gives streams new names (old to new): such a stream takes that name as its only
+        subject, so that it may lie beside the one it was copied of; give it others with update_stream. ``progress``
+        is called with how many rows of how many are done.
+
+        Raises StoreError where the backup is damaged, ApiError 10058 where a name is taken, 10065 where subjects are,
+        StreamNotFoundError for a stream that the backup has not, ConfigError. :func:`pelton.restore` makes a new store.
+        """
+        return await self._engine("restore").restore(path, streams, names or {}, key, progress)
+
     def _engine(self, what: str) -> Engine:
         if not isinstance(self.backend, Engine):
             raise ConfigError(f"{what} works on a store file; a cluster keeps its own: see the tools of nats-server")

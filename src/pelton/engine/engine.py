@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from pelton.api import (
@@ -41,6 +42,7 @@ from pelton.engine.keys import Key, key_bytes
 from pelton.engine.listening import Subscriptions
 from pelton.engine.pulls import Pulls
 from pelton.engine.pushes import Pushes
+from pelton.engine.restoring import restore_into
 from pelton.engine.room import Room
 from pelton.engine.settings import EngineSettings
 from pelton.engine.subscription import EngineSubscription
@@ -326,6 +328,29 @@ class Engine:
         told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
         key = self._settings.key
         await asyncio.to_thread(lambda: backup(self._settings.path, target, streams=streams, progress=told, key=key))
+
+    async def restore(
+        self,
+        source: Path,
+        streams: Sequence[str] | None,
+        names: Mapping[str, str],
+        key: Key | None,
+        progress: Progress | None,
+    ) -> list[str]:
+        """Copy streams of a backup into the store, on another thread; see :meth:`pelton.Jet.restore`."""
+        if self._settings.memory:
+            raise ConfigError("'memory:' has no file to restore to: open a file")
+        self._check()
+        self._transactions.check_outside()
+        told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
+        own = key_bytes(self._settings.key)
+        work = partial(restore_into, source, self._settings.path, own, streams=streams, names=names, key=key)
+        found = await asyncio.to_thread(work, progress=told)
+        self._channel.wake_others()
+        # See it here as well, before anything is asked of it, and do what it has left to do.
+        await self.stage(lambda: None, durable=True)
+        self.woken()
+        return found
 
     async def close(self) -> None:
         """Finish what was staged, tell waiting pulls, and close the store."""

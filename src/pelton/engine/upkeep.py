@@ -20,7 +20,8 @@ Progress = Callable[[int, int], object]
 
 
 @contextmanager
-def _public() -> Iterator[None]:
+def public_faults() -> Iterator[None]:
+    """Raise the errors that users know for those of the storage."""
     try:
         yield
     except Fault as fault:
@@ -35,7 +36,7 @@ def rekey(path: Path, key: Key | None, new_key: Key | None) -> None:
     the old key or the new one. Blocks. Of a plain store that is encrypted, blocks that the file system has freed may
     hold traces; a disk that forgets them is not ours to make. Raises StoreBusyError, StoreKeyError, StoreFullError.
     """
-    with _public():
+    with public_faults():
         rebuild(os.fspath(path), key_bytes(key), key_bytes(new_key))
 
 
@@ -45,7 +46,7 @@ def compact(path: Path, key: Key | None = None) -> int:
     Blocks, and needs room for a second store meanwhile. Raises StoreBusyError, StoreKeyError, StoreFullError.
     """
     secret = key_bytes(key)
-    with _public():
+    with public_faults():
         before = os.path.getsize(path) if os.path.exists(path) else 0
         rebuild(os.fspath(path), secret, secret)
         return before - os.path.getsize(path)
@@ -66,7 +67,7 @@ def backup(
     :meth:`pelton.Jet.backup`. Raises StoreSettingsError where ``target`` exists, StreamNotFoundError, StoreFullError.
     """
     try:
-        with _public():
+        with public_faults():
             back_up(os.fspath(path), key_bytes(key), os.fspath(target), streams, progress or (lambda done, total: None))
     except KeyError as error:
         raise api_error("JSStreamNotFoundErr", stream=str(error.args[0])) from None
@@ -90,7 +91,7 @@ def verify(path: Path, key: Key | None = None) -> list[str]:
     Every page, every message's checksum, and every count and bound that is kept are compared with the rows. It reads
     one snapshot and may run while the store is used. Blocks. Raises NotAStoreError, StoreKeyError, StoreError.
     """
-    with _public():
+    with public_faults():
         _must_exist(path)
         return recount(os.path.realpath(path), key_bytes(key))
 
@@ -102,7 +103,7 @@ def salvage(path: Path, target: Path, key: Key | None = None) -> list[str]:
     to the oldest message they had not settled. Blocks. Raises StoreSettingsError where ``target`` exists,
     NotAStoreError where the file's head is damaged.
     """
-    with _public():
+    with public_faults():
         _must_exist(path)
         return save_readable(os.path.realpath(path), key_bytes(key), os.fspath(target))
 

@@ -114,7 +114,7 @@ def _numbers(source: Database, streams: Sequence[str]) -> list[int]:
 
 
 def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[int], told: Told) -> None:
-    parts = [(table, where) for table in _tables(source) if (where := belonging(source, table, streams)) is not None]
+    parts = [(table, where) for table in tables(source) if (where := belonging(source, table, streams)) is not None]
     total = sum(int(source.value(f"SELECT count(*) FROM {table} WHERE {where}")) for table, where in parts)
     done = 0
     copy = Database(file, key=key)
@@ -125,7 +125,7 @@ def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[
         for name, value in source.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'boot')"):
             copy.execute("UPDATE meta SET value=? WHERE key=?", (value, name))
         for table, where in parts:
-            for rows in _in_parts(source, table, where):
+            for rows in in_parts(source, table, where):
                 marks = ", ".join("?" * len(rows[0]))
                 with copy.writing():
                     copy.executemany(f"INSERT INTO {table} VALUES({marks})", rows)
@@ -135,13 +135,15 @@ def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[
         copy.close()
 
 
-def _in_parts(source: Database, table: str, where: str) -> Iterator[list[Any]]:
+def in_parts(source: Database, table: str, where: str) -> Iterator[list[Any]]:
+    """Yield the rows of a table, some at a time."""
     cursor = source.execute(f"SELECT * FROM {table} WHERE {where}")
     while rows := list(islice(cursor, _ROWS)):
         yield rows
 
 
-def _tables(source: Database) -> list[str]:
+def tables(source: Database) -> list[str]:
+    """Return the names of all tables."""
     sql = "SELECT name FROM sqlite_schema WHERE type='table' AND name NOT GLOB 'sqlite_*'"
     return [str(name) for (name,) in source.execute(sql)]
 

@@ -437,6 +437,15 @@ class Jet:
         num_replicas: int = 1,
     ) -> Queue: ...
     def rekey(self, key: Key) -> None: ...
+    def restore(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        streams: Sequence[str] | None = None,
+        names: Mapping[str, str] | None = None,
+        key: Key | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> list[str]: ...
     def schedule(
         self,
         subject: str,

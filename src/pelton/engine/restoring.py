@@ -1,0 +1,105 @@
+"""Streams of a backup restored into a store that is in use, under their own names or new ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from pelton.api import ConfigError, StoreError, StreamConfig, api_error
+from pelton.api.build import check_name
+from pelton.engine.keys import Key, key_bytes
+from pelton.engine.upkeep import Path, Progress, public_faults, verify
+from pelton.sourcing import check_circle
+from pelton.storage import Database, Fault, translated
+from pelton.storage.restoring import Restored, copy_streams
+from pelton.subjects import overlaps
+
+_decode: Final = msgspec.json.Decoder(StreamConfig).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def restore_into(
+    backup: Path,
+    path: str,
+    store_key: bytes | None,
+    *,
+    streams: Sequence[str] | None,
+    names: Mapping[str, str],
+    key: Key | None,
+    progress: Progress | None,
+) -> list[str]:
+    """Copy streams of a backup, which is verified first, into a store; return their names there. Blocks."""
+    secret = key_bytes(key)
+    if found := verify(backup, secret):
+        raise StoreError(os.fspath(backup), f"it is damaged: {found[0]}; salvage what it holds with pelton.salvage")
+    with public_faults():
+        if os.path.realpath(backup) == os.path.realpath(path):
+            raise Fault("settings", path, "it is its own backup")
+        source = Database(os.path.realpath(backup), key=secret)
+        try:
+            target = Database(path, key=store_key)
+            try:
+                with translated(path), source.reading():
+                    # It is as durable as anything else when it is committed.
+                    target.execute("PRAGMA synchronous=FULL")
+                    with target.writing():
+                        chosen = _chosen(source, target, streams, names)
+                        copy_streams(source, target, chosen, names, progress or (lambda done, total: None))
+                return [stream.name for stream in chosen]
+            finally:
+                target.close()
+        finally:
+            source.close()
+
+
+def _chosen(
+    source: Database, target: Database, streams: Sequence[str] | None, names: Mapping[str, str]
+) -> list[Restored]:
+    """Return what is to be copied; raises what a stream of this name and these subjects cannot be."""
+    sql = "SELECT id, name, config FROM streams ORDER BY id"
+    there = {str(name): (int(str(number)), _config(config)) for number, name, config in source.execute(sql).fetchall()}
+    here = {str(name): _config(config) for _, name, config in target.execute(sql).fetchall()}
+    wanted = list(there) if streams is None else list(dict.fromkeys(streams))
+    for name in (*wanted, *names):
+        if name not in there:
+            raise api_error("JSStreamNotFoundErr", stream=name)
+    if left := [name for name in names if name not in wanted]:
+        raise ConfigError(f"names: {left[0]!r} is not among the streams that are restored")
+    found = []
+    for name in wanted:
+        number, config = there[name]
+        config = _renamed(config, names)
+        _check_room(config, here)
+        here[config.name] = config
+        found.append(Restored(number, config.name, _encode(config)))
+    return found
+
+
+def _config(blob: object) -> StreamConfig:
+    assert isinstance(blob, bytes)
+    return _decode(blob)
+
+
+def _renamed(config: StreamConfig, names: Mapping[str, str]) -> StreamConfig:
+    """Return a configuration under a new name, where there is one; then it takes that as its only subject."""
+    changed: dict[str, object] = {}
+    if config.name in names:
+        check_name("stream", names[config.name])
+        changed = {"name": names[config.name], "subjects": (names[config.name],) if config.subjects else ()}
+    origins = tuple(msgspec.structs.replace(one, name=names.get(one.name, one.name)) for one in config.sources)
+    if config.mirror is not None:
+        origin = names.get(config.mirror.name, config.mirror.name)
+        changed["mirror"] = msgspec.structs.replace(config.mirror, name=origin)
+    return msgspec.structs.replace(config, sources=origins, **changed)
+
+
+def _check_room(config: StreamConfig, others: Mapping[str, StreamConfig]) -> None:
+    if config.name in others:
+        raise api_error("JSStreamNameExistErr", stream=config.name)
+    taken = (theirs for other in others.values() for theirs in other.subjects)
+    if any(overlaps(subject, other) for other in taken for subject in config.subjects):
+        raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
+    check_circle(config, others.values())

@@ -1,0 +1,114 @@
+"""Streams of one store, usually a backup, copied into another one that is in use, in one transaction.
+
+The rows keep what they say and get new numbers: of streams, consumers and sources. A source goes on where it was if its
+origin came along, or is there already (of the same name and time of making); of any other it begins anew. Pulls that
+waited and pins are of processes that are gone, and stay behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pelton.storage.backup import belonging, in_parts, tables
+from pelton.storage.database import Database
+from pelton.storage.schema import message_table
+
+Told = Callable[[int, int], object]
+_LEFT_BEHIND: Final = ("pulls", "pins", "nearest")
+_FIRST: Final = ("streams", "consumers", "sourcing")
+_NUMBERED: Final = {"stream_state": "streams", "consumer_state": "consumers"}
+_REFERENCES: Final = {"stream": "streams", "consumer": "consumers"}
+
+
+class Restored(NamedTuple):
+    """A stream to copy: its number in the source, its name and configuration in the target."""
+
+    number: int
+    name: str
+    config: bytes
+
+
+def copy_streams(
+    source: Database, target: Database, streams: Sequence[Restored], names: Mapping[str, str], told: Told
+) -> None:
+    """Copy streams with their consumers, inside a write transaction of ``target``; ``names`` of those renamed.
+
+    ``told`` hears how many rows of how many are done. The caller has seen that the names are free.
+    """
+    _Copy(source, target, streams, names, told).run()
+
+
+class _Copy:
+    def __init__(
+        self, source: Database, target: Database, streams: Sequence[Restored], names: Mapping[str, str], told: Told
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._streams = {stream.number: stream for stream in streams}
+        self._names = names
+        self._told = told
+        self._numbers: dict[str, dict[int, int]] = {"streams": {}, "consumers": {}, "sourcing": {}}
+        self._origins = self._known_origins()
+        self._done = self._total = 0
+
+    def run(self) -> None:
+        source, chosen = self._source, list(self._streams)
+        found = {table: belonging(source, table, chosen) for table in tables(source) if table not in _LEFT_BEHIND}
+        parts = {table: where for table, where in found.items() if where is not None}
+        counts = (int(source.value(f"SELECT count(*) FROM {table} WHERE {where}")) for table, where in parts.items())
+        self._total = sum(counts)
+        for table in sorted(parts, key=lambda table: _FIRST.index(table) if table in _FIRST else len(_FIRST)):
+            self._copy(table, parts[table])
+        # Tokens of deliveries only grow, here as well.
+        epoch = source.value("SELECT value FROM meta WHERE key='epoch'")
+        self._target.execute("UPDATE meta SET value=max(value, ?) WHERE key='epoch'", (epoch,))
+        self._target.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
+
+    def _known_origins(self) -> dict[int, int]:
+        sql = "SELECT name, created, id FROM streams"
+        here = {(name, created): int(str(number)) for name, created, number in self._target.execute(sql)}
+        rows = self._source.execute(sql).fetchall()
+        return {int(str(number)): here[name, made] for name, made, number in rows if (name, made) in here}
+
+    def _copy(self, table: str, where: str) -> None:
+        into = table
+        if table.startswith("m_"):
+            number = self._numbers["streams"][int(table[2:])]
+            self._target.execute(message_table(number))
+            into = f"m_{number}"
+        columns = [str(row[1]) for row in self._source.execute(f"PRAGMA table_info({table})")]
+        marks = ", ".join("?" * len(columns))
+        for rows in in_parts(self._source, table, where):
+            if table in _FIRST:
+                self._number(table, columns, marks, rows)
+            else:
+                mapped = rows if into != table else [self._mapped(table, columns, row) for row in rows]
+                self._target.executemany(f"INSERT INTO {into} VALUES({marks})", mapped)
+            self._done += len(rows)
+            self._told(self._done, self._total)
+
+    def _number(self, table: str, columns: Sequence[str], marks: str, rows: Iterable[Any]) -> None:
+        for row in rows:
+            values = dict(zip(columns, self._mapped(table, columns, row), strict=True))
+            values["id"] = None
+            if table == "streams":
+                stream = self._streams[row[0]]
+                values |= {"name": stream.name, "config": stream.config}
+            elif table == "sourcing":
+                origin, rest = str(values["source"]).split(" ", 1)
+                values["source"] = f"{self._names.get(origin, origin)} {rest}"
+                values["origin"] = (self._origins | self._numbers["streams"]).get(values["origin"], 0)
+            self._target.execute(f"INSERT INTO {table} VALUES({marks})", tuple(values.values()))
+            self._numbers[table][row[0]] = self._target.connection.last_insert_rowid()
+
+    def _mapped(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
+        """Return a row with the numbers that things have here."""
+        return tuple(self._value(table, column, value) for column, value in zip(columns, row, strict=True))
+
+    def _value(self, table: str, column: str, value: Any) -> Any:
+        if column == "id" and table in _NUMBERED:
+            return self._numbers[_NUMBERED[table]][value]
+        if column == "source" and table == "parked":
+            return self._numbers["sourcing"][value]
+        return self._numbers[_REFERENCES[column]][value] if column in _REFERENCES else value
