@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from tests.locks.gopher import Gopher
 from tests.locks.village import Troubles, Village
 
 _PARTS = 4
@@ -48,3 +49,26 @@ def test_there_are_never_two_leaders_and_always_a_new_one(part: int, pytestconfi
         one.close()
         assert one.contradictions() == [], f"seed {seed}"
         assert len(leaders) == 1, f"seed {seed}"
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_candidates_of_nats_kv_leader_elect_never_lead_beside_ours(part: int, pytestconfig: pytest.Config) -> None:
+    led = {"v": 0, "c": 0}
+    for seed in range(part, pytestconfig.getoption("simulated") // 2, _PARTS):
+        rnd = Random(seed)
+        troubles = Troubles(
+            lost=rnd.choice((0.0, 0.2)),
+            slow=rnd.choice((0.0, 0.1)),
+            drift=0.01,
+            crashes=rnd.choice((0.0, 0.02)),
+            cuts=rnd.choice((0.0, 0.02)),
+        )
+        ttl = rnd.choice((30.0, 60.0, 3600.0))
+        one = Village(seed, troubles, ttl=ttl, size=2, marks=rnd.random() < 0.5, visitors=[Gopher, Gopher])
+        one.run(30)
+        one.close()
+        assert one.contradictions() == [], f"seed {seed}"
+        for term in one.terms:
+            led[term.who[0]] += 1
+    assert led["v"] > 0
+    assert led["c"] > 0

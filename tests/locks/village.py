@@ -11,11 +11,11 @@ What is written down is when each candidate took itself for the leader, in true 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pelton.locks.campaign import Campaign, Look, Lost, Release, Sight, Won, Write
 from pelton.testing import ManualClock
@@ -273,16 +273,19 @@ class Village:
     size: int = 3
     marks: bool = True
     neighbours: bool = False
+    visitors: Sequence[Callable[[Village, str], Any]] = ()
     clock: ManualClock = field(default_factory=ManualClock)
     terms: list[Term] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rnd = Random(self.seed)
-        self.candidates: list[Candidate] = []
+        self.candidates: list[Any] = []
         self.store = Store(self, marks=self.marks, neighbours=self.neighbours)
         self.names = 0
         for _ in range(self.size):
             self.join()
+        for number, make in enumerate(self.visitors):
+            self.candidates.append(make(self, f"v{number}"))
 
     def now(self) -> float:
         return self.clock.monotonic()
@@ -301,7 +304,7 @@ class Village:
         for candidate in self.candidates:
             candidate.see(sight)
 
-    def leaders(self) -> list[Candidate]:
+    def leaders(self) -> list[Any]:
         return [one for one in self.candidates if one.alive and one.began is not None]
 
     def run(self, terms: float) -> None:
@@ -334,7 +337,7 @@ class Village:
         for candidate in [one for one in self.candidates if one.alive]:
             self._befall(candidate)
 
-    def _befall(self, candidate: Candidate) -> None:
+    def _befall(self, candidate: Any) -> None:
         troubles, rnd = self.troubles, self.rnd
         length = rnd.uniform(0, 2) * self.ttl
         if rnd.random() < troubles.pauses and not candidate.paused:

@@ -1,0 +1,106 @@
+"""A candidate of nats-kv-leader-elect in the simulated village: what that library does, at its own times.
+
+It tries at fixed intervals of 75 % of the TTL: as a candidate to create the key, as a leader to update it from its last
+revision; a failure of that, or no answer within its client's 5 s, ends its lead. A win is told an interval later. It
+never looks, and leaves no word when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pelton.locks.campaign import Sight
+from tests.locks.village import Term, Village
+
+INTERVAL = 0.75
+PATIENCE_S = 5.0
+GRACE_S = 0.05
+
+
+class Gopher:
+    """One of them, in a village that is calm but for lost, late and cut connections, and crashes."""
+
+    def __init__(self, village: Village, name: str) -> None:
+        self.village = village
+        self.name = name
+        self.rate = 1 + village.rnd.uniform(-village.troubles.drift, village.troubles.drift)
+        self.alive = True
+        self.paused = False
+        self.cut = False
+        self.began: float | None = None
+        self.token = 0
+        self._last = 0
+        self._holds = False
+        self._tries = 0
+        self._after(village.rnd.uniform(0, INTERVAL) * village.ttl, self._tick)
+
+    def _after(self, seconds: float, what: Callable[[], None]) -> None:
+        self.village.clock.call_later(seconds / self.rate, lambda: what() if self.alive else None)
+
+    def _tick(self) -> None:
+        self._after(INTERVAL * self.village.ttl, self._tick)
+        self._tries += 1
+        tried = self._tries
+        held = self._holds
+
+        def done(revision: int | None) -> None:
+            if self._tries == tried:
+                self._tries += 1
+                (self._renewed if held else self._created)(revision)
+
+        if not self._lost():
+            self.village.clock.call_later(self.village.late(), lambda: self._arrive(held, done))
+        self._after(PATIENCE_S, lambda: done(None))
+
+    def _lost(self) -> bool:
+        return self.cut or self.village.rnd.random() < self.village.troubles.lost
+
+    def _arrive(self, held: bool, done: Callable[[int | None], None]) -> None:
+        store = self.village.store
+        sight = store.sight()
+        expected = self._last if held else (0 if sight.kind in ("put", "absent") else sight.revision)
+        revision = store.write("put", expected, "")
+        if not self._lost():
+            self.village.clock.call_later(self.village.late(), lambda: done(revision) if self.alive else None)
+
+    def _created(self, revision: int | None) -> None:
+        if revision is None:
+            return
+        self._holds, self._last = True, revision
+        token = self.token = revision
+
+        def tell() -> None:
+            if self._holds and self.token == token:
+                self.began = self.village.now()
+
+        self._after(INTERVAL * self.village.ttl + GRACE_S, tell)
+
+    def _renewed(self, revision: int | None) -> None:
+        if revision is not None:
+            self._last = revision
+            return
+        self._holds = False
+        self._end()
+
+    def _end(self) -> None:
+        if self.began is not None:
+            self.village.terms.append(Term(self.name, self.token, self.began, self.village.now()))
+            self.began = None
+
+    # --- what the village does to it
+
+    def see(self, sight: Sight) -> None:
+        """It does not look."""
+
+    def heal(self) -> None:
+        self.cut = False
+
+    def crash(self) -> None:
+        self._end()
+        self.alive = False
+
+    def pause(self) -> None:
+        raise AssertionError("it says that it leads when it wakes up: leave it alone")
+
+    def resign(self) -> None:
+        """It does not."""
