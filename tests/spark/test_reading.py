@@ -202,6 +202,15 @@ def test_a_damaged_message_is_an_error_or_passed_by(spark: SparkSession, tmp_pat
     assert kept == [seq for seq in range(1, 21) if seq not in (7, 9)]
 
 
+def test_a_front_that_limits_removed_is_an_error_or_noted(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path / "s.pelton", 100, max_msgs=40)
+    with pytest.raises(PySparkException, match="the sequences 11 to 60 are gone"):
+        read(spark, tmp_path / "s.pelton", startingSequence=11).collect()
+    kept = read(spark, tmp_path / "s.pelton", startingSequence=11, failOnDataLoss="false")
+    assert sequences(kept) == list(range(61, 101))
+    assert sequences(read(spark, tmp_path / "s.pelton")) == list(range(61, 101))
+
+
 def damage(path: Path, sql: str) -> None:
     import apsw
 

@@ -76,6 +76,11 @@ class StreamView:
         return self.messages == self.last - self.first + 1
 
     @property
+    def is_for_many(self) -> bool:
+        """Whether consumers come and go without a trace: one more of a work queue would be refused, or keep things."""
+        return self.config.retention == "limits"
+
+    @property
     def loses_front(self) -> bool:
         """Whether its first messages go only by limits and purges, so that whoever misses them has lost them.
 
@@ -157,7 +162,8 @@ class Place:
         except MessageNotFoundError:
             return stream.last + 1
         except DirectGetDisabledError:
-            pass
+            if not stream.is_for_many:
+                raise
         handle = await self.jet.stream(stream.name)
         async with aclosing(handle.ordered(deliver_policy="by_start_time", opt_start_time=time)) as messages:  # type: ignore[type-var]  # an async generator
             async for message in messages:
@@ -165,10 +171,26 @@ class Place:
         return stream.last + 1
 
     def count_from(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
-        """Return how many messages there are from a sequence on."""
-        if stream.is_gapless and not filters:
-            return max(stream.last - max(seq, stream.first) + 1, 0)
-        return self.run(self._count, stream, max(seq, 1), filters)
+        """Return how many messages there are from a sequence on, or more, where a work queue does not tell.
+
+        More is told where filters overlap, and where direct gets are not allowed.
+        """
+        span = max(stream.last - max(seq, stream.first) + 1, 0)
+        if not span or (stream.is_gapless and not filters):
+            return span
+        if stream.is_for_many:
+            return self.run(self._count, stream, max(seq, 1), filters)
+        if not stream.config.allow_direct:
+            return span
+        return sum(self.run(self._count_directly, stream, seq, subject) for subject in filters or (">",))
+
+    async def _count_directly(self, stream: StreamView, seq: int, subject: str) -> int:
+        request = DirectGet(seq=max(seq, 1), next_by_subj=subject, batch=1)
+        try:
+            reply = await self.jet.backend.direct_get(stream.name, request)
+        except MessageNotFoundError:
+            return 0
+        return len(reply.messages) + reply.num_pending
 
     async def _count(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
         """Make a consumer, which is told how much there is for it, and let it go."""

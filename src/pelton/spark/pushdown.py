@@ -29,8 +29,6 @@ from pelton.subjects import has_wildcard, is_subject
 
 _MOST: Final = (1 << 63) - 1
 _NEVER_NULL: Final = frozenset({"stream", "subject", "sequence", "time", "data", "size"})
-_EARLIEST: Final = Bound("earliest")
-_LATEST: Final = Bound("latest")
 _MICROSECOND: Final = 1000
 
 
@@ -41,8 +39,8 @@ class Narrowing:
     streams: frozenset[str] | None = None
     first_seq: int = 1
     last_seq: int = _MOST
-    from_time: Bound = _EARLIEST
-    before_time: Bound = _LATEST
+    from_time: Bound | None = None
+    before_time: Bound | None = None
     subjects: tuple[str, ...] | None = None
 
     def has_stream(self, name: str) -> bool:
@@ -89,11 +87,11 @@ class _Narrower:
         # The column counts microseconds, rounded down: what lies within one belongs to it.
         moment = datetime_ns(value if value.tzinfo else value.replace(tzinfo=UTC))
         first, last = _span(asked, moment, _MICROSECOND)
+        begin, end = self.found.from_time, self.found.before_time
         if first:
-            self.found = replace(self.found, from_time=Bound("time", max(first, self.found.from_time.value)))
+            self.found = replace(self.found, from_time=Bound("time", max(first, begin.value if begin else 0)))
         if last != _MOST:
-            before = self.found.before_time.value or _MOST
-            self.found = replace(self.found, before_time=Bound("time", min(last + 1, before)))
+            self.found = replace(self.found, before_time=Bound("time", min(last + 1, end.value if end else _MOST)))
         # Clocks of servers differ by a little, so that times do not grow quite as sequences do: Spark looks again.
         return False
 

@@ -54,8 +54,12 @@ class PeltonReader(DataSourceReader):
         end = options.end.of(stream.name)
         # An ending sequence is read too, an ending time is not.
         last = end.value if end.kind == "sequence" else place.sequence(stream, end) - 1
-        first = max(first, asked.first_seq, place.sequence(stream, asked.from_time))
-        last = min(last, stream.last, asked.last_seq, place.sequence(stream, asked.before_time) - 1)
+        first = max(first, asked.first_seq)
+        last = min(last, stream.last, asked.last_seq)
+        if asked.from_time is not None:
+            first = max(first, place.sequence(stream, asked.from_time))
+        if asked.before_time is not None:
+            last = min(last, place.sequence(stream, asked.before_time) - 1)
         must_hold = stream.loses_front and first > 0
         return Range(stream.name, stream.created, first, last, must_hold=must_hold)
 

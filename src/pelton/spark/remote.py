@@ -1,11 +1,13 @@
 """What a task does for a range of a cluster's stream: batched direct gets (ADR-31).
 
-A stream that does not allow direct gets is read by an ordered consumer (ADR-17), which the servers feed.
+A stream that does not allow direct gets is read by an ordered consumer (ADR-17), which the servers feed; a work queue,
+where another consumer would be in the way, message by message: allow direct gets for those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import DirectGet, MessageNotFoundError, StoredMessage, StreamNotFoundError, api_error
@@ -31,7 +33,7 @@ def read_cluster(
     """Yield the messages of a range as batches. Raises DataLossError, StreamNotFoundError."""
     with Place(options) as place:
         stream = _look(place, part, part.first, losses)
-        read = _direct if stream.config.allow_direct else _ordered
+        read = _direct if stream.config.allow_direct else _ordered if stream.is_for_many else _one_by_one
         position = part.first
         for messages in read(place, part, filters):
             # What was removed while it was read shows as a gap, and then in the stream's first sequence.
@@ -69,6 +71,25 @@ def _direct(place: Place, part: Range, filters: Sequence[str]) -> Iterator[list[
         found = _upto(found, part.last)
         if not found:
             return
+        yield found
+        seq = found[-1].seq + 1
+
+
+def _one_by_one(place: Place, part: Range, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
+    """Ask for one message after the other: slow, and without any effect."""
+    subject = filters[0] if len(filters) == 1 else ">"
+    handle = place.run(place.jet.stream, part.stream)
+
+    async def take(seq: int) -> list[StoredMessage]:
+        found: list[StoredMessage] = []
+        with suppress(MessageNotFoundError):
+            while seq <= part.last and len(found) < _ROWS:
+                found.append(await handle.get_next_message(subject, seq))
+                seq = found[-1].seq + 1
+        return _upto(found, part.last)
+
+    seq = part.first
+    while found := place.run(take, seq):
         yield found
         seq = found[-1].seq + 1
 
