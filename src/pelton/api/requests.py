@@ -112,6 +112,20 @@ class ConsumerUnsettledReply(Page, kw_only=True):
     waiting: int = shown(0)
 
 
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """The last message of a subject without its payload; `hdrs` is None where it has no headers."""
+
+    subject: str
+    seq: int
+    hdrs: bytes | None
+
+
+class StreamHeadsReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Last messages, in the order of their subjects; fewer than asked for are the last ones."""
+
+    heads: tuple[Head, ...] = shown(())
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -284,6 +298,17 @@ class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=Tr
     stream: str
     name: str
     offset: int = 0
+
+
+class StreamHeads(Request[StreamHeadsReply], kw_only=True, frozen=True):
+    """Pelton's own: the last message of each subject that matches, at most `limit` from `after` on; payloads unread."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    filters: tuple[str, ...]
+    after: str = ""
+    limit: int = 1000
 
 
 class Verb(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from pelton.buckets.codecs import Codec
 from pelton.buckets.coding import Coding
 from pelton.buckets.entry import OPERATION_HEADER, BucketStatus, Entry, operation_of
 from pelton.buckets.naming import STREAM_PREFIX
-from pelton.buckets.watching import present, watched
+from pelton.buckets.watching import heads, present, watched
 from pelton.jet import Stream, Streams
 from pelton.jet.outgoing import PublishOptions
 
@@ -193,14 +193,19 @@ class Bucket(Generic[T]):
             await entries.aclose()
 
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
-        """Iterate over the keys that are there, of some filters or all."""
-        found = present(self._jet, self._stream.name, self._coding.filters(filters), headers_only=True)
+        """Iterate over the keys that are there, of some filters or all, in any order.
+
+        A key that is there all the while comes once. Raises ConfigError, BucketDecodeError.
+        """
+        coding = self._coding
+        pages = heads(self._jet, self._stream.name, coding.filters(filters))
         try:
-            async for one in found:
-                if operation_of(one.headers) == "put":
-                    yield self._coding.key(one.subject, one.seq)
+            async for page in pages:
+                for head in page:
+                    if head.hdrs is None or operation_of(head.hdrs) == "put":
+                        yield coding.key(head.subject, head.seq)
         finally:
-            await found.aclose()
+            await pages.aclose()
 
     async def history(self, key: str) -> list[Entry[T]]:
         """Return the revisions of a key that are kept, the oldest first. Raises BucketKeyNotFoundError."""

@@ -1,13 +1,14 @@
-"""Following a bucket: what its keys hold, a mark where that ends, and what comes then."""
+"""Following a bucket: what its keys hold, a mark where that ends, and what comes then; and listing what is there."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from pelton.api import Delivered
+from pelton.api import Delivered, Head, StreamHeads
 from pelton.buckets.coding import Coding
 from pelton.buckets.entry import Entry
 from pelton.jet import Streams
@@ -65,3 +66,24 @@ async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: A
             yield one
     finally:
         await following.aclose()
+
+
+async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGenerator[Sequence[Head], None]:
+    """Hand out the last messages of the subjects, without payloads, many at a time.
+
+    A subject that is there all the while comes once.
+    """
+    if jet.backend.is_remote:
+        found = present(jet, stream, filters, headers_only=True)
+        try:
+            async for one in found:
+                yield (Head(one.subject, one.seq, one.headers),)
+        finally:
+            await found.aclose()
+        return
+    request = StreamHeads(stream=stream, filters=tuple(filters))
+    while page := (await jet.backend.call(request)).heads:
+        yield page
+        request = msgspec.structs.replace(request, after=page[-1].subject)
+        # Nothing above waits for anything: others would wait for the last page.
+        await asyncio.sleep(0)

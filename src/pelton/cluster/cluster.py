@@ -38,6 +38,7 @@ from pelton.api import (
     PullRequest,
     Request,
     ServerTimeoutError,
+    StreamHeads,
     StreamInfoRequest,
     StreamList,
     StreamNames,
@@ -310,6 +311,11 @@ class Cluster:
 
 
 def _refuse_embedded_only(request: Request[Any]) -> None:
+    if isinstance(request, StreamHeads):
+        raise ConfigError(
+            f"stream {request.stream!r}: a NATS server does not list the last messages of its subjects: "
+            "read them with a consumer (deliver_policy='last_per_subject')"
+        )
     if isinstance(request, ConsumerCreate) and request.config.max_ack_pending_per_subject:
         name = request.config.name or request.config.durable_name
         raise ConfigError(

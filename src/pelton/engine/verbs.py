@@ -27,6 +27,7 @@ from pelton.api import (
     Request,
     StreamCreate,
     StreamDelete,
+    StreamHeads,
     StreamInfoRequest,
     StreamList,
     StreamListReply,
@@ -106,6 +107,7 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     StreamNames: stream_names,
     StreamList: stream_list,
     StreamDelete: streams.delete,
+    StreamHeads: streams.heads,
     StreamPurge: streams.purge,
     MsgGet: streams.get_message,
     MsgDelete: streams.delete_message,
@@ -120,6 +122,8 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     ConsumerUnpin: delivery.unpin_group,
 }
 
-READS: Final = frozenset({AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, MsgGet, ConsumerUnsettled})
+READS: Final = frozenset(
+    {AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, StreamHeads, MsgGet, ConsumerUnsettled}
+)
 # Those that only ask, though some tidy up before they answer: what a user's transaction may do in its middle.
 QUESTIONS: Final = READS | {ConsumerInfoRequest, ConsumerNames, ConsumerList}

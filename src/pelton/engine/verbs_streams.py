@@ -14,6 +14,8 @@ from pelton.api import (
     StreamConfig,
     StreamCreate,
     StreamDelete,
+    StreamHeads,
+    StreamHeadsReply,
     StreamInfo,
     StreamInfoRequest,
     StreamPurge,
@@ -37,6 +39,7 @@ from pelton.streams import (
     check_new_stream,
     check_stream,
     check_time_pedantic,
+    heads_of,
 )
 from pelton.subjects import overlaps
 
@@ -183,6 +186,13 @@ def purge(scope: Scope, request: StreamPurge) -> PurgeReply:
     for consumer in scope.catalogue.consumers_of(log.name):
         follow_purge(scope.catalogue.use_consumer(consumer), request.filter)
     return PurgeReply(purged=purged)
+
+
+def heads(scope: Scope, request: StreamHeads) -> StreamHeadsReply:
+    """Return the last messages of subjects, without their payloads."""
+    log = fresh(scope, request.stream)
+    log.flush()
+    return StreamHeadsReply(heads=tuple(heads_of(log, request.filters, request.after, request.limit)))
 
 
 def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:

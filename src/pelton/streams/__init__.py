@@ -6,6 +6,7 @@ from pelton.streams.changes import changed_stream, check_consumers
 from pelton.streams.copying import CopyingLog
 from pelton.streams.direct import DirectReads, stored_message
 from pelton.streams.expect import is_bare
+from pelton.streams.heads import heads_of
 from pelton.streams.herald import Herald
 from pelton.streams.log import StreamLog
 from pelton.streams.rules import check_new_stream, check_stream
@@ -26,6 +27,7 @@ __all__ = [
     "check_new_stream",
     "check_stream",
     "check_time_pedantic",
+    "heads_of",
     "is_bare",
     "is_member",
     "spans_streams",
