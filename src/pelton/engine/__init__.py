@@ -4,6 +4,7 @@ from pelton.engine.bulk import BulkReader
 from pelton.engine.engine import Engine
 from pelton.engine.keys import Key, KeyFile, key_bytes
 from pelton.engine.settings import EngineSettings
+from pelton.engine.staged import StagedWriter, staged
 from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
 
 __all__ = [
@@ -12,11 +13,13 @@ __all__ = [
     "EngineSettings",
     "Key",
     "KeyFile",
+    "StagedWriter",
     "backup",
     "compact",
     "key_bytes",
     "rekey",
     "restore",
     "salvage",
+    "staged",
     "verify",
 ]

@@ -24,6 +24,7 @@ from pelton.api import (
     headers,
 )
 from pelton.queue.browsing import browse, sequence_of
+from pelton.queue.form import JobForm
 from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, seconds
 from pelton.queue.looking import Looking
 from pelton.queue.model import (
@@ -37,7 +38,7 @@ from pelton.queue.model import (
     JobState,
     Outcome,
 )
-from pelton.queue.naming import QueueNames, encode_key
+from pelton.queue.naming import QueueNames
 from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, side_streams
 from pelton.queue.sources import sources_of_jobs
 from pelton.queue.supply import Supply
@@ -173,14 +174,8 @@ class Queue:
 
     def message_of(self, call: Call) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
-        if call.key != "":
-            encode_key(call.key)
-        envelope = Envelope(job=call.job.name, args=msgspec.Raw(call.args), key=call.key)
-        subject = self.names.job_subject(call.key if self.exclusive else "")
-        # Of this job: another job of the queue may well work on the same thing.
-        msg_id = f"{call.job.name}/{call.idempotency_key}"
-        block = headers.encode({headers.MSG_ID: msg_id}) if call.idempotency_key else None
-        return subject, _encode(envelope), block
+        form = JobForm(self.names, call.job.name, exclusive=self.exclusive)
+        return form.message(call.args, call.key, call.idempotency_key)
 
     # --- work
 

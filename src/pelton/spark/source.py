@@ -13,6 +13,7 @@ from pelton.spark.columns import checked_schema, full_schema
 from pelton.spark.options import read_options
 from pelton.spark.reader import PeltonReader, reader
 from pelton.spark.stream_reader import PeltonStreamReader
+from pelton.spark.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,13 @@ class PeltonSource(DataSource):
         """Return what reads batch by batch. Raises ConfigError."""
         options = read_options(self.options)
         return PeltonStreamReader(options, checked_schema(schema, options.decode))
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return what writes a batch. Raises ConfigError, also where the columns do not fit."""
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+        """Return what writes the batches of a streaming query. Raises as :meth:`writer`."""
+        return StreamWriter(self.options, schema, overwrite=overwrite)
 
 
 def register(spark: SparkSession) -> None:

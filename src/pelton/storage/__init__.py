@@ -8,6 +8,7 @@ from pelton.storage.lean import LeanReads
 from pelton.storage.messages import Condition, MessageTable, Removed, intact, runs, subject_condition
 from pelton.storage.packing import Row
 from pelton.storage.schema import SCHEMA_VERSION, message_table
+from pelton.storage.spool import Spool
 from pelton.storage.user_sql import Refusal, UserSql
 from pelton.storage.wake import MemoryChannel, WakeChannel
 from pelton.storage.wal import WalSync, sync_to_disk
@@ -29,19 +30,4 @@ __all__ = [
     "Refusal",
     "Removed",
     "Row",
-    "StreamId",
-    "SyncMode",
-    "UserSql",
-    "WakeChannel",
-    "WalSync",
-    "Work",
-    "Writer",
-    "as_fault",
-    "find_stream",
-    "intact",
-    "message_table",
-    "runs",
-    "subject_condition",
-    "sync_to_disk",
-    "translated",
-]
+    "Spool",

@@ -1,0 +1,148 @@
+"""Which batches are written: one small message a writer in the stream ``SPARK_COMMITS`` of the same store or cluster.
+
+Embedded it is stored in the transaction that stores the batch, on the condition that nobody has written it since it was
+looked at; so a batch is stored once whatever fails, and whoever repeats it.
+
+A cluster has no such transaction. Tasks store rows as they come, each with a message id made of its batch, partition
+and place, so that what a repeated batch stores again is dropped while its stream remembers ids
+(``duplicate_window``). The ledger says here when a batch was begun, and that it is done: one that is done is passed
+over, however late, and one that was begun longer ago than ids are remembered is refused rather than stored twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pelton.api import (
+    ConfigError,
+    MessageNotFoundError,
+    Outgoing,
+    PeltonError,
+    WrongLastSequenceError,
+    headers,
+    rfc3339,
+)
+from pelton.spark.staging import file_name
+
+if TYPE_CHECKING:
+    from pelton.jet import Streams
+    from pelton.spark.attempts import Batch
+
+STREAM: Final = "SPARK_COMMITS"
+_ROOT: Final = "$SPARK.commits"
+
+
+class LateReplayError(PeltonError):
+    """A batch is to be repeated after its stream has forgotten what it stored of it: rows would be there twice."""
+
+    def __init__(self, stream: str, writer: str, batch: int, begun: str, window_ns: int) -> None:
+        self.stream, self.writer, self.batch = stream, writer, batch
+        super().__init__(
+            f"stream {stream!r}: batch {batch} of {writer} was begun at {begun} and not finished, and the stream "
+            f"remembers message ids for {window_ns / 1e9:g} s, so rows stored by then would be stored twice. Make its "
+            "duplicate_window longer than a restart takes; this time say onLateReplay=write to store the batch again"
+        )
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The last batch of a writer: its number, whether it is done, and who (one planning of it) began it."""
+
+    number: int
+    done: bool
+    run: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What the ledger holds of a writer, and under which sequence and time; nothing under 0."""
+
+    record: Record | None
+    seq: int
+    time_ns: int = 0
+
+    def is_done(self, batch: Batch) -> bool:
+        """Whether a batch, or a later one, is written."""
+        record = self.record
+        return record is not None and (record.number > batch.number or (record.number == batch.number and record.done))
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Record).decode
+
+
+class Ledger:
+    """The entries of the writers to one ``target`` (a stream, also that of a bucket or a queue)."""
+
+    def __init__(self, jet: Streams, target: str) -> None:
+        self._jet = jet
+        self._target = target
+
+    async def prepare(self, replicas: int = 1) -> None:
+        """Make the stream where it is missing."""
+        config: dict[str, Any] = {"subjects": [f"{_ROOT}.>"], "max_msgs_per_subject": 1, "allow_direct": False}
+        names = await self._jet.stream_names(f"{_ROOT}.{self._target}.x")
+        if not names:
+            await self._jet.create_stream(STREAM, num_replicas=replicas, **config)
+
+    def _subject(self, batch: Batch) -> str:
+        return f"{_ROOT}.{self._target}.{file_name(batch.writer)}"
+
+    async def look(self, batch: Batch) -> Entry:
+        """Return what is known of a batch's writer."""
+        stream = await self._jet.stream(STREAM)
+        try:
+            stored = await stream.get_last_message(self._subject(batch))
+        except MessageNotFoundError:
+            return Entry(None, 0)
+        return Entry(_decode(stored.data), stored.seq, stored.time_ns)
+
+    def message(self, batch: Batch, entry: Entry, *, done: bool, run: str = "") -> Outgoing:
+        """Return the message that writes a batch down, if nobody has written since ``entry`` was looked at."""
+        block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(entry.seq)})
+        return self._subject(batch), _encode(Record(batch.number, done, run)), block
+
+    # --- on a cluster
+
+    async def begin(self, batch: Batch, run: str, *, first: bool, window_ns: int, late: bool) -> bool:
+        """Note that a batch is being written; False when it is written already. Raises LateReplayError.
+
+        ``first``: this is a task's first try in the ``run``.
+        """
+        while True:
+            entry = await self.look(batch)
+            if entry.is_done(batch):
+                return False
+            if entry.record is not None and entry.record.number == batch.number:
+                self._check_time(entry, batch, window_ns, fresh=first and entry.record.run == run, late=late)
+                return True
+            if await self._said(self.message(batch, entry, done=False, run=run)):
+                return True
+
+    def _check_time(self, entry: Entry, batch: Batch, window_ns: int, *, fresh: bool, late: bool) -> None:
+        age = self._jet.runtime.clock.now() - entry.time_ns
+        if not (fresh or late) and age >= window_ns:
+            raise LateReplayError(self._target, batch.writer, batch.number, rfc3339(entry.time_ns), window_ns)
+
+    async def finish(self, batch: Batch) -> None:
+        """Note that a batch is written."""
+        while True:
+            entry = await self.look(batch)
+            if entry.is_done(batch) or await self._said(self.message(batch, entry, done=True)):
+                return
+
+    async def _said(self, message: Outgoing) -> bool:
+        try:
+            await self._jet.backend.publish(*message)
+        except WrongLastSequenceError:
+            return False
+        return True
+
+
+def check_window(target: str, window_ns: int, *, late: bool) -> None:
+    """Raise ConfigError for a stream that does not remember ids at all."""
+    if window_ns <= 0 and not late:
+        raise ConfigError(
+            f"stream {target!r} has no duplicate_window, so a task that is tried again would store its rows twice: "
+            "set one (two minutes or more), or say onLateReplay=write"
+        )

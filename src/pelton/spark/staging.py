@@ -1,0 +1,91 @@
+"""Where tasks put what they write until the driver loads it: a folder beside the store, or where ``stagingPath`` says.
+
+``<folder>/<writer>/<batch>/<name>``: every try of every task writes a file of its own. Whoever has loaded a batch
+removes its folder, with all that failed tries and speculative ones have left, and those of earlier batches. Batch
+writes whose driver died before that are removed by a later write, after a day.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import NotAStoreError
+from pelton.runtime import system_runtime
+
+if TYPE_CHECKING:
+    from pelton.spark.attempts import Batch
+    from pelton.spark.write_options import WriteOptions
+
+_STALE_NS: Final = 24 * 3600 * 10**9
+_SAFE: Final = re.compile(r"[A-Za-z0-9_-]+")
+ONCE: Final = "once-"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The folder of all writes to one store."""
+
+    folder: str
+
+    def new_file(self, batch: Batch, name: str) -> str:
+        """Return the path of a new file of a batch, in a folder that is there."""
+        folder = self._of(batch)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return os.path.join(folder, name)
+
+    def _of(self, batch: Batch) -> str:
+        return os.path.join(self.folder, file_name(batch.writer), str(batch.number))
+
+    def done(self, batch: Batch) -> None:
+        """Remove a batch's files, earlier ones of its writer, and what drivers that died have left."""
+        writer = os.path.dirname(self._of(batch))
+        for number in _names(writer):
+            if not number.isdigit() or int(number) <= batch.number:
+                shutil.rmtree(os.path.join(writer, number), ignore_errors=True)
+        now = system_runtime().clock.now()
+        for name in _names(self.folder):
+            path = os.path.join(self.folder, name)
+            if name.startswith(ONCE) and now - _changed(path, now) > _STALE_NS:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in (writer, self.folder):
+            if not _names(path):
+                _remove_empty(path)
+
+
+def staging_of(options: WriteOptions) -> Staging:
+    """Return where a write stages. Raises NotAStoreError where the store is not on this host."""
+    path = os.path.realpath(options.place.address)
+    if not os.path.exists(path):
+        raise NotAStoreError(path, "there is no such file on this host; tasks write beside the store, on its host")
+    return Staging(os.path.abspath(options.staging) if options.staging else f"{path}-spark")
+
+
+def file_name(text: str) -> str:
+    """Return a text as the name of a file: what is unusual in hex."""
+    return text if _SAFE.fullmatch(text) and len(text) <= 100 else "x" + text.encode().hex()[:200]
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _changed(path: str, default: int) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return default
+
+
+def _remove_empty(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:
+        # Somebody has just begun to write there, or it was never made.
+        return
