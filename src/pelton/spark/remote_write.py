@@ -29,18 +29,20 @@ def write_cluster(writing: Writing, batches: Iterator[pa.RecordBatch], batch: Ba
     """Publish rows; returns when all are acknowledged. Raises LateReplayError, and what publishing raises."""
     options = writing.options
     with Place(options.place) as place:
-        if writing.keeps_ledger:
-            ledger = Ledger(place.jet, writing.target)
-            is_first = attempt.number == 0
-            begun = {"first": is_first, "window_ns": writing.window_ns, "late": options.late_replay}
-            if not place.run(lambda: ledger.begin(batch, writing.run, **begun)):
-                return
+        if writing.keeps_ledger and not place.run(_begin, place, writing, batch, attempt):
+            return
         base = f"{batch.writer}-{batch.number}-{attempt.partition}-".encode()
         row = 0
         for rows in batches:
             messages = writing.shape.messages(rows)
             place.run(place.jet.backend.publish_batch, _identified(messages, base, row))
             row += len(messages.subjects)
+
+
+async def _begin(place: Place, writing: Writing, batch: Batch, attempt: Attempt) -> bool:
+    ledger, is_first = Ledger(place.jet, writing.target), attempt.number == 0
+    late = writing.options.late_replay
+    return await ledger.begin(batch, writing.run, first=is_first, window_ns=writing.window_ns, late=late)
 
 
 def finish(writing: Writing, batch: Batch) -> None:
