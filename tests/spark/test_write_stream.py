@@ -107,7 +107,7 @@ def test_updates_of_an_aggregate_go_into_a_bucket_by_foreach_batch(spark: SparkS
     sink.trigger(availableNow=True).start().awaitTermination()
     with pelton.sync.open(tmp_path / "s.pelton") as jet:
         bucket = jet.bucket("counts")
-        assert {key: bucket.get(key).value for key in bucket.keys()} == {"a": b"3", "b": b"1"}
+        assert {key: bucket.get(key).value for key in list(bucket.keys())} == {"a": b"3", "b": b"1"}
         assert bucket.status().values == 2
 
 

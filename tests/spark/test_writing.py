@@ -165,9 +165,10 @@ def _split(columns: str) -> list[str]:
 
 def test_overwriting_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     make(tmp_path / "s.pelton")
+    made = numbers(spark, 5).write.format("pelton").mode("overwrite")
+    made = made.options(path=str(tmp_path / "s.pelton"), stream="orders")
     with pytest.raises(PySparkException, match="purge the stream first"):
-        made = numbers(spark, 5).write.format("pelton").mode("overwrite")
-        made.options(path=str(tmp_path / "s.pelton"), stream="orders").save()
+        made.save()
 
 
 def test_a_limit_that_refuses_one_row_refuses_all(spark: SparkSession, tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_buckets_take_keys_and_null_deletes(spark: SparkSession, tmp_path: Path)
     write(spark.sql("SELECT 'd' AS key, 4 AS wheels"), tmp_path / "s.pelton", bucket="cars")
     with pelton.sync.open(tmp_path / "s.pelton") as jet:
         cars = jet.bucket("cars")
-        assert {key: cars.get(key).value for key in cars.keys()} == {
+        assert {key: cars.get(key).value for key in list(cars.keys())} == {
             "a": b"red",
             "b.c": b"blue",
             "d": b'{"wheels":4}',

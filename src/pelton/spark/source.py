@@ -42,6 +42,7 @@ class PeltonSource(DataSource):
         """Return what reads batch by batch. Raises ConfigError."""
         options = read_options(self.options)
         return PeltonStreamReader(options, checked_schema(schema, options.decode))
+
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return what writes a batch. Raises ConfigError, also where the columns do not fit."""
         return BatchWriter(self.options, schema, overwrite=overwrite)

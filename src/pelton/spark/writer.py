@@ -86,8 +86,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
         raise ConfigError(
-            "streams, buckets and queues are appended to: say mode('append'), or outputMode append; to begin anew purge "
-            "the stream first"
+            "streams, buckets and queues are appended to: say mode('append'), or outputMode append; "
+            "to begin anew purge the stream first"
         )
 
 
