@@ -18,6 +18,7 @@ from benchmarks.cases import (
     get_by_sequence,
     get_last,
     idle_pickup,
+    locks,
     noop_jobs,
     on_server,
     publish_batch,
@@ -53,4 +54,5 @@ CASES: tuple[Case, ...] = (
     backup.CASE,
     feed.CASE,
     *buckets.ALL,
+    locks.CASE,
 )

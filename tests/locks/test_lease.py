@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pelton.locks.lease import Lease, Moment
+from pelton.locks.lease import Lease, Moment, counted_from
 
 _START = Moment(1000.0, 1_700_000_000_000_000_000)
 
@@ -40,6 +40,11 @@ def test_a_renewal_counts_from_before_it_was_sent() -> None:
     assert (lease.revision, lease.token) == (9, 7)
     assert not lease.is_over(_after(_START, 33.9))
     assert lease.is_over(_after(_START, 34.0))
+
+
+def test_a_wall_clock_that_was_set_back_on_the_way_ends_nothing_too_late() -> None:
+    lease = Lease("lock.a", 7, 30, counted_from(_START, _after(_START, 0.1, wall=-600)))
+    assert lease.is_over(_after(_START, 0.2, wall=0))
 
 
 def test_a_try_that_failed_is_repeated_soon_and_one_that_was_found_at_once() -> None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pelton.api import ConfigError, PeltonError, StoreError, WrongLastSequenceError
-from pelton.locks.lease import Lease, moment
+from pelton.locks.lease import Lease, counted_from, moment
 from pelton.locks.line import Line, Look, Take, Wait
 from pelton.locks.records import Holding, Place, Row, Ticket, encode, holding_of
 from pelton.locks.table import Table
@@ -154,7 +154,8 @@ class Acquisition:
         except BaseException:
             self._runtime.spawn(self._undo(take.key), "pelton-lock-undo")
             raise
-        return Got(Lease(take.key, token, self._place.ttl, asked), msgspec.structs.replace(holding, token=token))
+        lease = Lease(take.key, token, self._place.ttl, counted_from(asked, moment(self._clock)))
+        return Got(lease, msgspec.structs.replace(holding, token=token))
 
     async def _undo(self, key: str) -> None:
         # What cannot be undone ends by itself.

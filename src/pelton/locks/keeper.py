@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pelton.api import Backend, PeltonError, WrongLastSequenceError
 from pelton.jet import Streams
-from pelton.locks.lease import Lease, moment
+from pelton.locks.lease import Lease, counted_from, moment
 from pelton.locks.records import Holding, encode, holding_of
 from pelton.locks.table import Table
 from pelton.runtime import Runtime, Signal, Tasks, within
@@ -52,6 +52,9 @@ class Keeper:
         self._kept: dict[int, Kept] = {}
         self._signal = Signal()
         self._wakes_at = float("inf")
+        # The soonest that a lease was due after it began, of those held lately.
+        self._soonest = float("inf")
+        self._has_held = False
         self._is_running = False
         self._is_stopping = False
         self._backend: Backend | None = None
@@ -60,6 +63,8 @@ class Keeper:
     def hold(self, kept: Kept) -> None:
         """Renew a lease from now on."""
         self._kept[id(kept.lease)] = kept
+        self._soonest = min(self._soonest, kept.lease.renew_after)
+        self._has_held = True
         if not self._is_running:
             self._is_running = True
             self._start()
@@ -114,8 +119,18 @@ class Keeper:
                 self._told(kept)
             elif kept.lease.is_due(now):
                 self._spawn(self._renew(kept, kept.lease.try_until(now)), "pelton-renewal")
-        wake = min((kept.lease.wake_at() for kept in list(self._kept.values())), default=now.monotonic + _FAR_S)
-        self._wakes_at = wake
+        self._wakes_at = self._wake(now.monotonic)
+
+    def _wake(self, now: float) -> float:
+        """Return when to look again.
+
+        Locks that are taken and given back all the time must not wake this thread each time: while there are such, it
+        looks by itself as often as the next one may need it.
+        """
+        kept, has_held, self._has_held = list(self._kept.values()), self._has_held, False
+        if not kept and not has_held:
+            self._soonest = float("inf")
+        return min((one.lease.wake_at() for one in kept), default=now + min(self._soonest, _FAR_S))
 
     async def _renew(self, kept: Kept, seconds: float) -> None:
         try:
@@ -142,7 +157,7 @@ class Keeper:
             lease.found(row.revision, moment(self._clock))
         else:
             # It counts from before it was asked for, never from when we heard of it.
-            lease.renewed(revision, asked)
+            lease.renewed(revision, counted_from(asked, moment(self._clock)))
 
     def _connected(self) -> Table:
         if self._table is None:

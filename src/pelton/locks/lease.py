@@ -46,6 +46,14 @@ def elapsed(since: Moment, now: Moment) -> float:
     return max(now.monotonic - since.monotonic, (now.wall - since.wall) / _NS)
 
 
+def counted_from(asked: Moment, answered: Moment) -> Moment:
+    """Return from when a write counts that was sent and answered then: never later than the store's own word for it.
+
+    The wall clock may have been set back in between.
+    """
+    return Moment(asked.monotonic, min(asked.wall, answered.wall))
+
+
 class Lease:
     """A key held with a ``token`` since the write that made it was sent (``asked``), for ``ttl`` seconds at a time."""
 
@@ -59,7 +67,12 @@ class Lease:
         self.confirmed = asked
         self.state: LeaseState = "held"
         self.reason = ""
-        self._next_try = asked.monotonic + ttl * _RENEW_AFTER
+        self._next_try = asked.monotonic + self.renew_after
+
+    @property
+    def renew_after(self) -> float:
+        """How many seconds after it was confirmed it is due to be renewed."""
+        return self.ttl * _RENEW_AFTER
 
     def is_over(self, now: Moment) -> bool:
         """Whether the holder must have stopped, told or not."""
@@ -93,7 +106,7 @@ class Lease:
         """Note that the store has taken a renewal that was sent at ``asked``."""
         self.revision = revision
         self.confirmed = asked
-        self._next_try = asked.monotonic + self.ttl * _RENEW_AFTER
+        self._next_try = asked.monotonic + self.renew_after
 
     def found(self, revision: int, now: Moment) -> None:
         """Note that the store holds a renewal of which no answer came: it is renewed anew, at once."""

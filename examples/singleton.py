@@ -1,0 +1,24 @@
+"""A program of which one instance runs at a time, without a lock file that a crash leaves behind.
+
+Prints::
+
+    the first one runs
+    the second one: another instance runs already
+    the third one runs
+"""
+
+import pelton
+
+
+def run(name: str, jet: pelton.sync.Jet) -> pelton.sync.Held | None:
+    held = jet.lock("nightly-report", ttl=30).try_acquire()
+    print(f"{name} runs" if held else f"{name}: another instance runs already")
+    return held
+
+
+with pelton.sync.open("report.pelton") as jet, pelton.sync.open("report.pelton") as other:
+    held = run("the first one", jet)
+    run("the second one", other)
+    if held is not None:
+        held.release()  # or the end of its process, and 30 seconds
+    run("the third one", other)
