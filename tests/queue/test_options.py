@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from pelton import Jet
-from pelton.api import ConfigError
+from pelton.api import ApiError, ConfigError
 from tests.queue.conftest import OpenQueue
 from tests.queue.helpers import drain
 
@@ -56,6 +56,12 @@ async def test_a_stream_of_that_name_that_is_no_queue_is_refused(jet: Jet) -> No
     await jet.create_stream("JOBS_q", subjects=["other"])
     with pytest.raises(ConfigError, match="is no queue"):
         await jet.queue("q")
+
+
+async def test_a_file_has_no_replicas(jet: Jet) -> None:
+    with pytest.raises(ApiError, match="replicas"):
+        await jet.queue("q", num_replicas=3)
+    assert await jet.stream_names() == []
 
 
 async def test_queues_do_not_see_each_other(jet: Jet) -> None:

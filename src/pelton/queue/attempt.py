@@ -28,6 +28,7 @@ from pelton.api import (
     Delivered,
     JobArgumentsError,
     LeaseLostError,
+    MessageTooLargeError,
     Outgoing,
     PeltonError,
     StoreClosedError,
@@ -247,17 +248,25 @@ class JobAttempt:
 
     async def _end(self, state: Ending, error: str) -> None:
         outcome = self._outcome(state, error, _NOTHING)
-        publishes = [self._ending_record(outcome)]
-        if state == "failed":
-            unread = self.delivered if not self._envelope.job else None
-            letter = DeadLetter(
-                outcome=outcome,
-                envelope=self._envelope,
-                subject=unread.subject if unread else "",
-                data=unread.data if unread else b"",
-            )
-            publishes.append((self._names.dead_subject(self.id), _encode(letter), None))
-        await self._publish_and_ack(publishes, self._ack("ack"))
+        ending, letters = self._ending_record(outcome), [self._letter(outcome)] if state == "failed" else []
+        try:
+            await self._publish_and_ack([*letters, ending], self._ack("ack"))
+        except MessageTooLargeError as refused:
+            if not letters:
+                raise
+            # Trying again would end in the same way, with every worker.
+            _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._queue.name, refused)
+            await self._publish_and_ack([ending], self._ack("ack"))
+
+    def _letter(self, outcome: Outcome) -> Outgoing:
+        unread = self.delivered if not self._envelope.job else None
+        letter = DeadLetter(
+            outcome=outcome,
+            envelope=self._envelope,
+            subject=unread.subject if unread else "",
+            data=unread.data if unread else b"",
+        )
+        return self._names.dead_subject(self.id), _encode(letter), None
 
     async def _give_back(self, again: Again) -> None:
         delay = int(again.delay * 1e9)

@@ -55,7 +55,8 @@ class KeyTable:
         self._lease = lease
         self._random = random
         self._keys: dict[str, _Key] = {}
-        self._ready: dict[str, None] = {}
+        # Taken from its beginning over and over, which a dict is slow at.
+        self._ready: OrderedDict[str, None] = OrderedDict()
         self._later: list[tuple[float, str]] = []
         self._idle: OrderedDict[str, None] = OrderedDict()
 
