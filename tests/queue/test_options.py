@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from pelton import Jet
-from pelton.api import ApiError, ConfigError
+from pelton.api import ConfigError
 from tests.queue.conftest import OpenQueue
 from tests.queue.helpers import drain
 
@@ -59,7 +59,7 @@ async def test_a_stream_of_that_name_that_is_no_queue_is_refused(jet: Jet) -> No
 
 
 async def test_a_file_has_no_replicas(jet: Jet) -> None:
-    with pytest.raises(ApiError, match="replicas"):
+    with pytest.raises(ConfigError, match="num_replicas"):
         await jet.queue("q", num_replicas=3)
     assert await jet.stream_names() == []
 
