@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast, overload
 
 from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.build import check_name, seconds_to_ns
@@ -39,6 +39,9 @@ from pelton.queue import Queue, Transaction
 from pelton.runtime import Runtime, system_runtime
 from pelton.sourcing import Carrier
 from pelton.storage import SyncMode
+
+if TYPE_CHECKING:
+    from pelton.cluster import Cluster
 
 T = TypeVar("T")
 _MEMORY: Final = "memory:"
@@ -216,8 +219,11 @@ class Jet(Streams):
         With ``streams`` only those, with their consumers. The copy has the store's key, and its name once it is whole
         and on disk. ``progress`` is called with how much of how much is done. Raises StoreSettingsError where the file
         exists, StreamNotFoundError, StoreFullError, ConfigError for what is no file.
+
+        On a cluster ``path`` becomes a folder with what its servers say of each stream, one after another, as the
+        ``nats`` command keeps it.
         """
-        await self._engine("backup").backup(path, streams, progress)
+        await self._keeper().backup(path, streams, progress)
 
     async def restore(
         self,
@@ -235,10 +241,13 @@ class Jet(Streams):
         subject, so that it may lie beside the one it was copied of; give it others with update_stream. ``progress``
         is called with how many rows of how many are done.
 
-        Raises StoreError where the backup is damaged, ApiError 10058 where a name is taken, 10065 where subjects are,
+        Raises StoreError where the backup is damaged, ApiError 10130 where a name is taken, 10065 where subjects are,
         StreamNotFoundError for a stream that the backup has not, ConfigError. :func:`pelton.restore` makes a new store.
         """
-        return await self._engine("restore").restore(path, streams, names or {}, key, progress)
+        return await self._keeper().restore(path, streams, names or {}, key, progress)
+
+    def _keeper(self) -> Engine | Cluster:
+        return cast("Engine | Cluster", self.backend)
 
     def _engine(self, what: str) -> Engine:
         if not isinstance(self.backend, Engine):

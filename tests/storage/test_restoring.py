@@ -122,7 +122,7 @@ async def test_what_cannot_be_restored_changes_nothing(tmp_path: Path) -> None:
     async with pelton.open(first) as jet:
         await jet.backup(saved)
         for arguments, code in (
-            ({}, 10058),
+            ({}, 10130),
             ({"streams": ["none"]}, 10059),
             ({"names": {"none": "x"}}, 10059),
         ):

@@ -8,7 +8,8 @@ none (:class:`ConsumerUnsettled`), so a queue's counts show retrying jobs as run
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
@@ -57,6 +58,7 @@ from pelton.cluster.patience import Patience, is_passing
 from pelton.cluster.publishing import Publisher
 from pelton.cluster.pulling import Channel, Pull
 from pelton.cluster.settings import ClusterSettings
+from pelton.cluster.snapshots import Told, back_up, restore
 from pelton.runtime import Runtime
 from pelton.subjects import is_filter, is_subject
 
@@ -134,6 +136,29 @@ class Cluster:
                 reason = error
             patience = patience or Patience(self._connection)
             await patience.after(reason)
+
+    async def backup(
+        self, target: str | os.PathLike[str], streams: Sequence[str] | None, progress: Told | None
+    ) -> None:
+        """Have the servers write backups of streams; see :meth:`pelton.Jet.backup`."""
+        if streams is None:
+            streams = []
+            while page := (await self.call(StreamNames(offset=len(streams)))).streams:
+                streams += page
+        await back_up(self._connection, streams, os.fspath(target), progress or _tell_nobody)
+
+    async def restore(
+        self,
+        source: str | os.PathLike[str],
+        streams: Sequence[str] | None,
+        names: Mapping[str, str],
+        key: object,
+        progress: Told | None,
+    ) -> list[str]:
+        """Have the servers make streams of backups; see :meth:`pelton.Jet.restore`."""
+        if key is not None:
+            raise ConfigError("a backup of a cluster's streams has no key: leave key= out")
+        return await restore(self._connection, os.fspath(source), streams, names, progress or _tell_nobody)
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message once, also across a lost connection or an election."""
@@ -322,3 +347,7 @@ def _refuse_embedded_only(request: Request[Any]) -> None:
             f"consumer {name!r} of stream {request.stream_name!r}: max_ack_pending_per_subject is a feature of the "
             "embedded engine (pelton.open with a file), a NATS server has no such limit: leave it out here"
         )
+
+
+def _tell_nobody(done: int, total: int) -> None:
+    return None

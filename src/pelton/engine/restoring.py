@@ -32,6 +32,11 @@ def restore_into(
     progress: Progress | None,
 ) -> list[str]:
     """Copy streams of a backup, which is verified first, into a store; return their names there. Blocks."""
+    if os.path.isdir(backup):
+        raise ConfigError(
+            f"{os.fspath(backup)!r} is a folder, as a cluster's streams are backed up to: restore it on a cluster, "
+            "and carry the streams over with feed"
+        )
     secret = key_bytes(key)
     if found := verify(backup, secret):
         raise StoreError(os.fspath(backup), f"it is damaged: {found[0]}; salvage what it holds with pelton.salvage")
@@ -98,7 +103,7 @@ def _renamed(config: StreamConfig, names: Mapping[str, str]) -> StreamConfig:
 
 def _check_room(config: StreamConfig, others: Mapping[str, StreamConfig]) -> None:
     if config.name in others:
-        raise api_error("JSStreamNameExistErr", stream=config.name)
+        raise api_error("JSStreamNameExistRestoreFailedErr", stream=config.name)
     taken = (theirs for other in others.values() for theirs in other.subjects)
     if any(overlaps(subject, other) for other in taken for subject in config.subjects):
         raise api_error("JSStreamSubjectOverlapErr", stream=config.name)

@@ -1,0 +1,175 @@
+"""Backups of streams of a cluster, made and read by its servers, as the ``nats`` command keeps them.
+
+A backup is a folder with one of each stream: ``backup.json``, its configuration and state, and ``stream.tar.s2``, what
+the server sends, opaque. Neither verb can be gone on with after a lost connection: whoever asked begins again. A folder
+has its stream's name only when it is whole and on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pelton.api import ConfigError, ServerTimeoutError, api_error
+from pelton.api.build import check_name
+from pelton.api.errors import from_reply
+from pelton.cluster.connection import Answer, Connection, Interrupted
+
+Told = Callable[[int, int], object]
+_DESCRIPTION: Final = "backup.json"
+_DATA: Final = "stream.tar.s2"
+_CHUNK: Final = 128 * 1024
+
+
+async def back_up(connection: Connection, streams: Sequence[str], target: str, told: Told) -> None:
+    """Write a folder a stream below ``target``; ``told`` hears how many bytes of about how many came.
+
+    Raises StreamNotFoundError, ConfigError where the target is there, ServerTimeoutError.
+    """
+    _check_free(target)
+    unfinished = f"{target}-unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        for stream in streams:
+            os.makedirs(os.path.join(unfinished, stream))
+            await _snapshot(connection, stream, os.path.join(unfinished, stream), told)
+        os.replace(unfinished, target)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def _check_free(target: str) -> None:
+    if os.path.exists(target):
+        raise ConfigError(f"{target!r} exists already: name another folder, or remove it")
+
+
+async def _snapshot(connection: Connection, stream: str, folder: str, told: Told) -> None:
+    client, inbox = await connection.client(), connection.new_inbox()
+    parts: asyncio.Queue[tuple[str, Answer] | None] = asyncio.Queue()
+    lost = lambda: parts.put_nowait(None)  # noqa: E731  # it has to be the same when it is removed
+    connection.on_lost.append(lost)
+    listening = await client.listen(
+        inbox, lambda subject, reply, block, data: parts.put_nowait((reply, Answer(block, data)))
+    )
+    try:
+        reply = await _asked(connection, f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox, "chunk_size": _CHUNK})
+        total, done = int(reply["state"]["bytes"]), 0
+        with _data(folder, "wb") as file:
+            while (part := await _next(connection, stream, parts)) is not None:
+                await asyncio.to_thread(file.write, part)
+                done += len(part)
+                told(done, max(total, done))
+            await asyncio.to_thread(_sync, file)
+        await asyncio.to_thread(_describe, folder, reply)
+    finally:
+        connection.on_lost.remove(lost)
+        await listening.unsubscribe()
+
+
+async def _next(connection: Connection, stream: str, parts: asyncio.Queue[tuple[str, Answer] | None]) -> bytes | None:
+    """Return the next part, None after the last one."""
+    try:
+        async with asyncio.timeout(connection.settings.patience):
+            part = await parts.get()
+    except TimeoutError:
+        raise connection.no_answer() from None
+    if part is None:
+        raise _broken(connection, f"the backup of stream {stream!r}")
+    reply, answer = part
+    if reply:
+        await connection.tell(reply, b"")
+    if answer.status >= 400:
+        raise api_error("JSStreamSnapshotErrF", stream=stream, err=answer.text)
+    return answer.data or None
+
+
+async def restore(
+    connection: Connection, source: str, streams: Sequence[str] | None, names: Mapping[str, str], told: Told
+) -> list[str]:
+    """Make streams of their folders below ``source``; return their names.
+
+    Raises ConfigError for what is no such folder, ApiError 10130 where a name is taken, ServerTimeoutError.
+    """
+    wanted = _wanted(source, streams, names)
+    return [await _restored(connection, os.path.join(source, name), names.get(name, ""), told) for name in wanted]
+
+
+def _wanted(source: str, streams: Sequence[str] | None, names: Mapping[str, str]) -> list[str]:
+    if not os.path.isdir(source):
+        raise ConfigError(
+            f"{source!r} is no folder that a cluster's streams were backed up to; of a store file, "
+            "open it with pelton.open and carry its streams over with feed"
+        )
+    wanted = sorted(os.listdir(source)) if streams is None else list(streams)
+    for name in (*wanted, *names):
+        if name not in wanted or not os.path.isfile(os.path.join(source, name, _DESCRIPTION)):
+            raise api_error("JSStreamNotFoundErr", stream=name)
+    return wanted
+
+
+async def _restored(connection: Connection, folder: str, new_name: str, told: Told) -> str:
+    about = _about(folder)
+    config = about["config"]
+    if new_name:
+        check_name("stream", new_name)
+        config |= {"name": new_name, **({"subjects": [new_name]} if config.get("subjects") else {})}
+    name = str(config["name"])
+    reply = await _asked(connection, f"STREAM.RESTORE.{name}", {"config": config, "state": about["state"]})
+    into = str(reply["deliver_subject"])
+    with _data(folder, "rb") as file:
+        total = os.fstat(file.fileno()).st_size
+        while part := await asyncio.to_thread(file.read, _CHUNK):
+            await _sent(connection, name, into, part)
+            told(file.tell(), total)
+    _checked(await _sent(connection, name, into, b""), name)
+    return name
+
+
+async def _sent(connection: Connection, stream: str, subject: str, data: bytes) -> bytes:
+    try:
+        return (await connection.ask(subject, data)).data
+    except Interrupted:
+        raise _broken(connection, f"the restoring of stream {stream!r}") from None
+
+
+async def _asked(connection: Connection, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+    stream = verb.rpartition(".")[2]
+    subject = f"{connection.settings.api_prefix}.{verb}"
+    return _checked(await _sent(connection, stream, subject, json.dumps(body).encode()), stream)
+
+
+def _checked(data: bytes, stream: str) -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(data or b"{}")
+    if error := reply.get("error"):
+        raise from_reply(error["code"], error.get("err_code", 0), error.get("description", ""), stream=stream)
+    return reply
+
+
+def _broken(connection: Connection, what: str) -> ServerTimeoutError:
+    return ServerTimeoutError(connection.settings.name, f"the connection was lost during {what}; begin it again")
+
+
+def _data(folder: str, mode: str) -> Any:
+    return open(os.path.join(folder, _DATA), mode)
+
+
+def _about(folder: str) -> dict[str, Any]:
+    with open(os.path.join(folder, _DESCRIPTION)) as text:
+        about: dict[str, Any] = json.load(text)
+    return about
+
+
+def _describe(folder: str, about: dict[str, Any]) -> None:
+    with open(os.path.join(folder, _DESCRIPTION), "w") as text:
+        json.dump(about, text)
+        _sync(text)
+
+
+def _sync(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
