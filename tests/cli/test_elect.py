@@ -41,7 +41,7 @@ def elect(*arguments: str, terminal: int | None = None) -> Iterator[subprocess.P
 
 def test_without_a_terminal_it_writes_lines(tmp_path: Path) -> None:
     store = str(tmp_path / "s.pelton")
-    with elect(store, "--candidates", "2", "--ttl", "2", "--kill-every", "3", "--name", "c") as process:
+    with elect(store, "--candidates", "2", "--ttl", "1", "--kill-every", "2", "--name", "c") as process:
         assert process.stdout is not None
         said = list(islice(became_leader(process.stdout), 2))
     assert [int(token) for _, token in said] == sorted({int(token) for _, token in said})
@@ -77,10 +77,8 @@ def test_on_a_terminal_k_kills_the_leader(tmp_path: Path) -> None:
         os.close(theirs)
         seen = until(ours, rb"worker \d +\d+ +leader")
         assert b"k: kill the leader" in seen
-        os.write(ours, b"k")
-        until(ours, rb"after the one before was killed")
-        os.write(ours, b"d")
-        until(ours, rb"after the one before was asked to step down")
+        until(ours, rb"after the one before was killed", pressing=b"k")
+        until(ours, rb"after the one before was asked to step down", pressing=b"d")
         os.write(ours, b"q")
         while read(ours):
             pass
@@ -88,9 +86,11 @@ def test_on_a_terminal_k_kills_the_leader(tmp_path: Path) -> None:
     os.close(ours)
 
 
-def until(terminal: int, pattern: bytes) -> bytes:
+def until(terminal: int, pattern: bytes, pressing: bytes = b"") -> bytes:
     seen = b""
     while not re.search(pattern, seen):
+        # Again and again: at any one moment nobody may be leading.
+        os.write(terminal, pressing)
         more = read(terminal)
         assert more, seen
         seen += more

@@ -45,7 +45,7 @@ async def their_bucket(js: Any, ttl: float) -> Any:
 
 
 async def test_ours_waits_while_theirs_leads_and_takes_over_when_it_died(jet: Jet, js: Any) -> None:
-    theirs = await their_bucket(js, 2)
+    theirs = await their_bucket(js, 3)
     revision = await theirs.create("demo", b"worker 1")
     campaigns = list[str]()
     ours = jet.elect("demo", bucket="ELECTIONS", name="ours", on_campaign=campaigns.append)
