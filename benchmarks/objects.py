@@ -1,0 +1,28 @@
+"""What the cases of object stores put and get."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+
+from benchmarks.case import Sample
+from benchmarks.load import one_by_one
+
+BUCKET = "bench"
+NAME = "object"
+CHUNK = 128 * 1024
+MIB = 64
+CONTENT = random.Random(20).randbytes(MIB << 20)
+
+Put = Callable[[], Awaitable[object]]
+Get = Callable[[], Awaitable[bytes]]
+
+
+async def rates(seconds: float, put: Put, get: Get) -> Sample:
+    """MiB/s of putting an object in the place of another, and of getting it whole. Every answer is looked at."""
+
+    async def checked() -> None:
+        if await get() != CONTENT:
+            raise RuntimeError("what was got is not what was put")
+
+    return {"put": await one_by_one(seconds, put, each=MIB), "get": await one_by_one(seconds, checked, each=MIB)}
