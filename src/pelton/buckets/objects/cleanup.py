@@ -28,7 +28,7 @@ async def cleaned(records: Records, older_than_ns: int) -> int:
 
 async def _described(records: Records) -> set[str]:
     found: set[str] = set()
-    metas = watched(records, updates_only=False)
+    metas = watched(records, is_strict=True)
     try:
         async for meta in metas:
             if meta is None:

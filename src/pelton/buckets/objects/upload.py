@@ -32,7 +32,7 @@ from pelton.jet import AnyMessage
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
 """Called with how many bytes of how many are done; of how many is 0 where nobody knows."""
-_AT_ONCE: Final = 2
+_AT_ONCE: Final = 4
 _EXPECTED: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE
 _EXPECTED_OF: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT
 

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+from pelton.api import ObjectDamagedError
 from pelton.buckets.objects.info import ObjectInfo, decoded
 from pelton.buckets.objects.naming import all_metas
 from pelton.buckets.objects.records import Records
 from pelton.buckets.watching import followed
 
 
-async def watched(records: Records, *, updates_only: bool) -> AsyncGenerator[ObjectInfo | None, None]:
-    """Hand out descriptions in order, with None once where everything that was there when it began has come."""
+async def watched(
+    records: Records, *, updates_only: bool = False, is_strict: bool = False
+) -> AsyncGenerator[ObjectInfo | None, None]:
+    """Hand out descriptions in order, with None once where everything that was there when it began has come.
+
+    Those that cannot be read are left out, as other clients do; where it ``is_strict`` they raise ObjectDamagedError.
+    """
     policy = "new" if updates_only else "last_per_subject"
     following = followed(records.jet, records.stream.name, [all_metas(records.bucket)], deliver_policy=policy)
     try:
         async for one in following:
             if one is None:
                 yield None
-            else:
-                yield decoded(records.bucket, one.subject, one.data, revision=one.seq, time_ns=one.time_ns)
+                continue
+            try:
+                info = decoded(records.bucket, one.subject, one.data, revision=one.seq, time_ns=one.time_ns)
+            except ObjectDamagedError:
+                if is_strict:
+                    raise
+                continue
+            yield info
     finally:
         await following.aclose()
