@@ -220,6 +220,7 @@ async def what_is_not_what_was_put_is_found(jet: Jet) -> None:
     await fails(ObjectDamagedError, store.get("a"))
     await jet.publish("$O.files.M." + urlsafe_b64encode(b"b").decode(), b"no description")
     await fails(ObjectDamagedError, store.get("b"))
+    await jet.publish("$O.files.C.whose", b"")
     await fails(ObjectDamagedError, store.cleanup(older_than=0))
     assert await _names(store) == ["a"]
     await store.put("b", CONTENT)
