@@ -8,27 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from pelton.api import CorruptMessageError, NotAStoreError, StreamNotFoundError, api_error, rfc3339
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
-from pelton.storage import BulkRead, Database, Fault, Row, find_stream, subject_condition
+from pelton.storage import BulkRead, Database, Fault, Portion, find_stream, subject_condition
 
 _ROWS: Final = 1024
 _BYTES: Final = 4 * 1024 * 1024
-
-
-class Rows(NamedTuple):
-    """Messages in order, as storage's rows; ``damaged`` ones are left out and named by sequence.
-
-    ``first_seq`` was the stream's first sequence when they were read, ``last`` is up to where all was read.
-    """
-
-    rows: list[Row]
-    damaged: list[int]
-    first_seq: int
-    last: int
 
 
 class BulkReader:
@@ -62,13 +50,13 @@ class BulkReader:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def read(self, first: int, last: int) -> Rows:
-        """Return the next messages from ``first`` on, not beyond ``last``; ``Rows.last`` is ``last`` at the end.
+    def read(self, first: int, last: int) -> Portion:
+        """Return the next messages from ``first`` on, not beyond ``last``; ``Portion.after`` is ``last`` at the end.
 
         At most 1,024 of them, or as many as reach 4 MiB. Raises StreamNotFoundError when it is deleted meanwhile.
         """
         try:
-            return Rows(*self._read.portion(first, last))
+            return self._read.portion(first, last)
         except LookupError:
             raise self._gone() from None
         except Fault as fault:

@@ -16,9 +16,6 @@ from pelton.spark.options import Decode
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-Row = tuple[int, int, str, bytes | None, bytes, int]
-"""Sequence, time in nanoseconds, subject, header block, payload, and what storage keeps beside them."""
-
 
 class Columns(NamedTuple):
     """Messages, one tuple a field."""
@@ -39,7 +36,7 @@ def _stream(columns: Columns, stream: str, kind: pa.DataType) -> pa.Array:
 
 
 def _headers(columns: Columns, stream: str, kind: pa.DataType) -> pa.Array:
-    if not any(columns.headers):
+    if columns.headers.count(None) == len(columns.headers):
         return pa.nulls(len(columns.headers), kind)
     return pa.array([_decoded_headers(block) if block else None for block in columns.headers], kind)
 
@@ -80,11 +77,6 @@ class BatchBuilder:
                 raise ConfigError(f"column {ERROR} tells why there is no {VALUE}: select both")
             self._read = decoder(decode, kinds[VALUE])
             self._value_kind = self._schema.field(VALUE).type
-
-    def of_rows(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        """Return a batch of storage's rows."""
-        sequence, time_ns, subject, blocks, data, _ = zip(*rows, strict=True)
-        return self.of(Columns(sequence, time_ns, subject, blocks, data))
 
     def of(self, columns: Columns) -> pa.RecordBatch:
         """Return a batch."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pelton.engine import BulkReader
+from pelton.spark.batches import Columns
 from pelton.spark.losses import Losses
 from pelton.spark.place import key_of
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pelton.spark.batches import BatchBuilder
     from pelton.spark.options import PlaceOptions
     from pelton.spark.ranges import Range
+    from pelton.storage import Portion
 
 
 def read_file(
@@ -29,12 +31,16 @@ def read_file(
             gc.disable()
             try:
                 found = reader.read(position, part.last)
-                losses.look(part, position, found.first_seq)
+                losses.look(part, position, found.first)
                 for seq in found.damaged:
                     losses.damaged(reader.corrupt(seq))
-                batch = builder.of_rows(found.rows) if found.rows else None
+                batch = builder.of(_columns(found)) if found.seqs else None
             finally:
                 gc.enable()
-            position = found.last + 1
+            position = found.after + 1
             if batch is not None:
                 yield batch
+
+
+def _columns(found: Portion) -> Columns:
+    return Columns(found.seqs, found.times, found.subjects, found.headers, found.payloads)

@@ -7,6 +7,7 @@ but for what was removed meanwhile: that a reader can tell by ``first``, the str
 
 from __future__ import annotations
 
+from itertools import islice, repeat
 from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -17,19 +18,42 @@ from pelton.storage.packing import Row, unpack
 
 _KNOWN_LIMIT: Final = 50_000
 _CAREFULLY: Final = 64
+_MOST: Final = 256
 _position = Struct("<qqi").pack
+_NO_HEADERS: Final = repeat(-1)
 
 
-class Portion(NamedTuple):
-    """Rows in order, as they were published; ``damaged`` ones are left out and named by sequence.
+class Portion:
+    """Messages in order, a list for each column; ``damaged`` ones are left out and named by sequence.
 
     ``first`` was the stream's first sequence; ``after`` is the sequence up to which all was read.
     """
 
-    rows: list[Row]
-    damaged: list[int]
-    first: int
-    after: int
+    def __init__(self) -> None:
+        self.seqs: list[int] = []
+        self.times: list[int] = []
+        self.subjects: list[str] = []
+        self.headers: list[bytes | None] = []
+        self.payloads: list[bytes] = []
+        self.damaged: list[int] = []
+        self.first = 0
+        self.after = 0
+
+    def add(self, row: Row) -> None:
+        """Take one row."""
+        self.extend(*((value,) for value in row[:5]))
+
+    def extend(self, seqs: Any, times: Any, subjects: Any, headers: Any, payloads: Any) -> None:
+        """Take the columns of several rows."""
+        self.seqs += seqs
+        self.times += times
+        self.subjects += subjects
+        self.headers += headers
+        self.payloads += payloads
+
+    def reached(self) -> int:
+        """Return the last sequence that was met."""
+        return max(self.seqs[-1] if self.seqs else 0, self.damaged[-1] if self.damaged else 0)
 
 
 class StreamId(NamedTuple):
@@ -68,6 +92,7 @@ class BulkRead:
         self._budget = budget
         self._table = MessageTable(database, stream)
         self._sums = _SubjectSums()
+        self._block = 8
         where = "" if condition is None else f" AND {condition.sql}"
         self._sql = (
             f"SELECT seq, ts, subject, hdr, data, crc FROM {self._table.name} "
@@ -75,44 +100,72 @@ class BulkRead:
         )
 
     def portion(self, first: int, last: int) -> Portion:
-        """Return what lies from ``first`` on, at most to ``last``."""
+        """Return what lies from ``first`` on, at most to ``last``. Raises LookupError when the stream is gone."""
         with self._database.reading():
             # A stream that is gone has no such row, and no table.
             kept = self._database.value("SELECT first FROM stream_state WHERE id=?", (self._stream,))
             if kept is None:
                 raise LookupError(self._stream)
+            found = Portion()
             try:
-                found, damaged, ended = self._checked(first, last)
+                ended = self._quickly(found, first, last)
             except DAMAGED:
-                found, damaged, ended = self._carefully(first, last)
-        after = last if ended else max(found[-1][0] if found else 0, damaged[-1] if damaged else 0)
-        return Portion(found, damaged, int(kept), after)
+                found = Portion()
+                ended = self._carefully(found, first, last)
+        found.first = int(kept)
+        found.after = last if ended else found.reached()
+        return found
 
-    def _checked(self, first: int, last: int) -> tuple[list[Row], list[int], bool]:
+    def _quickly(self, found: Portion, first: int, last: int) -> bool:
+        """Read block by block; return whether there is no more. A block grows where payloads are small."""
         bindings = (first, last, *(self._condition.bindings if self._condition else ()))
-        rows: list[Row] = []
-        damaged: list[int] = []
-        sums, left, keep, seen = self._sums, self._budget, rows.append, 0
         cursor: Any = self._database.execute(self._sql, bindings)
-        for row in cursor:
-            seen += 1
-            seq, ts, subject, hdr, data, crc = row
-            # What `row_checksum` does, without its calls: this line is most of what a bulk read costs.
-            if hdr is None and crc32(_position(seq, ts, -1), crc32(data, sums[subject])) == crc:
-                keep(row)
-            elif intact(unpacked := unpack(row)):
-                keep(unpacked)
-                data = unpacked[4]
-            else:
-                damaged.append(seq)
-            left -= len(data)
+        left, rows = self._budget, 0
+        while block := list(islice(cursor, self._block)):
+            rows += len(block)
+            size = self._check(found, block)
+            left -= size
+            self._block = max(8, min(_MOST, self._budget // 8 * len(block) // (size + 1)))
             if left <= 0:
                 cursor.close()
-                return rows, damaged, False
-        return rows, damaged, seen < self._limit
+                return False
+        return rows < self._limit
 
-    def _carefully(self, first: int, last: int) -> tuple[list[Row], list[int], bool]:
+    def _check(self, found: Portion, block: list[Row]) -> int:
+        """Add the rows of a block that are intact, and return their bytes.
+
+        What :func:`row_checksum` does, for a whole block without a line of Python a row: this is most of what a bulk
+        read costs. Where a row has headers, is packed or is damaged, the block is looked at row by row.
+        """
+        seqs, times, subjects, headers, payloads, sums = zip(*block, strict=True)
+        of_subjects = map(self._sums.__getitem__, subjects)
+        positions = map(_position, seqs, times, _NO_HEADERS)
+        if tuple(map(crc32, positions, map(crc32, payloads, of_subjects))) == sums and headers.count(None) == len(
+            headers
+        ):
+            found.extend(seqs, times, subjects, headers, payloads)
+            return sum(map(len, payloads))
+        return sum(self._check_one(found, row) for row in block)
+
+    def _check_one(self, found: Portion, row: Row) -> int:
+        seq, ts, subject, hdr, data, crc = row
+        whole = crc32(data, self._sums[subject])
+        if hdr is not None:
+            whole = crc32(hdr, whole)
+        if crc32(_position(seq, ts, -1 if hdr is None else len(hdr)), whole) != crc:
+            row = unpack(row)
+            if not intact(row):
+                found.damaged.append(seq)
+                return len(data)
+        found.add(row)
+        return len(row[4])
+
+    def _carefully(self, found: Portion, first: int, last: int) -> bool:
         """Read where a damaged column keeps its neighbours from being read in one go."""
         rows = self._table.scan(first, last, _CAREFULLY, self._condition)
-        damaged = [row[0] for row in rows if not intact(row)]
-        return [row for row in rows if row[0] not in damaged], damaged, len(rows) < _CAREFULLY
+        for row in rows:
+            if intact(row):
+                found.add(row)
+            else:
+                found.damaged.append(row[0])
+        return len(rows) < _CAREFULLY
