@@ -100,6 +100,65 @@ async def test_each_watches_the_other(jet: pelton.Jet, js: Any) -> None:
     await watching.aclose()
 
 
+async def test_times_to_live_and_marks_are_the_same_to_both(jet: pelton.Jet, js: Any) -> None:
+    ours = await jet.create_bucket("times", limit_marker_ttl=60)
+    theirs = await js.key_value("times")
+    assert (await theirs.status()).marker_ttl == 60
+    await theirs.create("theirs", b"1", msg_ttl=1)
+    await ours.put("ours", b"2", ttl=1)
+    watching = ours.watch(updates_only=True)
+    assert await anext(watching) is None
+    async with asyncio.timeout(20):
+        ended = [await anext(watching), await anext(watching)]
+    await watching.aclose()
+    assert {(entry.key, entry.operation) for entry in ended if entry is not None} == {
+        ("ours", "purge"),
+        ("theirs", "purge"),
+    }
+    for key in ("ours", "theirs"):
+        # nats-py's get does not know a server's mark, its watchers do.
+        assert [entry.operation for entry in await theirs.history(key)] == ["PURGE"]
+        with pytest.raises(pelton.BucketKeyNotFoundError):
+            await ours.get(key)
+    assert await ours.create("theirs", b"3", ttl=100) == 5
+    await theirs.purge("theirs", msg_ttl=60)
+    assert [entry.operation for entry in await ours.history("theirs")] == ["purge"]
+
+
+async def test_history_purges_and_keys_are_the_same_to_both(jet: pelton.Jet, js: Any) -> None:
+    theirs = await js.create_key_value(nats.js.api.KeyValueConfig(bucket="kept", history=10))
+    ours = await jet.bucket("kept")
+    for number in range(3):
+        await ours.put("a.b", b"%d" % number)
+        await theirs.put("a.c", b"%d" % number)
+    await ours.delete("a.b")
+    their_history = [(entry.value or None, entry.operation) for entry in await theirs.history("a.b")]
+    assert their_history == [(b"0", None), (b"1", None), (b"2", None), (None, "DEL")]
+    assert [entry.value for entry in await ours.history("a.c")] == [b"0", b"1", b"2"]
+    assert (await theirs.get("a.b", revision=3)).value == (await ours.get("a.b", revision=3)).value == b"1"
+    listed = ours.keys("a.*")
+    assert [key async for key in listed] == await theirs.keys(filters=["a."]) == ["a.c"]
+    await theirs.purge_deletes(olderthan=0)
+    with pytest.raises(pelton.BucketKeyNotFoundError):
+        await ours.history("a.b")
+    await theirs.delete("a.c")
+    await ours.purge_deletes(older_than=0)
+    assert (await theirs.status()).values == 0
+
+
+async def test_a_watch_resumes_across_what_both_wrote(jet: pelton.Jet, js: Any) -> None:
+    theirs = await js.create_key_value(nats.js.api.KeyValueConfig(bucket="resumed", history=5))
+    ours = await jet.bucket("resumed")
+    revisions = [await theirs.put("a", b"1"), await ours.put("a", b"2"), await theirs.put("b", b"3")]
+    watching = ours.watch(resume_from_revision=revisions[1])
+    seen = [await anext(watching) for _ in range(3)]
+    await watching.aclose()
+    assert [entry and (entry.key, entry.revision) for entry in seen] == [("a", 2), ("b", 3), None]
+    watcher = await theirs.watch("*", include_history=True)
+    assert [(await watcher.updates(timeout=20)).revision for _ in range(3)] == revisions
+    await watcher.stop()
+
+
 async def test_two_processes_worth_of_openers_share_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.pelton"
     async with pelton.open(path) as one, pelton.open(path) as two:

@@ -1,0 +1,67 @@
+"""Settings in a bucket that running programs follow: change them, and each has them at once.
+
+Prints::
+
+    started with Settings(colour='red', workers=2)
+    now Settings(colour='blue', workers=2)
+    not taken: bucket 'settings', key 'shop' at revision 3
+    now Settings(colour='green', workers=8)
+    back to the defaults
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+import pelton
+
+
+class Settings(msgspec.Struct):
+    colour: str
+    workers: int = 2
+
+
+async def shop(store: Path, started: asyncio.Event) -> None:
+    """What every program does: take what is there, then follow it."""
+    async with pelton.open(store) as jet:
+        bucket = await jet.bucket("settings", type=Settings)
+        revision = 0
+        while True:
+            watching = bucket.watch("shop", resume_from_revision=revision)
+            try:
+                async for entry in watching:
+                    if entry is None:
+                        started.set()
+                    elif entry.operation != "put":
+                        print("back to the defaults")
+                        return
+                    else:
+                        print("now" if started.is_set() else "started with", entry.value)
+            except pelton.BucketDecodeError as error:
+                # Somebody wrote what these settings are not: keep the ones there are, and go on after it.
+                print("not taken:", str(error).partition(": ")[0])
+                revision = error.revision + 1
+            finally:
+                await watching.aclose()
+
+
+async def main(store: Path) -> None:
+    async with pelton.open(store) as jet:
+        settings = await jet.create_bucket("settings", type=Settings, history=5)
+        first = await settings.create("shop", Settings("red"))
+        started = asyncio.Event()
+        program = asyncio.create_task(shop(store, started))
+        await started.wait()
+        # Only from the revision we have seen: two who change the settings at once do not undo each other.
+        await settings.update("shop", Settings("blue"), first)
+        await (await jet.bucket("settings")).put("shop", b'{"color": "typo"}')
+        await settings.put("shop", Settings("green", workers=8))
+        await settings.delete("shop")
+        await program
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(Path(folder) / "settings.pelton"))
