@@ -168,6 +168,14 @@ def test_a_renewal_that_comes_after_the_end_revives_nothing() -> None:
     assert (campaign.state, campaign.next(STAND_DOWN * TTL + 1)) == ("candidate", Look())
 
 
+def test_a_term_that_was_said_to_be_over_is_over() -> None:
+    campaign = leading()
+    campaign.doubted(5.0, 2)
+    assert told(campaign) == []
+    campaign.doubted(5.0, 1)
+    assert (told(campaign), campaign.hold) == ([Lost("it could not be renewed in time")], None)
+
+
 def test_a_refused_renewal_ends_the_term() -> None:
     campaign = leading()
     writing(campaign, RENEW * TTL)

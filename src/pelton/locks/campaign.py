@@ -354,6 +354,12 @@ class Campaign:
 
     # --- the end of a term
 
+    def doubted(self, now: float, token: int) -> None:
+        """Somebody was told by the clock that this term is over: so it is, even if a renewal was under way."""
+        self.tick(now)
+        if self.hold is not None and self.hold.token == token:
+            self._lose(now, "it could not be renewed in time")
+
     def _lose(self, now: float, reason: str) -> None:
         hold = self.hold
         assert hold is not None

@@ -137,6 +137,11 @@ class Standing:
                 _log.info("an election could not be given up, its term runs out: %s", error or type(error).__name__)
         self._changed.notify()
 
+    def doubted(self, token: int) -> None:
+        """The term of this token was said to be over."""
+        self._campaign.doubted(self._runtime.clock.monotonic(), token)
+        self._changed.notify()
+
     async def end(self) -> None:
         """Give the key up and stand no more."""
         try:
@@ -188,9 +193,14 @@ class Office:
         return await asyncio.shield(asyncio.wrap_future(self._ready))
 
     def holds(self, token: int) -> bool:
-        """Whether the term of this token goes on, by the clock; from any thread."""
-        current, until = self._ready.result().term
-        return current == token and self._clock.monotonic() < until
+        """Whether the term of this token goes on, by the clock; from any thread. Once it does not, it never does."""
+        standing = self._ready.result()
+        current, until = standing.term
+        if current == token and self._clock.monotonic() < until:
+            return True
+        with suppress(RuntimeError):  # the candidate has ended
+            self._loop.call_soon_threadsafe(standing.doubted, token)
+        return False
 
     async def release(self, rest: float) -> None:
         """Give the key up, and stand again later."""
