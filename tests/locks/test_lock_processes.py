@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from pelton.testing.nats_server import nats_server
+from tests.stopping import stand_still
 
 TTL = 1
 SOON = 120.0
@@ -51,12 +52,6 @@ class Worker:
         self._read = whole
         return self._lines
 
-    async def stop(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-        status = Path(f"/proc/{self.process.pid}/stat")
-        while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "T":
-            await asyncio.sleep(0.001)
-
     def end(self) -> None:
         self.process.kill()
         self.process.send_signal(signal.SIGCONT)
@@ -81,16 +76,13 @@ class Play:
     def lines(self, kind: str) -> list[Line]:
         return [line for worker in self._all for line in worker.lines() if line.kind == kind]
 
-    async def holder(self, after: int, stopped: Worker | None = None) -> Line:
-        """Return the first line that tells of a larger token; wake who is ``stopped`` if there is none for long."""
+    async def holder(self, after: int) -> Line:
+        """Return the first line that tells of a larger token."""
         end = time.monotonic() + SOON
         while time.monotonic() < end:
             found = [line for line in self.lines("hold") if line.token > after]
             if found:
                 return min(found)
-            if stopped is not None and time.monotonic() > end - SOON / 2:
-                # It was stopped within a transaction of SQLite's, and keeps everybody out.
-                stopped.process.send_signal(signal.SIGCONT)
             await asyncio.sleep(0.005)
         raise AssertionError(f"nobody has the lock after token {after}: {sorted(self.lines('hold'))[-5:]}")
 
@@ -98,14 +90,14 @@ class Play:
         last = await self.holder(max((line.token for line in self.lines("hold")), default=0))
         holder = next(worker for worker in self._alive if worker.name == last.who)
         if what == "stop":
-            await holder.stop()
+            stand_still(holder.process.pid, self._address)
         else:
             holder.process.kill()
             holder.process.wait()
         begin = time.monotonic_ns()
         # It may have given the lock back at the last moment: of what came after, only a later token counts.
         last_token = max(line.token for line in self.lines("hold"))
-        others = await self.holder(last_token, holder if what == "stop" else None)
+        others = await self.holder(last_token)
         self.took[what].append((others.at - begin) / 1e9)
         if what == "stop":
             holder.process.send_signal(signal.SIGCONT)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pelton.api import ConfigError, PeltonError, StoreError, WrongLastSequenceError
+from pelton.api import ConfigError, NotFoundError, PeltonError, StoreError, WrongLastSequenceError
 from pelton.locks.lease import Lease, counted_from, moment
 from pelton.locks.line import Line, Look, Take, Wait
 from pelton.locks.records import Holding, Place, Row, Ticket, encode, holding_of
@@ -24,6 +24,7 @@ from pelton.runtime import Runtime, Signal
 # How long a ticket lives, and how old it is when it is renewed.
 _TICKET_S: Final = 10
 _RENEW_S: Final = 3.0
+_AGAIN_S: Final = 0.2
 
 
 class Got(NamedTuple):
@@ -108,6 +109,17 @@ class Acquisition:
             raise ConfigError(f"{self._place} is held by somebody to whom it has {other} slots: give slots={other}")
 
     async def _watch(self, line: Line) -> None:
+        try:
+            while True:
+                # Where the bucket is removed meanwhile it is made anew, and there is another to watch.
+                with suppress(NotFoundError):
+                    await self._follow(line)
+                await self._clock.sleep(_AGAIN_S)
+        except Exception as error:  # it is told to who waits
+            self._failure = error
+            self._news.notify()
+
+    async def _follow(self, line: Line) -> None:
         rows = self._table.watch(self._place.filters)
         try:
             async for row in rows:
@@ -116,9 +128,6 @@ class Acquisition:
                 else:
                     line.note(row, self._clock.monotonic())
                 self._news.notify()
-        except Exception as error:  # it is told to who waits
-            self._failure = error
-            self._news.notify()
         finally:
             await rows.aclose()
 

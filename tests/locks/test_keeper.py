@@ -1,0 +1,102 @@
+"""Leases are renewed off their holders' code, and a holder is told of the end of one before anybody else can begin."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.locks import Commons, Held, Keeper, Lock, place
+from pelton.testing import Client, Hazards, World
+
+TTL = 10
+SOON = 60.0
+
+
+async def acquired(world: World, client: Client, ttl: int = TTL) -> Held:
+    lock = Lock(Commons(client.jet, Keeper), place("lock", "a", 1, ttl))
+    task = client.spawn(lock.acquire())
+    await world.run(0.5)
+    held = await task
+    # The lock keeps what was acquired through it alive.
+    client.kept = lock  # type: ignore[attr-defined]
+    return held
+
+
+async def test_a_lease_is_renewed_as_long_as_it_is_held() -> None:
+    async with World() as world:
+        held = await acquired(world, world.client("a"))
+        await world.run(100.0)
+        assert held.is_held
+        stream = await world.jet.stream("KV_pelton_locks")
+        assert 25 <= (await stream.info()).state.last_seq - held.token <= 35
+
+
+async def test_a_renewal_of_which_no_answer_comes_is_found_again() -> None:
+    async with World() as world:
+        client = world.client("a")
+        held = await acquired(world, client)
+        client.hazards = Hazards(lost_reply=1.0)
+        await world.run(5.0)
+        client.hazards = Hazards()
+        await world.run(30.0)
+        assert held.is_held
+
+
+async def test_who_is_cut_off_is_told_before_others_can_have_it() -> None:
+    async with World() as world:
+        client, other = world.client("a"), world.client("b")
+        held = await acquired(world, client)
+        since = held._lease.confirmed.monotonic
+        client.hazards = Hazards(lost_request=1.0)
+        told: list[float] = []
+
+        async def wait() -> None:
+            assert await held.until_lost()
+            told.append(world.clock.monotonic())
+
+        client.spawn(wait())
+        waiting = other.spawn(Lock(Commons(other.jet, Keeper), place("lock", "a", 1, TTL)).acquire())
+        await world.run(0.8 * TTL - 1.0)
+        assert held.is_held
+        await world.run(0.5)
+        assert not told
+        await world.run(1.0)
+        assert told == [pytest.approx(since + 0.8 * TTL, abs=0.15)]
+        assert not waiting.done()
+        await world.run(3.0)
+        assert waiting.done()
+
+
+async def test_a_lock_that_nobody_can_release_is_renewed_no_more() -> None:
+    async with World() as world:
+        client = world.client("a")
+        held = await acquired(world, client)
+        del held, client.kept  # type: ignore[attr-defined]
+        gc.collect()
+        await world.run(TTL + 1.0)
+        await acquired(world, world.client("b"))
+
+
+async def test_a_bucket_that_is_removed_while_one_waits_is_made_anew(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as one, pelton.open(tmp_path / "a.pelton") as other:
+        held = await one.lock("a", ttl=3).acquire()
+        waiting = asyncio.create_task(other.lock("a", ttl=3).acquire(timeout=SOON))
+        bucket = await one.bucket("pelton_locks")
+        async with asyncio.timeout(SOON):
+            while not [key async for key in bucket.keys("line.>")]:
+                await asyncio.sleep(0.01)
+        await one.delete_bucket("pelton_locks")
+        assert (await waiting).token > held.token
+
+
+async def test_the_thread_ends_with_the_store(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        async with jet.lock("a"):
+            assert any(thread.name == "pelton-keeper" for thread in threading.enumerate())
+        keeper = jet._commons.keeper
+    assert not keeper._thread.is_alive()
