@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential power crash linear safety demo bench soak java clean lock
+.PHONY: test check differential power crash linear safety demo bench bench-spark soak java clean lock
 
 test: $(VENV)/.dev java
 	$(BIN)/python -m pytest $(ARGS)
@@ -45,6 +45,10 @@ demo: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Reads and writes by Spark beside Parquet and beside what Spark does with less: make bench-spark ARGS="--rows 200000"
+bench-spark: $(VENV)/.dev java
+	$(BIN)/python -m benchmarks.spark $(ARGS)
 
 # Minutes (10) and the seed of the troubles may be given: make soak ARGS="60 7"
 soak: $(VENV)/.dev

@@ -22,9 +22,12 @@ _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
 async def test_examples_of_a_page_run_and_print_what_it_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if page.name == "spark.md":
+        await run_page(page, spark=request.getfixturevalue("spark"))
+        return
     if page.name != "cluster.md":
         await run_page(page)
         return

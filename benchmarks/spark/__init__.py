@@ -1,0 +1,1 @@
+"""How fast Spark reads and writes streams, beside what Spark does without them: ``make bench-spark``."""
