@@ -27,7 +27,7 @@ from pelton.buckets.objects.open import ObjectSettings as ObjectSettings
 from pelton.buckets.objects.sources import Content
 from pelton.buckets.objects.upload import Progress
 from pelton.buckets.settings import BucketSettings as BucketSettings
-from pelton.connect import ClusterOptions as ClusterOptions
+from pelton.connect.opening import ClusterOptions as ClusterOptions
 from pelton.engine import Key
 from pelton.engine.keys import KeyFile as KeyFile
 from pelton.engine.upkeep import backup as backup

@@ -1,0 +1,209 @@
+"""From an address to an open :class:`Jet`: the one place where a backend is chosen."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from difflib import get_close_matches
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, TypedDict, Unpack
+
+from pelton.api import AccountLimits, Backend, ConfigError
+from pelton.api.build import seconds_to_ns
+from pelton.connect.store import Jet
+from pelton.engine import Engine, EngineSettings, Key, key_bytes
+from pelton.runtime import Runtime, system_runtime
+from pelton.storage import SyncMode
+
+_MEMORY: Final = "memory:"
+_SYNC_MODES: Final = ("commit", "interval", "off")
+_CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
+_memory_stores = count(1)
+
+
+class ClusterOptions(TypedDict, total=False):
+    """What :func:`open` takes for a cluster.
+
+    Who we are, one of these or ``user:password@`` in the address: ``user`` and ``password``, ``token``,
+    ``credentials`` (the file of a user, as ``nsc`` writes it), ``nkey`` (a seed, or a file that holds one).
+
+    ``tls``, an ``ssl.SSLContext``, or the files ``tls_ca``, ``tls_cert``, ``tls_key``; ``tls_first`` for servers
+    with ``handshake_first``. With any of them, as with ``tls://``, nothing is said in the clear.
+
+    ``domain`` or ``api_prefix``: where the JetStream API is. ``inbox_prefix``: what answers are sent below
+    (``_INBOX``).
+
+    ``patience`` bounds how long an operation outlasts lost connections and elections (30 s). ``message_ids``
+    gives every publish without a ``msg_id`` one of ours, so that repeating it is harmless (True).
+    """
+
+    user: str
+    password: str
+    token: str
+    credentials: str | os.PathLike[str]
+    nkey: str | os.PathLike[str]
+    tls: ssl.SSLContext
+    tls_ca: str | os.PathLike[str]
+    tls_cert: str | os.PathLike[str]
+    tls_key: str | os.PathLike[str]
+    tls_first: bool
+    domain: str
+    api_prefix: str
+    inbox_prefix: str
+    patience: float | timedelta
+    message_ids: bool
+
+
+class Opening:
+    """A store about to be opened: ``await`` it, or use it as ``async with``."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Backend]], runtime: Runtime) -> None:
+        self._connect = connect
+        self._runtime = runtime
+        self._jet: Jet | None = None
+
+    def __await__(self) -> Generator[Any, None, Jet]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Jet:
+        self._jet = await self._open()
+        return self._jet
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._jet is not None
+        await self._jet.close()
+
+    async def _open(self) -> Jet:
+        return Jet(await self._connect(), self._runtime)
+
+
+def open(
+    address: str | os.PathLike[str],
+    *,
+    sync: SyncMode | None = None,
+    sync_interval: float | timedelta | None = None,
+    busy_timeout: float | timedelta | None = None,
+    limits: AccountLimits | None = None,
+    key: Key | None = None,
+    runtime: Runtime | None = None,
+    **cluster: Unpack[ClusterOptions],
+) -> Opening:
+    """Open a store: the path of a file (made if it is missing), ``memory:`` for one that ends with the process,
+    or a NATS cluster with JetStream (needs the extra: ``pip install 'pelton[cluster]'``):
+    ``nats://host:4222,other:4222``, ``tls://host``, or ``context:path`` for a file of ``nats context``.
+
+    A file: ``sync`` says what an acknowledgement promises: ``commit`` (default) that the message is on disk;
+    ``interval`` that it is at most ``sync_interval`` (0.1 s) later; ``off`` that it survives this process, not a
+    power loss. ``busy_timeout`` (30 s) bounds the wait for another process's transaction. ``limits`` bound what may
+    be stored and made through this opening, as a NATS server bounds an account. ``key`` encrypts a new file and
+    opens an encrypted one: a text, bytes, a :class:`pelton.KeyFile` or a function that fetches it. Any number of
+    processes may open the same file.
+
+    A cluster: ``cluster`` are the fields of :class:`ClusterOptions`. It decides by itself what it keeps, and when.
+
+    Raises ConfigError, also for an option of the other kind; ServerUnreachableError, ServerRefusedError,
+    ServerTimeoutError, JetStreamMissingError; NotAStoreError, StoreKeyError, StoreVersionError,
+    StoreReadOnlyError, StoreSettingsError, StoreBusyError.
+    """
+    text = os.fspath(address)
+    runtime = runtime or system_runtime()
+    embedded = {
+        "sync": sync,
+        "sync_interval": sync_interval,
+        "busy_timeout": busy_timeout,
+        "limits": limits,
+        "key": key,
+    }
+    _refuse_unknown(cluster)
+    scheme = _cluster_scheme(text)
+    if scheme is not None:
+        _refuse([option for option, value in embedded.items() if value is not None], text, "a cluster", "a file")
+        return Opening(_cluster(scheme, text, dict(cluster), runtime), runtime)
+    _refuse(list(cluster), text, "a file", "a cluster")
+    settings = _engine_settings(
+        text,
+        sync or "commit",
+        0.1 if sync_interval is None else sync_interval,
+        30.0 if busy_timeout is None else busy_timeout,
+        limits or AccountLimits(),
+    )
+    if key is not None and settings.memory:
+        raise ConfigError("'memory:' has no file to encrypt: leave key= out")
+    return Opening(_engine(settings, key, runtime), runtime)
+
+
+def _cluster_scheme(address: str) -> str | None:
+    scheme, found, _ = address.partition(":")
+    if scheme in _CLUSTER_SCHEMES and found:
+        return scheme
+    if "://" in address:
+        known = "a path, 'memory:', 'nats://host:4222', 'tls://host' or 'context:path'"
+        raise ConfigError(f"{scheme}:// is not supported: give {known}")
+    return None
+
+
+def _refuse(options: list[str], address: str, kind: str, other: str) -> None:
+    if options:
+        shown = address if kind == "a file" else address.partition(":")[0] + ":..."
+        raise ConfigError(f"{shown!r} is {kind}, and {', '.join(options)} mean something to {other} alone: leave out")
+
+
+def _refuse_unknown(options: Mapping[str, object]) -> None:
+    known = list(ClusterOptions.__annotations__)
+    for option in options:
+        if option not in known:
+            near = get_close_matches(option, [*known, "sync", "sync_interval", "busy_timeout", "limits", "key"], n=1)
+            raise ConfigError(f"open has no option {option!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _engine_settings(
+    text: str,
+    sync: SyncMode,
+    sync_interval: float | timedelta,
+    busy_timeout: float | timedelta,
+    limits: AccountLimits,
+) -> EngineSettings:
+    if sync not in _SYNC_MODES:
+        raise ConfigError(f"sync is {sync!r}: choose one of {', '.join(map(repr, _SYNC_MODES))}")
+    memory = text == _MEMORY
+    return EngineSettings(
+        path=f"pelton-{os.getpid()}-{next(_memory_stores)}" if memory else text,
+        memory=memory,
+        sync=sync,
+        interval=seconds_to_ns("sync_interval", sync_interval) / 1e9,
+        busy_timeout=seconds_to_ns("busy_timeout", busy_timeout) / 1e9,
+        limits=limits,
+    )
+
+
+def _engine(settings: EngineSettings, key: Key | None, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
+    async def connect() -> Backend:
+        return Engine(replace(settings, key=key_bytes(key)), runtime)
+
+    return connect
+
+
+def _cluster(scheme: str, address: str, options: dict[str, Any], runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
+    try:
+        from pelton.cluster import Cluster, read_context, settings_of
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "nats":
+            raise
+        raise ConfigError(
+            f"a {scheme}: address needs nats-py, which is not installed: pip install 'pelton[cluster]'"
+        ) from None
+    if scheme == "context":
+        address, options = read_context(address.partition(":")[2], options)
+    cluster = Cluster(settings_of(address, **options), runtime)
+
+    async def connect() -> Backend:
+        await cluster.connect()
+        return cluster
+
+    return connect
