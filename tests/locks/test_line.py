@@ -29,10 +29,25 @@ def test_what_is_free_is_taken_at_its_revision() -> None:
 def test_what_is_held_is_waited_for_until_it_has_not_been_renewed_for_its_time_to_live() -> None:
     line = _line()
     line.note(_held("s.0", 5, "other"), 1.0)
-    assert line.decide("me", 2.0) == Wait(31.0)
+    assert line.decide("me", 2.0) == Wait(32.0)
     line.note(_held("s.0", 6, "other"), 11.0)
-    assert line.decide("me", 31.0) == Wait(41.0)
-    assert line.decide("me", 41.0) == Take("s.0", 6)
+    assert line.decide("me", 31.0) == Wait(42.0)
+    assert line.decide("me", 42.0) == Take("s.0", 6)
+
+
+def test_a_marker_that_comes_too_early_is_not_believed_one_in_time_is() -> None:
+    second = 1_000_000_000
+    for seconds, wait in ((1, True), (30, False)):
+        line = _line()
+        held = _held("s.0", 5, "other")
+        line.note(held._replace(time_ns=100 * second), 1.0)
+        line.note(Row("s.0", 6, None, (100 + seconds) * second, is_expired=True), 2.0)
+        assert line.decide("me", 2.0) == (Wait(31.0) if wait else Take("s.0", 6))
+        assert line.decide("me", 31.0) == Take("s.0", 6)
+    # A holder's own word is always believed.
+    line.note(_held("s.0", 7, "other"), 40.0)
+    line.note(Row("s.0", 8, None), 41.0)
+    assert line.decide("me", 41.0) == Take("s.0", 8)
 
 
 def test_news_that_are_old_change_nothing() -> None:
@@ -40,7 +55,7 @@ def test_news_that_are_old_change_nothing() -> None:
     line.note(_held("s.0", 6, "other"), 1.0)
     line.note(Row("s.0", 5, None), 2.0)
     line.note(_held("s.0", 6, "other"), 20.0)
-    assert line.decide("me", 2.0) == Wait(31.0)
+    assert line.decide("me", 2.0) == Wait(32.0)
 
 
 def test_the_first_in_line_takes_it_and_the_others_wait_for_their_turn() -> None:
@@ -90,7 +105,7 @@ def test_a_slot_of_which_only_the_revision_is_known_is_asked_about() -> None:
     assert line.decide("me", 1.0) == Wait(6.0)
     assert line.decide("me", 6.0) == Look("s.0")
     line.note(_held("s.0", 7, "other"), 6.0)
-    assert line.decide("me", 6.0) == Wait(36.0)
+    assert line.decide("me", 6.0) == Wait(37.0)
     line.refused("s.0", 0, 7.0)
     assert line.decide("me", 7.0) == Take("s.0", 0)
     line.refused("s.0", None, 8.0)
@@ -130,6 +145,6 @@ def test_nobody_waits_without_a_time_at_which_to_look_again(
     for number in range(waiters):
         line.note(_ticket(f"w{number}", 100 + number), 0.0)
     decision = line.decide("me", at)
-    assert not isinstance(decision, Wait) or at < decision.until <= at + 60 + 10 * PATIENCE_S
+    assert not isinstance(decision, Wait) or at < decision.until <= at + 61 + 10 * PATIENCE_S
     # Whatever the others do or fail to do, one's own turn comes.
-    assert isinstance(line.decide("me", 61 + 10 * PATIENCE_S), Take)
+    assert isinstance(line.decide("me", 62 + 10 * PATIENCE_S), Take)

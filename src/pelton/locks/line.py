@@ -7,9 +7,13 @@ still free a moment later, the next one takes it, and so on. All that decides, i
 taken by a write that expects the last revision.
 
 A slot is free when its key holds nothing, or a marker: released, or expired by the store's clock. It is also free when
-its holder has been seen to renew nothing for a whole time to live by *this* waiter's own monotonic clock: then its
-holder has stopped (see :mod:`pelton.locks.lease`), whatever the store's clock does, and the expected revision makes
-sure of it.
+its holder has been seen to renew nothing for a whole time to live, and a second more in which the store should have
+said so, by *this* waiter's own monotonic clock: then its holder has stopped (see :mod:`pelton.locks.lease`), whatever
+the store's clock does, and the expected revision makes sure of it.
+
+A marker that comes too early is not believed. A server that ends a key writes the marker a moment later, and what was
+stored in that moment is wiped out by it: its holder finds out when it renews. So where the store's own times say that
+less than a time to live has passed since the last write that was seen, that much is waited by one's own clock.
 """
 
 from __future__ import annotations
@@ -22,8 +26,13 @@ from pelton.locks.records import Holding, Row, holding_of, ticket_of
 
 # How long one in line waits for each one before it to take what is free.
 PATIENCE_S: Final = 0.5
+# How long a store may take to say that a key has ended.
+_GRACE_S: Final = 1.0
 # After how long something that is not understood is asked about.
 _LOOK_S: Final = 5.0
+
+
+_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -59,13 +68,22 @@ class _Slot:
     seen: float
     holder: Holding | None = None
     is_unknown: bool = False
+    time_ns: int = 0
+    # For how long a marker is not believed.
+    doubt: float = 0.0
 
     @property
     def free_at(self) -> float | None:
         """The second from which it may be taken, None where that cannot be told."""
         if self.is_unknown:
             return None
-        return self.seen + (self.holder.ttl if self.holder is not None else 0)
+        return self.seen + (self.holder.ttl + _GRACE_S if self.holder is not None else self.doubt)
+
+    def doubt_about(self, marker: Row, now: float) -> float:
+        """Return for how many seconds a marker that follows this is not to be believed."""
+        if self.holder is None or not marker.is_expired or marker.time_ns - self.time_ns >= self.holder.ttl * _NS:
+            return 0.0
+        return max(0.0, self.seen + self.holder.ttl - now)
 
 
 @dataclass
@@ -97,7 +115,8 @@ class Line:
         if row.revision < known.revision or (row.revision == known.revision and not known.is_unknown):
             return
         holder = holding_of(row.data)
-        self.slots[row.key] = _Slot(row.revision, now, holder, is_unknown=row.data is not None and holder is None)
+        is_unknown = row.data is not None and holder is None
+        self.slots[row.key] = _Slot(row.revision, now, holder, is_unknown, row.time_ns, known.doubt_about(row, now))
         if holder is not None and holder.owner in self._waiters:
             self._waiters[holder.owner].is_served = True
 

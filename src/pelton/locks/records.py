@@ -30,11 +30,16 @@ _MOST_SLOTS: Final = 1_000
 
 
 class Row(NamedTuple):
-    """What the store holds under a key; ``data`` None for a marker: released, removed or expired."""
+    """What the store holds under a key, since ``time_ns`` by its clock; ``data`` None for a marker.
+
+    A marker tells that it was released or removed, or (``is_expired``) that the store has ended it.
+    """
 
     key: str
     revision: int
     data: bytes | None
+    time_ns: int = 0
+    is_expired: bool = False
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,11 +12,12 @@ from pelton.api import (
     MessageNotFoundError,
     MsgGet,
     NoStreamForSubjectError,
-    StoredMessage,
     StreamConfig,
     StreamCreate,
     StreamInfoRequest,
     StreamNotFoundError,
+    headers,
+    parse_rfc3339,
 )
 from pelton.api.times import SECOND
 from pelton.buckets.entry import OPERATION_HEADER, operation_of
@@ -31,6 +32,7 @@ _PREFIX: Final = f"$KV.{BUCKET}."
 # How long the store remembers that something was released, or has expired: a name that is used no more leaves nothing.
 _TRACE_S: Final = 60
 _NAME_IN_USE: Final = 10058
+_AGED: Final = "MaxAge"
 _DELETED: Final = {OPERATION_HEADER: "DEL"}
 
 
@@ -47,9 +49,10 @@ class Table:
 
         async def read() -> list[Row]:
             try:
-                return [_row(stored) for stored in (await self._jet.backend.direct_get(_STREAM, request)).messages]
+                found = (await self._jet.backend.direct_get(_STREAM, request)).messages
             except MessageNotFoundError:
                 return []
+            return [_row(one.subject.removeprefix(_PREFIX), one.seq, one.time_ns, one.hdrs, one.data) for one in found]
 
         return await self._in_bucket(read)
 
@@ -59,7 +62,7 @@ class Table:
             found = (await self._jet.backend.call(MsgGet(stream=_STREAM, last_by_subj=_PREFIX + key))).message
         except (MessageNotFoundError, StreamNotFoundError):
             return None
-        return Row(key, found.seq, found.data if operation_of(found.hdrs or None) == "put" else None)
+        return _row(key, found.seq, parse_rfc3339(found.time), found.hdrs, found.data)
 
     async def write(self, key: str, data: bytes, expected: int | None, ttl: int) -> int:
         """Write a key if ``expected`` is its last revision (0: there is none), for ``ttl`` seconds.
@@ -87,8 +90,7 @@ class Table:
             if not pending:
                 yield None
             async for one in deliveries:
-                data = one.data if operation_of(one.headers) == "put" else None
-                yield Row(one.subject.removeprefix(_PREFIX), one.seq, data)
+                yield _row(one.subject.removeprefix(_PREFIX), one.seq, one.time_ns, one.headers, one.data)
                 if pending and not one.num_pending:
                     pending = 0
                     yield None
@@ -138,6 +140,7 @@ class Table:
             return (await self._jet.backend.call(StreamInfoRequest(name=_STREAM))).config
 
 
-def _row(stored: StoredMessage) -> Row:
-    is_put = operation_of(stored.hdrs or None) == "put"
-    return Row(stored.subject.removeprefix(_PREFIX), stored.seq, stored.data if is_put else None)
+def _row(key: str, seq: int, time_ns: int, block: bytes | None, data: bytes) -> Row:
+    if not block or operation_of(block) == "put":
+        return Row(key, seq, data, time_ns)
+    return Row(key, seq, None, time_ns, headers.first(block, headers.MARKER_REASON) == _AGED)
