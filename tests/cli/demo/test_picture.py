@@ -13,7 +13,7 @@ from pelton.cli.demo.figures import Spreader, spreaders
 from pelton.cli.demo.picture import draw, write_picture
 from pelton.cli.demo.propagation import FRESH
 from pelton.cli.demo.record import Run
-from pelton.cli.demo.svg import Scale, smooth, tag, text, ticks
+from pelton.drawing.svg import Scale, smooth, tag, text, ticks
 
 from .simulated import MS, START, Simulation, flight
 

@@ -6,7 +6,7 @@
     checks       the promises, each held against the record
     figures      the numbers that the report and the picture share
     report       the verdict and the figures, printed
-    picture      the same, drawn into one HTML file (charts, svg: its parts)
+    picture      the same, drawn into one HTML file (charts: its parts)
     screen       what is seen while it runs
 
 Nothing here knows the engine, reads a clock or starts a process: whoever drives the run hands in what

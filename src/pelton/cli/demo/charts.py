@@ -7,11 +7,10 @@ from datetime import date, timedelta
 
 from pelton.cli.demo.figures import Cell, Handover, Spreader, Timeline
 from pelton.cli.demo.record import Attempt, Run, Worker
-from pelton.cli.demo.svg import Point, Scale, line, path, smooth, tag, text, ticks, title
+from pelton.drawing.page import HUES, SHADES
+from pelton.drawing.svg import Point, Scale, line, path, smooth, tag, text, ticks, title
 
 WIDTH = 1040.0
-HUES = 6
-SHADES = 8
 _RIBBON_DAYS = 21
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 

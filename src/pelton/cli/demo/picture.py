@@ -1,4 +1,4 @@
-"""The run as one HTML file: self-contained, no script, no network, at home on light and dark screens."""
+"""The run as one HTML file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from pelton.cli.demo.charts import HUES, SHADES, handover_chart, heat_map, ribbon_chart, throughput
+from pelton.cli.demo.charts import handover_chart, heat_map, ribbon_chart, throughput
 from pelton.cli.demo.checks import Verdict, passed
 from pelton.cli.demo.figures import Spreader, done_by, handovers, heat, ribbons, spread_of, timeline
 from pelton.cli.demo.record import Run
-from pelton.cli.demo.svg import tag
-
-_STYLE = Path(__file__).with_name("picture.css")
+from pelton.drawing.page import head, page, section, tiles
+from pelton.drawing.svg import tag
 
 
 def write_picture(path: Path, run: Run, verdicts: Sequence[Verdict], worst: Sequence[Spreader]) -> None:
@@ -23,33 +22,24 @@ def write_picture(path: Path, run: Run, verdicts: Sequence[Verdict], worst: Sequ
 def draw(run: Run, verdicts: Sequence[Verdict], worst: Sequence[Spreader]) -> str:
     """The page as text."""
     body = "".join((_head(run), _tiles(run), _engine_charts(run), _delay_charts(run, worst), _promises(verdicts)))
-    hues = "".join(f".w{k}{{fill:var(--w{k})}}" for k in range(HUES))
-    shades = "".join(f".q{k}{{fill:var(--q{k})}}" for k in range(SHADES))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pelton: a year of flights</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<style>{_STYLE.read_text('utf-8')}{hues}{shades}</style></head>"
-        f"<body><main>{body}</main></body></html>\n"
-    )
+    return page("Pelton: a year of flights", body)
 
 
 def _head(run: Run) -> str:
     first_kill = run.killed[0].killed_ns or 0 if run.killed else run.ended_ns
     workers = sum(worker.started_ns <= first_kill for worker in run.workers)
     killed = f" {len(run.killed)} died by SIGKILL on the way, and the others took over." if run.killed else ""
-    return tag("h1", "How a late aircraft makes the next flight late") + tag(
-        "p",
-        escape(
-            f"{len(run.flights):,} flights that left New York in 2013, each a job on one file, keyed by its "
-            "aircraft. A job carries the aircraft's delay on to the next, so order matters. "
-            f"{workers} processes shared the work.{killed}"
-        ),
+    return head(
+        "How a late aircraft makes the next flight late",
+        f"{len(run.flights):,} flights that left New York in 2013, each a job on one file, keyed by its "
+        "aircraft. A job carries the aircraft's delay on to the next, so order matters. "
+        f"{workers} processes shared the work.{killed}",
     )
 
 
 def _tiles(run: Run) -> str:
     done = sum(done_by(run).values())
-    tiles = (
+    figures = (
         (f"{done:,}", "flights done"),
         (f"{done / run.seconds:,.0f}", "a second"),
         (f"{run.seconds:,.1f} s", "from first to last"),
@@ -57,14 +47,13 @@ def _tiles(run: Run) -> str:
         (f"{spread_of(run):,}", "minutes of delay handed on"),
         (f"{len(run.dead):,}", "dead letters"),
     )
-    cells = (tag("div", tag("b", value), tag("span", words), class_="tile") for value, words in tiles)
-    return tag("div", *cells, class_="tiles")
+    return tiles(figures)
 
 
 def _engine_charts(run: Run) -> str:
-    chart = _section("The work, and the kill", "Flights done per second, by worker.", throughput(timeline(run), run))
+    chart = section("The work, and the kill", "Flights done per second, by worker.", throughput(timeline(run), run))
     for worker in run.killed:
-        chart += _section(
+        chart += section(
             f"What worker {worker.number} had in its hands",
             "The aircraft it left behind: its own last attempt, outlined where death cut it short, and the "
             "attempt of the worker that took the aircraft up. Colours are the workers' above.",
@@ -76,10 +65,10 @@ def _engine_charts(run: Run) -> str:
 def _delay_charts(run: Run, worst: Sequence[Spreader]) -> str:
     heading = "When delay is handed on"
     words = "Minutes that a flight inherited from its aircraft's last one, by month and hour of departure."
-    chart = _section(heading, words, heat_map(heat(run.flights)))
+    chart = section(heading, words, heat_map(heat(run.flights)))
     if run.flights:
         days = ribbons(run.flights, [spreader.tailnum for spreader in worst])
-        chart += _section(
+        chart += section(
             "The aircraft that spread most",
             "As wide as the delay that they were handing on.",
             ribbon_chart(worst, days, run.flights[0].day),
@@ -98,8 +87,4 @@ def _promises(verdicts: Sequence[Verdict]) -> str:
         for promise, kept, detail in verdicts
     )
     words = "Every promise was kept." if passed(verdicts) else "A promise was broken."
-    return _section("Promises", words, tag("ul", *rows))
-
-
-def _section(heading: str, words: str, chart: str) -> str:
-    return tag("section", tag("h2", escape(heading)), tag("p", escape(words)), chart) if chart else ""
+    return section("Promises", words, tag("ul", *rows))
