@@ -1,7 +1,7 @@
 """``spark.read.format("pelton")``: row for row what the store holds."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,16 @@ import msgspec
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 import pelton
 from pelton.api import parse_rfc3339
-
-Fill = Callable[..., list[Any]]
+from pelton.spark import DataLossError
+from pelton.spark.batches import BatchBuilder
+from pelton.spark.embedded import read_file
+from pelton.spark.losses import Losses
+from pelton.spark.options import PlaceOptions
+from pelton.spark.ranges import Range
 
 
 def fill(path: Path, count: int = 100, stream: str = "orders", key: str | None = None, **config: Any) -> list[Any]:
@@ -249,3 +254,28 @@ def test_reading_makes_no_store(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="no such file"):
         read(spark, tmp_path / "none.pelton").collect()
     assert not (tmp_path / "none.pelton").exists()
+
+
+def test_what_limits_remove_while_a_task_reads_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "s.pelton"
+    with pelton.sync.open(path) as jet:
+        stream = jet.create_stream("orders", subjects=["orders.>"])
+        part = Range("orders", stream.info().created, 1, 40, must_hold=True)
+        jet.publish_batch([("orders.big", bytes(1 << 18))] * 40)
+
+        def batches(*, fail: bool) -> Iterator[list[int]]:
+            schema = StructType([StructField("sequence", LongType())])
+            builder = BatchBuilder("orders", schema, None)
+            for batch in read_file(PlaceOptions(str(path), False), part, (), builder, Losses(fail=fail)):
+                yield batch.column(0).to_pylist()
+
+        reading = batches(fail=True)
+        first = next(reading)
+        assert first == list(range(1, 17)), "as many as reach 4 MiB"
+        stream.purge(seq=40)
+        with pytest.raises(DataLossError, match="the sequences 17 to 39 are gone"):
+            next(reading)
+        assert list(batches(fail=False)) == [[40]]
+        jet.delete_stream("orders")
+        with pytest.raises(pelton.StreamNotFoundError):
+            next(batches(fail=False))

@@ -15,7 +15,7 @@ from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
 from pelton.storage import BulkRead, Database, Fault, Portion, find_stream, subject_condition
 
-_ROWS: Final = 1024
+_ROWS: Final = 4096
 _BYTES: Final = 4 * 1024 * 1024
 
 
@@ -53,7 +53,7 @@ class BulkReader:
     def read(self, first: int, last: int) -> Portion:
         """Return the next messages from ``first`` on, not beyond ``last``; ``Portion.after`` is ``last`` at the end.
 
-        At most 1,024 of them, or as many as reach 4 MiB. Raises StreamNotFoundError when it is deleted meanwhile.
+        At most 4,096 of them, or as many as reach 4 MiB. Raises StreamNotFoundError when it is deleted meanwhile.
         """
         try:
             return self._read.portion(first, last)

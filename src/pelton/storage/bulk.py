@@ -125,7 +125,7 @@ class BulkRead:
             rows += len(block)
             size = self._check(found, block)
             left -= size
-            self._block = max(8, min(_MOST, self._budget // 8 * len(block) // (size + 1)))
+            self._block = max(8, min(_MOST, 2 * self._block, self._budget // 8 * len(block) // (size + 1)))
             if left <= 0:
                 cursor.close()
                 return False
