@@ -132,6 +132,18 @@ class MessageTable:
             removed += self.remove_range(first, last)
         return removed
 
+    def remove_each(self, sequences: Iterable[int]) -> list[Removed]:
+        """Remove rows by sequence, in one statement wherever they lie."""
+        text = ",".join(map(str, sequences))
+        sql = f"DELETE FROM {self.name} WHERE seq IN (SELECT value FROM json_each(?)) {_REMOVED}"
+        return sorted(self._removed(sql, (f"[{text}]",))) if text else []
+
+    def subjects_at(self, sequences: Iterable[int]) -> dict[int, str]:
+        """Return the subjects of the rows with these sequences."""
+        text = ",".join(map(str, sequences))
+        sql = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq IN (SELECT value FROM json_each(?))"
+        return {int(str(seq)): _text(subject) for seq, subject in self._db.execute(sql, (f"[{text}]",))} if text else {}
+
     def remove_range(self, first: int, last: int) -> list[Removed]:
         return self._removed(self._remove_range, (first, last))
 

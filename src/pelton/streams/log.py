@@ -253,9 +253,9 @@ class StreamLog(StoredMessages):
     def _trim(self) -> None:
         config = self.config
         if self._per_subject:
-            for subject, delta in list(self._deltas.items()):
-                if delta[2] > 0:
-                    self._trim_subject(subject, config.max_msgs_per_subject)
+            grown = [subject for subject, delta in self._deltas.items() if delta[2] > 0]
+            for subject in self._succeed(grown) if config.max_msgs_per_subject == 1 else grown:
+                self._trim_subject(subject, config.max_msgs_per_subject)
         if self._discards_new:
             # A limit that was lowered below what is there removes nothing: only new messages are discarded.
             return
@@ -276,6 +276,15 @@ class StreamLog(StoredMessages):
             elif removed:
                 row[0] = removed[-1][0] + 1
             self._db.execute("UPDATE subjects SET first=? WHERE stream=? AND subject=?", (row[0], self.id, subject))
+
+    def _succeed(self, subjects: Sequence[str]) -> Sequence[str]:
+        """Remove at once what was replaced one for one, and return the subjects that are left to look at."""
+        exact = self.pairs(subjects)
+        if not exact:
+            return subjects
+        self._evict(self.table.remove_each(first for first, _ in exact.values()))
+        self.begin_with({subject: last for subject, (_, last) in exact.items()})
+        return [subject for subject in subjects if subject not in exact]
 
     def _front_over(self, limit: int) -> int:
         """Return how many of the oldest messages must go for ``bytes`` to meet the limit (bounded by a chunk)."""

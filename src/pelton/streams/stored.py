@@ -7,7 +7,7 @@ appended and not written yet; whatever reads message rows writes those first. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pelton.api import Outgoing, StreamConfig
@@ -23,6 +23,7 @@ _UPSERT_SUBJECT: Final = (
     "INSERT INTO subjects VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "last=max(last, excluded.last), msgs=msgs+excluded.msgs"
 )
+_FEW: Final = 4
 _KNOWN_LIMIT: Final = 50_000
 _LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
 
@@ -219,6 +220,23 @@ class StoredMessages:
                 known = [known[0] or delta[0], max(known[1], delta[1]), known[2] + delta[2]]
             self._known[subject] = known
         return known
+
+    def pairs(self, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return ``(first, last)`` of the subjects that hold just these two; of few subjects none, it does not pay."""
+        rows = {subject: self.subject_row(subject) for subject in subjects} if len(subjects) >= _FEW else {}
+        bounds = {subject: (row[0], row[1]) for subject, row in rows.items() if row[2] == 2 and row[0] < row[1]}
+        # Both are bounds: that the messages lie there is to be seen.
+        there = self.table.subjects_at(seq for pair in bounds.values() for seq in pair)
+        return {
+            subject: pair for subject, pair in bounds.items() if there.get(pair[0]) == subject == there.get(pair[1])
+        }
+
+    def begin_with(self, firsts: Mapping[str, int]) -> None:
+        """Note the sequences with which subjects begin now."""
+        for subject, first in firsts.items():
+            self.subject_row(subject)[0] = first
+        rows = [(first, self.id, subject) for subject, first in firsts.items()]
+        self._db.executemany("UPDATE subjects SET first=? WHERE stream=? AND subject=?", rows)
 
     def last_row_of(self, subject_filter: str) -> Row | None:
         """Return the last message that matches a subject or filter."""
