@@ -109,15 +109,15 @@ class Cluster:
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb.
 
-        Patient with elections. When the answer is lost under way, only a read is repeated: raises
-        ServerTimeoutError for any other, which may have been done.
+        Patient with elections. When the answer is lost under way, only a read, and the making of an ephemeral
+        consumer with a name, are repeated: raises ServerTimeoutError for any other, which may have been done.
         """
         _refuse_embedded_only(request)
         if isinstance(request, ConsumerUnsettled):
             await self.call(ConsumerInfoRequest(stream=request.stream, name=request.name))
             return cast(R, ConsumerUnsettledReply())
         subject, body = api_subject(request, self._settings.api_prefix), encode_body(request)
-        is_read = type(request) in _READS
+        is_read = type(request) in _READS or _is_ours_alone(request)
         patience: Patience | None = None
         while True:
             try:
@@ -333,6 +333,11 @@ class Cluster:
     async def _takes_none(self, stream: str, consumer: str) -> bool:
         """Whether a consumer that nobody listens for needs no acks at all."""
         return (await self._explain(stream, consumer)).config.ack_policy == "none"
+
+
+def _is_ours_alone(request: Request[Any]) -> bool:
+    """Whether a request makes a consumer under a name of ours: made already, the answer is the same."""
+    return isinstance(request, ConsumerCreate) and bool(request.config.name) and not request.config.durable_name
 
 
 def _refuse_embedded_only(request: Request[Any]) -> None:
