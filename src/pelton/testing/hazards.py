@@ -109,9 +109,9 @@ class World:
         """Draw whether something of this likelihood happens."""
         return share > 0 and self.random.random() < share
 
-    async def carry(self, coro: Coroutine[Any, Any, T]) -> T:
+    async def carry(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do what is under way already, whatever becomes of who waits for it."""
-        value, error = await asyncio.shield(self._tasks.spawn(_outcome(coro), "carried"))
+        value, error = await asyncio.shield(self._tasks.spawn(_outcome(work), "carried"))
         if error is not None:
             raise error
         return value  # type: ignore[return-value]  # no error: there is a value
@@ -130,10 +130,10 @@ class World:
                 watch()
 
 
-async def _outcome(coro: Coroutine[Any, Any, T]) -> tuple[T | None, PeltonError | None]:
+async def _outcome(work: Callable[[], Awaitable[T]]) -> tuple[T | None, PeltonError | None]:
     # The task's error must not be logged as one that nobody asked for: its sender may be gone.
     try:
-        return await coro, None
+        return await work(), None
     except PeltonError as error:
         return None, error
 
@@ -339,7 +339,7 @@ class HazardBackend:
             await client.clock.sleep(hazards.patience)
             raise ServerTimeoutError(client.name, "the request was lost")
         delay = world.random.uniform(0.0, hazards.longest) if world.happens(hazards.slow) else 0.0
-        reply = world.carry(self._carried(operation, delay))
+        reply = world.carry(lambda: self._carried(operation, delay))
         if world.happens(hazards.lost_reply):
             await asyncio.gather(reply, client.clock.sleep(hazards.patience), return_exceptions=True)
             raise ServerTimeoutError(client.name, "the reply was lost")
