@@ -20,8 +20,9 @@ def feed(folder: Path, name: str, lines: list[str]) -> None:
 def query(spark: SparkSession, tmp_path: Path, shape: Callable[[DataFrame], DataFrame], **options: object) -> Any:
     read = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(tmp_path / "in"))
     sink = shape(read).writeStream.format("pelton").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    target = {"path": str(tmp_path / "s.pelton"), "stream": "orders"}
-    return sink.options(**{**target, **options}).trigger(availableNow=True).start()
+    target = {"path": str(tmp_path / "s.pelton"), "stream": "orders", **options}
+    given = {name: value for name, value in target.items() if value is not None}
+    return sink.options(**given).trigger(availableNow=True).start()
 
 
 def run(spark: SparkSession, tmp_path: Path, **options: object) -> None:

@@ -16,6 +16,7 @@ from pelton.storage.faults import translated
 from pelton.storage.keys import unlock
 
 _PAGE_SIZE: Final = 65_536
+_BUSY_MS: Final = 10_000
 
 
 class Spool:
@@ -35,6 +36,9 @@ class Spool:
         run(f"PRAGMA page_size={_PAGE_SIZE}")
         run("PRAGMA journal_mode=OFF")
         run("PRAGMA synchronous=OFF")
+        # Nobody else has a use for it before it is closed; who looks all the same is waited for.
+        run("PRAGMA locking_mode=EXCLUSIVE")
+        self._connection.set_busy_timeout(_BUSY_MS)
         run("CREATE TABLE portions(number INTEGER PRIMARY KEY, data BLOB) STRICT")
 
     def __enter__(self) -> Self:
