@@ -1,11 +1,14 @@
 """Files of staged messages."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pelton.api import NotAStoreError, StoreKeyError
-from pelton.engine import StagedWriter, staged
+import pelton
+from pelton.api import NoStreamForSubjectError, NotAStoreError, StoreKeyError
+from pelton.engine import StagedWriter, load, staged
+from pelton.jet import Savepoint
 
 MESSAGES = [(f"orders.{n}", b"payload %d" % n, b"NATS/1.0\r\na: b\r\n\r\n" if n % 3 == 0 else None) for n in range(10)]
 
@@ -38,3 +41,51 @@ def test_a_file_that_is_gone_or_has_another_key_is_told(tmp_path: Path) -> None:
     stage(tmp_path / "file", "secret")
     with pytest.raises(StoreKeyError):
         next(iter(staged(str(tmp_path / "file"), "other")))
+
+
+async def loaded(home: Path, **config: Any) -> tuple[list[Any], Any]:
+    """Load two staged files between two publishes, and return what the stream holds, and its state."""
+    with StagedWriter(str(home / "plain")) as writer:
+        writer.add([f"orders.{n % 7}é" for n in range(100)], [b"payload %d" % n for n in range(100)])
+    stage(home / "file")
+    async with pelton.open(home / "s.pelton") as jet:
+        stream = await jet.create_stream("orders", subjects=["orders.>"], allow_direct=True, **config)
+        await jet.publish("orders.0é", b"before")
+        transaction = jet.backend.transaction(60.0)
+        async with Savepoint(transaction):
+            for name in ("plain", "file", "plain"):
+                await load(transaction, str(home / name))
+        await jet.publish("orders.0é", b"after")
+        found = await stream.get_messages(256) + await stream.get_messages(256, seq=201)
+        state = (await stream.info(subjects_filter=">")).state
+    assert pelton.verify(home / "s.pelton") == []
+    return [(m.seq, m.subject, m.data, m.hdrs or None) for m in {m.seq: m for m in found}.values()], state
+
+
+@pytest.mark.parametrize("config", [{}, {"compression": "s2"}, {"max_msgs": 150}, {"max_msgs_per_subject": 3}])
+async def test_what_is_loaded_is_as_if_it_was_published(tmp_path: Path, config: dict[str, Any]) -> None:
+    (tmp_path / "one").mkdir()
+    found, state = await loaded(tmp_path / "one", **config)
+    plain = [(f"orders.{n % 7}é", b"payload %d" % n, None) for n in range(100)]
+    published = [("orders.0é", b"before", None), *plain, *MESSAGES, *plain, ("orders.0é", b"after", None)]
+    async with pelton.open(tmp_path / "t.pelton") as jet:
+        stream = await jet.create_stream("orders", subjects=["orders.>"], allow_direct=True, **config)
+        await jet.backend.publish_batch(published)
+        expected = (await stream.info(subjects_filter=">")).state
+        held = await stream.get_messages(256) + await stream.get_messages(256, seq=201)
+    assert found == [(m.seq, m.subject, m.data, m.hdrs or None) for m in {m.seq: m for m in held}.values()]
+    for field in ("messages", "bytes", "first_seq", "last_seq", "num_subjects", "subjects"):
+        assert getattr(state, field) == getattr(expected, field)
+
+
+async def test_a_load_that_is_undone_leaves_nothing(tmp_path: Path) -> None:
+    stage(tmp_path / "file")
+    async with pelton.open(tmp_path / "s.pelton") as jet:
+        stream = await jet.create_stream("orders", subjects=["orders.>"])
+        transaction = jet.backend.transaction(60.0)
+        with pytest.raises(NoStreamForSubjectError):
+            async with Savepoint(transaction):
+                await load(transaction, str(tmp_path / "file"))
+                await transaction.publish([("cars", b"", None)])
+        assert (await stream.info()).state.messages == 0
+        assert (await jet.publish("orders.1", b"")).seq == 1

@@ -4,7 +4,7 @@ from pelton.engine.bulk import BulkReader
 from pelton.engine.engine import Engine
 from pelton.engine.keys import Key, KeyFile, key_bytes
 from pelton.engine.settings import EngineSettings
-from pelton.engine.staged import StagedWriter, staged
+from pelton.engine.staged import StagedWriter, load, staged
 from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "backup",
     "compact",
     "key_bytes",
+    "load",
     "rekey",
     "restore",
     "salvage",

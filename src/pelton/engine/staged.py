@@ -12,10 +12,12 @@ from typing import Final, Self
 
 import msgspec
 
-from pelton.api import NotAStoreError, Outgoing
+from pelton.api import NotAStoreError, Outgoing, Transacting
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
+from pelton.engine.transaction import Transaction
 from pelton.storage import Fault, Spool
+from pelton.streams import Bulk, bulk_of
 
 _BYTES: Final = 8 * 1024 * 1024
 _ROWS: Final = 32_768
@@ -23,11 +25,12 @@ _OVERHEAD: Final = 64
 
 
 class _Portion(msgspec.Struct, array_like=True, gc=False):
-    """Messages, one list a field; no ``blocks`` where none has headers."""
+    """Messages, by columns: a bulk where none has headers, else one list a field."""
 
-    subjects: list[str]
-    payloads: list[bytes]
-    blocks: list[bytes | None] | None
+    bulk: Bulk | None = None
+    subjects: list[str] = []
+    payloads: list[bytes] = []
+    blocks: list[bytes | None] = []
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -42,7 +45,9 @@ class StagedWriter:
         self._empty()
 
     def _empty(self) -> None:
-        self._portion = _Portion([], [], None)
+        self._subjects: list[str] = []
+        self._payloads: list[bytes] = []
+        self._blocks: list[bytes | None] | None = None
         self._bytes = 0
 
     def __enter__(self) -> Self:
@@ -57,38 +62,63 @@ class StagedWriter:
         self, subjects: Sequence[str], payloads: Sequence[bytes], blocks: Sequence[bytes | None] | None = None
     ) -> None:
         """Stage messages: subjects, payloads and, where there are any, encoded header blocks."""
-        portion = self._portion
-        if blocks is not None and portion.blocks is None:
-            portion.blocks = [None] * len(portion.subjects)
-        if portion.blocks is not None:
-            portion.blocks += blocks if blocks is not None else [None] * len(subjects)
+        if blocks is not None and self._blocks is None:
+            self._blocks = [None] * len(self._subjects)
+        if self._blocks is not None:
+            self._blocks += blocks if blocks is not None else [None] * len(subjects)
             self._bytes += sum(map(len, filter(None, blocks or ())))
-        portion.subjects += subjects
-        portion.payloads += payloads
+        self._subjects += subjects
+        self._payloads += payloads
         self._bytes += sum(map(len, payloads)) + _OVERHEAD * len(subjects)
-        if self._bytes >= _BYTES or len(portion.subjects) >= _ROWS:
+        if self._bytes >= _BYTES or len(self._subjects) >= _ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        if not self._portion.subjects:
+        if not self._subjects:
             return
+        if self._blocks is None:
+            portion = _Portion(bulk_of(self._subjects, self._payloads))
+        else:
+            portion = _Portion(None, self._subjects, self._payloads, self._blocks)
         try:
-            self._spool.add(_encode(self._portion))
+            self._spool.add(_encode(portion))
         except Fault as fault:
             raise public_error(fault) from fault
         self._empty()
 
 
+async def load(transaction: Transacting, path: str, key: Key | None = None) -> None:
+    """Store the messages of a staged file in a transaction of the engine.
+
+    Memory holds one portion at a time. Raises NotAStoreError where the file is not there, and as publishing does.
+    """
+    assert isinstance(transaction, Transaction), "only a store file is loaded into"
+    for portion in _portions(path, key):
+        if portion.bulk is not None:
+            await transaction.load(portion.bulk)
+        else:
+            await transaction.load(list(zip(portion.subjects, portion.payloads, portion.blocks, strict=True)))
+
+
 def staged(path: str, key: Key | None = None) -> Iterator[list[Outgoing]]:
     """Iterate over the messages of a staged file, a portion at a time. Raises NotAStoreError where it is not there."""
+    for portion in _portions(path, key):
+        if portion.bulk is not None:
+            yield [
+                (subject, data, None)
+                for subject, data in zip(portion.bulk.subjects, portion.bulk.payloads, strict=True)
+            ]
+        else:
+            yield list(zip(portion.subjects, portion.payloads, portion.blocks, strict=True))
+
+
+def _portions(path: str, key: Key | None) -> Iterator[_Portion]:
     if not os.path.exists(path):
         raise NotAStoreError(path, "the staged file is gone; whoever staged it has to do it again")
     with _opened(path, key, new=False) as spool:
         try:
             for data in spool.portions():
-                portion = _decode(data)
-                blocks = portion.blocks or [None] * len(portion.subjects)
-                yield list(zip(portion.subjects, portion.payloads, blocks, strict=True))
+                yield _decode(data)
         except Fault as fault:
             raise public_error(fault) from fault
 

@@ -38,7 +38,7 @@ from pelton.engine.room import Mark, Room
 from pelton.runtime import Clock, Timer, owner
 from pelton.storage import Refusal, as_fault, translated
 from pelton.storage.user_sql import RefusalKind
-from pelton.streams import is_member
+from pelton.streams import Bulk, is_member
 
 T = TypeVar("T")
 _SQL_ERRORS: Final[dict[RefusalKind, type[SqlError]]] = {
@@ -176,6 +176,15 @@ class Transaction:
             raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
         room = await self._opened()
         return self._done(lambda: room.publish(messages))
+
+    async def load(self, messages: Bulk | Sequence[Outgoing]) -> None:
+        """Store many messages, or none, and hold none of them in memory."""
+        room = await self._opened()
+        if isinstance(messages, Bulk):
+            self._done(lambda: room.load(messages))
+            return
+        self._done(lambda: room.publish(messages))
+        self._done(room.flush)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries; one entry an ack: None, or why it had no effect."""

@@ -147,7 +147,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
     for log, group in groupby(messages, lambda message: catalogue.route(message[0])):
         if log is None:
             raise NoStreamForSubjectError(next(group)[0])
-        _make_ready(catalogue, log, now)
+        make_ready(catalogue, log, now)
         for bare, run in groupby(group, _is_bare if log.is_plain else _never):
             if bare:
                 plain = list(run)
@@ -169,7 +169,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
 def append_as_one(catalogue: Catalogue, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
     """Append all messages to one stream, or none of them; raises the error of the first that is refused."""
     log = _only_stream(catalogue, messages)
-    _make_ready(catalogue, log, now)
+    make_ready(catalogue, log, now)
     ack = append_atomic(catalogue.db, log, messages, batch, now)
     if catalogue.bus.listening:
         catalogue.bus.tell(messages)
@@ -190,7 +190,8 @@ def _only_stream(catalogue: Catalogue, messages: Sequence[Outgoing]) -> StreamLo
     return found
 
 
-def _make_ready(catalogue: Catalogue, log: StreamLog, now: int) -> None:
+def make_ready(catalogue: Catalogue, log: StreamLog, now: int) -> None:
+    """Let happen to a stream what is due, before anything is written to it."""
     catalogue.use(log).advance(now)
     if log in catalogue.interests:
         catalogue.retire(log, now)

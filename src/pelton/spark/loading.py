@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from pelton import engine
 from pelton.api import WrongLastSequenceError
-from pelton.engine import staged
 from pelton.jet import Savepoint
 from pelton.spark.ledger import STREAM, Ledger
 from pelton.spark.place import Place, key_of
@@ -58,7 +58,4 @@ async def _store(jet: Streams, options: PlaceOptions, files: Sequence[str], note
         if note is not None:
             await transaction.publish([note])
         for path in files:
-            for portion in staged(path, key_of(options)):
-                # What a savepoint finds in memory it writes.
-                async with Savepoint(transaction):
-                    await transaction.publish(portion)
+            await engine.load(transaction, path, key_of(options))

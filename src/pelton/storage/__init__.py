@@ -1,6 +1,7 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. Rows, not semantics."""
 
 from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
+from pelton.storage.checksum import content_checksums
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, FaultKind, as_fault, translated
@@ -39,6 +40,7 @@ __all__ = [
     "Work",
     "Writer",
     "as_fault",
+    "content_checksums",
     "find_stream",
     "intact",
     "message_table",

@@ -7,6 +7,8 @@ empty one differs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from struct import Struct
 from zlib import crc32
 
@@ -19,3 +21,13 @@ def row_checksum(seq: int, ts: int, subject: str, hdr: bytes | None, data: bytes
     if hdr is None:
         return crc32(_POSITION.pack(seq, ts, -1), crc)
     return crc32(_POSITION.pack(seq, ts, len(hdr)), crc32(hdr, crc))
+
+
+def content_checksums(subjects: Iterable[str], payloads: Iterable[bytes]) -> list[int]:
+    """Return what checksums of rows without headers begin with: all but where and when each is stored."""
+    return list(map(crc32, payloads, map(crc32, map(str.encode, subjects))))
+
+
+def placed_checksums(sequences: Sequence[int], ts: int, contents: Iterable[int]) -> Iterator[int]:
+    """Return the checksums of rows without headers from those of their contents."""
+    return map(crc32, map(_POSITION.pack, sequences, repeat(ts), repeat(-1)), contents)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, Final
 
-from pelton.storage.checksum import row_checksum
+from pelton.storage.checksum import placed_checksums, row_checksum
 from pelton.storage.database import Database
 from pelton.storage.packing import ORIGINAL_LENGTH, Row, pack, unpack, unpack_all
 
@@ -67,6 +68,15 @@ class MessageTable:
             self._db.execute(self._insert, rows[0])
         else:
             self._db.executemany(self._insert, rows)
+
+    def insert_columns(
+        self, first: int, ts: int, subjects: Sequence[str], payloads: Sequence[bytes], contents: Sequence[int]
+    ) -> None:
+        """Append rows without headers from ``first`` on; ``contents`` are their `content_checksums`."""
+        sequences = range(first, first + len(subjects))
+        # No row is ever an object of Python's longer than SQLite needs it.
+        sums = placed_checksums(sequences, ts, contents)
+        self._db.executemany(self._insert, zip(sequences, repeat(ts), subjects, repeat(None), payloads, sums))
 
     def get(self, seq: int) -> Row | None:
         found = self._read(self._get, (seq,))

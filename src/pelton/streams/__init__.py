@@ -2,6 +2,7 @@
 
 from pelton.streams.atomic import append_atomic, spans_streams
 from pelton.streams.blocks import without_headers
+from pelton.streams.bulk import Bulk, bulk_of
 from pelton.streams.changes import changed_stream, check_consumers
 from pelton.streams.copying import CopyingLog
 from pelton.streams.direct import DirectReads, stored_message
@@ -16,12 +17,14 @@ from pelton.streams.wishes import NEVER
 
 __all__ = [
     "NEVER",
+    "Bulk",
     "CopyingLog",
     "DirectReads",
     "Herald",
     "Staging",
     "StreamLog",
     "append_atomic",
+    "bulk_of",
     "changed_stream",
     "check_consumers",
     "check_new_stream",

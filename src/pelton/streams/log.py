@@ -159,6 +159,11 @@ class StreamLog(StoredMessages):
         """Whether a message that asks for nothing is stored without any check or limit per message."""
         return self._plain and self.is_wanted is None and self.quota is None
 
+    @property
+    def takes_bulk(self) -> bool:
+        """Whether messages without headers can be stored as they are, many at once."""
+        return self.is_plain and self._mappings is None and self.config.compression == "none"
+
     def _pass(self, now: int) -> int:
         """Give a sequence to a message that nobody wants, and keep nothing of it."""
         self.last += 1

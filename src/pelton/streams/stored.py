@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from pelton.api import Outgoing, StreamConfig
 from pelton.api.config import Storage
 from pelton.storage import Condition, Database, LeanReads, MessageTable, Removed, Row, subject_condition
+from pelton.streams.bulk import Bulk
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.timers import Timers
 from pelton.streams.wishes import NEVER
@@ -131,6 +132,22 @@ class StoredMessages:
         self.timers.reset()
         self.dirty = False
         self.stale = True
+
+    def store_bulk(self, bulk: Bulk, now: int) -> None:
+        """Store messages that nothing has to be asked about; the caller has seen that ``takes_bulk`` holds."""
+        self._write_rows()
+        first, count = self.last + 1, len(bulk.subjects)
+        self.table.insert_columns(first, now, bulk.subjects, bulk.payloads, bulk.contents)
+        for subject, begins, ends, number in bulk.spans:
+            delta = self._deltas.setdefault(subject, [first + begins, 0, 0])
+            delta[1] = first + ends
+            delta[2] += number
+        self._known.clear()
+        if not self.msgs:
+            self.first = first
+        self.msgs += count
+        self.bytes += bulk.size + count * self.cost.message
+        self.last, self.last_ts, self.dirty = first + count - 1, now, True
 
     def _write_rows(self) -> None:
         if self._rows:

@@ -1,0 +1,37 @@
+"""Many messages that ask for nothing, by columns, with all that is known of them before they have a place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from pelton.storage import content_checksums
+
+
+class Bulk(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Messages without headers. ``size`` is the bytes of subjects and payloads.
+
+    ``spans`` say of each subject where it comes first and last among them, and how often.
+    """
+
+    subjects: list[str]
+    payloads: list[bytes]
+    contents: list[int]
+    size: int
+    spans: list[tuple[str, int, int, int]]
+
+
+def bulk_of(subjects: list[str], payloads: list[bytes]) -> Bulk:
+    """Return messages as a bulk."""
+    lengths = map(len, subjects if all(map(str.isascii, subjects)) else map(str.encode, subjects))
+    size = sum(map(len, payloads)) + sum(lengths)
+    return Bulk(subjects, payloads, content_checksums(subjects, payloads), size, _spans(subjects))
+
+
+def _spans(subjects: Sequence[str]) -> list[tuple[str, int, int, int]]:
+    count = len(subjects)
+    lasts = dict(zip(subjects, range(count), strict=True))
+    firsts = dict(zip(reversed(subjects), reversed(range(count)), strict=True))
+    return [(subject, firsts[subject], lasts[subject], number) for subject, number in Counter(subjects).items()]
