@@ -82,10 +82,14 @@ async def test_a_load_that_is_undone_leaves_nothing(tmp_path: Path) -> None:
     stage(tmp_path / "file")
     async with pelton.open(tmp_path / "s.pelton") as jet:
         stream = await jet.create_stream("orders", subjects=["orders.>"])
-        transaction = jet.backend.transaction(60.0)
-        with pytest.raises(NoStreamForSubjectError):
+
+        async def load_and_fail() -> None:
+            transaction = jet.backend.transaction(60.0)
             async with Savepoint(transaction):
                 await load(transaction, str(tmp_path / "file"))
                 await transaction.publish([("cars", b"", None)])
+
+        with pytest.raises(NoStreamForSubjectError):
+            await load_and_fail()
         assert (await stream.info()).state.messages == 0
         assert (await jet.publish("orders.1", b"")).seq == 1

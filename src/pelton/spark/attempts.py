@@ -20,16 +20,17 @@ class Batch(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One try of one task. ``number`` 0 is the task's first in this run of the batch."""
+    """One try of one task. ``number`` 0 is the task's first in this run of the batch; ``task`` is no other try's."""
 
     partition: int
     number: int
+    task: int
 
 
 def this_attempt() -> Attempt:
     """Return the try that is under way."""
     context = _context()
-    return Attempt(context.partitionId(), context.attemptNumber())
+    return Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
 
 
 def streaming_batch() -> Batch:

@@ -104,7 +104,7 @@ def _stage(writing: Writing, batches: Iterator[pa.RecordBatch], batch: Batch, at
     first = next(filled, None)
     if first is None:
         return None
-    name = f"{attempt.partition}-{attempt.number}-{writing.run}"
+    name = f"{attempt.partition}-{attempt.task}-{writing.run}"
     path = staging_of(writing.options).new_file(batch, name)
     with StagedWriter(path, key_of(writing.options.place)) as staged:
         staged.add(*writing.shape.messages(first))
