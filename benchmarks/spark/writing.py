@@ -1,0 +1,77 @@
+"""Writes: into a store file, beside a sink that drops the rows (what bringing them to Python costs)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+import pelton
+from benchmarks.spark.measure import Case, Result, best_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+SUBJECTS = 1000
+
+
+class Dropping(DataSource):
+    """A sink that looks at nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` is given."""
+        return "dropping"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DroppingWriter:
+        """Return what drops rows."""
+        return DroppingWriter()
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Drops rows."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Drop them."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+def frame_of(spark: SparkSession, rows: int) -> DataFrame:
+    """Return rows of 128 bytes under 1,000 subjects, held in memory by Spark."""
+    data = "cast(lpad(string(id), 128, 'x') AS binary) AS data"
+    frame = spark.range(0, rows, 1, 2).selectExpr(f"concat('orders.', id % {SUBJECTS}) AS subject", data).cache()
+    frame.count()
+    return frame
+
+
+def drop(frame: DataFrame) -> None:
+    """Bring all rows to Python, and drop them there."""
+    frame.write.format("dropping").mode("append").save()
+
+
+def store(frame: DataFrame, folder: Path) -> None:
+    """Store all rows in a new store."""
+    with tempfile.TemporaryDirectory(dir=folder) as home:
+        path = Path(home, "s.pelton")
+        with pelton.sync.open(path) as jet:
+            jet.create_stream("orders", subjects=["orders.>"])
+        frame.write.format("pelton").mode("append").options(path=str(path), stream="orders").save()
+
+
+def sink(spark: SparkSession, folder: Path, rows: int, rounds: int) -> list[Result]:
+    """Write rows into a store, and drop them."""
+    spark.dataSource.register(Dropping)
+    frame = frame_of(spark, rows)
+    cases: dict[str, Case] = {"rows dropped": lambda: drop(frame), "pelton sink": lambda: store(frame, folder)}
+    found = best_of(cases, rows, rounds)
+    frame.unpersist()
+    ratio = found["pelton sink"].rate / found["rows dropped"].rate
+    print(f"sink: {ratio:.2f}x of one that drops the rows (asked for: 0.5)")
+    return list(found.values())
