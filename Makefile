@@ -9,8 +9,9 @@ ARGS ?=
 
 .PHONY: test check differential power crash linear safety demo bench bench-spark soak java clean lock
 
+# Two processes: most tests wait for a disk, a server or another process. What is dear to start stays in one of them.
 test: $(VENV)/.dev java
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" plays those of a seed again.
 differential: $(VENV)/.dev

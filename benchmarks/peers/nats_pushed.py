@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 from nats.aio.msg import Msg
@@ -15,12 +16,21 @@ from benchmarks.peers.nats_streams import DURABLE, STREAM, all_acked, fill, shar
 
 async def callbacks(run: Run, always: bool) -> Sample:
     """A callback that acks each message; nats-py sends an ack and does not wait for the server."""
+    return await _all_called(run, always, Msg.ack)
+
+
+async def confirmed(run: Run, always: bool) -> Sample:
+    """The same, each ack confirmed by the server: the one way in which a client of it knows that its ack will last."""
+    return await _all_called(run, always, Msg.ack_sync)
+
+
+async def _all_called(run: Run, always: bool, ack: Callable[[Msg], Awaitable[object]]) -> Sample:
     total, seen = share(run.drain, always), 0
     all_seen = asyncio.Event()
 
     async def count(message: Msg) -> None:
         nonlocal seen
-        await message.ack()
+        await ack(message)
         seen += 1
         if seen == total:
             all_seen.set()

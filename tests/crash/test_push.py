@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
-import apsw
 import pytest
 
 import pelton
 from pelton.engine import pushes
 from pelton.jet import Message
 from pelton.testing import recount
+from tests.stopping import stand_still
 from tests.storage.processes import Child, hear_in_child
-from tests.storage.stores import raw
 
 _DELIVER = "deliver.here"
 
@@ -89,16 +88,6 @@ async def test_listeners_are_killed_and_come_again(tmp_path: Path, group: str) -
     assert recount(str(path)) == []
 
 
-def _halt(child: Child, how: signal.Signals, path: Path) -> None:
-    """Kill a process, or stop it where it does not hold the write lock, which nobody could take from it."""
-    while True:
-        os.kill(child.process.pid or 0, how)
-        with raw(path) as connection, suppress(apsw.BusyError):
-            connection.execute("BEGIN IMMEDIATE")
-            return
-        os.kill(child.process.pid or 0, signal.SIGCONT)
-
-
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
 async def test_another_pumps_when_the_first_is_gone(tmp_path: Path, how: signal.Signals) -> None:
     path = tmp_path / "a.pelton"
@@ -109,7 +98,10 @@ async def test_another_pumps_when_the_first_is_gone(tmp_path: Path, how: signal.
         assert [first.hear()[0] for _ in range(100)] == list(range(100))
         second = stack.enter_context(Child(_consume, path, 0.02))
         assert second.hear() == "open"
-        _halt(first, how, path)
+        if how == signal.SIGSTOP:
+            stand_still(first.process.pid, path)
+        else:
+            first.kill()
         try:
             async with pelton.open(path) as jet:
                 await jet.publish_batch([("s.a", b"%d" % n) for n in range(100, 200)])

@@ -13,6 +13,7 @@ import pytest
 import pelton
 from pelton.api import PullRefusedError
 from pelton.testing import recount
+from tests.stopping import stand_still
 from tests.storage.processes import Child
 
 _LIMIT_S = 30
@@ -68,7 +69,10 @@ async def test_a_standby_takes_over_from_a_process_that_dies_or_stands_still(tmp
         with Child(_work, path) as child:
             standby = await _pinned(jet, child)
             assert child.process.pid is not None
-            os.kill(child.process.pid, how)
+            if how == signal.SIGSTOP:
+                stand_still(child.process.pid, path)
+            else:
+                child.kill()
             await jet.publish("jobs.3")
             (message,) = await asyncio.wait_for(standby, _LIMIT_S)
             assert message.metadata.stream_seq == 3

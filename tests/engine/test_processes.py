@@ -15,6 +15,7 @@ import pytest
 import pelton
 from pelton.api import StoreBusyError, StreamNotFoundError
 from pelton.testing import recount
+from tests.stopping import stand_still
 from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import a_store, last_seq, open_engine, raw
 
@@ -172,7 +173,7 @@ async def test_a_stopped_peer_with_a_full_buffer_hinders_nobody(tmp_path: Path) 
     await a_store(path)
     with Child(_publish_when_told, path) as child:
         assert child.hear() == "open"
-        os.kill(child.process.pid or 0, signal.SIGSTOP)
+        stand_still(child.process.pid, path)
         async with pelton.open(path, sync="off") as jet:
             for _ in range(600):
                 await jet.publish("s.1")
