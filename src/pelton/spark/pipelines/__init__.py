@@ -1,0 +1,24 @@
+"""Pipelines that users run: streams to a lake and back, dead letters as a table, what queues have done as figures.
+
+Each is a function on DataFrames, and a verb of ``pelton pipeline``.
+"""
+
+from __future__ import annotations
+
+from pelton.spark.pipelines.analytics import JobMetrics, job_metrics
+from pelton.spark.pipelines.archive import append, archive, read_archive
+from pelton.spark.pipelines.letters import Redriven, redrive
+from pelton.spark.pipelines.queues import by_cause, dead_letters, history
+
+__all__ = [
+    "JobMetrics",
+    "Redriven",
+    "append",
+    "archive",
+    "by_cause",
+    "dead_letters",
+    "history",
+    "job_metrics",
+    "read_archive",
+    "redrive",
+]

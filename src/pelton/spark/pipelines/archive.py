@@ -1,0 +1,126 @@
+"""Archive: streams to a table in a lake, each message once.
+
+The story. A streaming query reads; every batch of it is written by executors as Parquet files, which nobody sees, and
+then made part of the Delta table in one transaction that also notes the query and the number of the batch. A batch that
+Spark repeats, because its driver died before the checkpoint said that it was done, finds its note and adds nothing.
+Plain Parquet has no transactions: there Spark's own file sink keeps a log of the files that count, beside them, and
+readers that honour it (Spark) see each row once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs call it
+from pyspark.sql.types import StructType
+
+from pelton.api import ConfigError, PeltonError
+from pelton.spark.attempts import Batch
+from pelton.spark.columns import arrow_schema
+from pelton.spark.pipelines.parts import PART_DDL, PARTITIONS, Part, Parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Form = Literal["delta", "parquet"]
+_QUERY: Final = "sql.streaming.queryId"
+
+
+def archive(
+    frame: DataFrame, target: str, *, checkpoint: str, form: Form = "delta", every: float | None = None
+) -> StreamingQuery:
+    """Write a stream to a table partitioned by date (UTC) and stream; return the query, which has begun.
+
+    ``frame`` is a ``readStream`` with at least the columns ``stream`` and ``time``; what else it has is kept.
+    ``every``: a batch so many seconds, until stopped; None: all there is, then the query ends. ``checkpoint`` is the
+    folder that tells how far the archive is: one a target, and kept with it. Raises ConfigError.
+    """
+    if not frame.isStreaming:
+        raise ConfigError("archive follows a stream: spark.readStream; for a DataFrame that has an end use append")
+    dated = with_date(frame)
+    _schema(dated)
+    if form == "delta":
+        writer = dated.writeStream.foreachBatch(_Batches(target))
+    else:
+        writer = dated.writeStream.format("parquet").partitionBy(*PARTITIONS).option("path", target)
+    writer = writer.option("checkpointLocation", checkpoint)
+    if every is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{every} seconds").start()
+
+
+def append(frame: DataFrame, target: str, *, write_id: str | None = None, version: int = 0) -> bool:
+    """Add a DataFrame to a Delta table in one transaction; return whether that was done.
+
+    With ``write_id`` it can be repeated: where it, with this ``version`` or a greater one, is in the table already,
+    nothing is added and False is returned. Use it in ``foreachBatch`` with the batch's id as version.
+    Raises ConfigError.
+    """
+    if frame.isStreaming:
+        raise ConfigError("append takes a DataFrame that has an end; a stream is archived with archive")
+    return _append(with_date(frame), target, None if write_id is None else Batch(write_id, version))
+
+
+def read_archive(spark: SparkSession, target: str, *, form: Form = "delta", version: int | None = None) -> DataFrame:
+    """Return an archive as a DataFrame: all of it, or (Delta) as it was at a ``version``. Raises ConfigError."""
+    if form == "parquet":
+        return spark.read.parquet(target)
+    from pelton.spark.pipelines import lake
+
+    root, uris, schema = lake.files(target, version)
+    columns = StructType.fromJson(json.loads(schema))
+    if not uris:
+        return spark.createDataFrame([], columns)
+    # Spark puts columns that folders tell last.
+    return spark.read.schema(columns).option("basePath", root).parquet(*uris).select(*columns.names)
+
+
+def with_date(frame: DataFrame) -> DataFrame:
+    """Return a frame with the column ``date``: the day of ``time`` in UTC, or as it is where there is one."""
+    missing = {"stream", "time"} - set(frame.columns)
+    if missing:
+        raise ConfigError(f"an archive needs the columns stream and time; {', '.join(sorted(missing))} is missing")
+    if "date" in frame.columns:
+        return frame
+    return frame.withColumn("date", F.to_date(F.to_utc_timestamp("time", F.current_timezone())))
+
+
+class _Batches:
+    """Appends each batch of a query; called by Spark, in the driver."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY)
+        if not query:
+            # Spark's own name for it, which it does not promise.
+            raise PeltonError(f"this Spark does not tell which query it runs ({_QUERY}): use append in foreachBatch")
+        _append(frame, self._target, Batch(query, number))
+
+
+def _append(frame: DataFrame, target: str, batch: Batch | None) -> bool:
+    from pelton.spark.pipelines.lake import Lake
+
+    schema = _schema(frame)
+    lake = Lake(target)
+    lake.prepare(schema)
+    if batch is not None and lake.has(batch):
+        return False
+    written = frame.mapInArrow(Parts(lake.target, schema), PART_DDL).collect()
+    parts = [Part(*row) for row in written]
+    return bool(parts) and lake.commit(parts, schema, batch)
+
+
+def _schema(frame: DataFrame) -> Any:
+    """Return the columns as Arrow has them; each may be null, because a table outlives the frames it is fed from."""
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema}
+    for name, kind in (("date", "date"), ("stream", "string")):
+        if kinds[name] != kind:
+            raise ConfigError(f"an archive's column {name} must be a {kind}; here it is {kinds[name]}")
+    open_schema = StructType.fromJson(frame.schema.jsonValue())
+    for field in open_schema:
+        field.nullable = True
+    return arrow_schema(open_schema)

@@ -1,0 +1,57 @@
+"""A Spark session for commands: on this machine, quiet, and with a clear word where Java is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import PeltonError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JAVA: Final = 17
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    # Batches of a command are small beside those of a cluster: two hundred tasks a shuffle would be all there is.
+    "spark.sql.shuffle.partitions": str(max(os.cpu_count() or 1, 2)),
+}
+_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+class NoJavaError(PeltonError):
+    """Spark cannot run, because there is no Java that is new enough."""
+
+
+def check_java() -> None:
+    """Raise NoJavaError where Spark would not start."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    how = "apt install openjdk-17-jre-headless, or brew install openjdk@17, or set JAVA_HOME"
+    if java is None:
+        raise NoJavaError(f"Spark needs Java {_JAVA} or newer, and none was found: {how}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < _JAVA:
+        raise NoJavaError(f"Spark needs Java {_JAVA} or newer, and {java} is older: {how}")
+
+
+def start(name: str, *, master: str = "local[*]", memory: str = "2g") -> SparkSession:
+    """Return a session, started now or running already. Raises NoJavaError."""
+    from pyspark.sql import SparkSession
+
+    check_java()
+    # The workers' Python must be this one, whatever is found on their path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName(name).config("spark.driver.memory", memory)
+    for setting, value in {**_SETTINGS, **(_LOCAL if master.startswith("local") else {})}.items():
+        builder = builder.config(setting, value)
+    return builder.getOrCreate()
