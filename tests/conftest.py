@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep what shares a dear start (Spark's JVM, three servers) in one of the processes that run the tests."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in item.nodeid or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif "[nats-cluster]" in item.name or "-nats-cluster]" in item.name:
             item.add_marker(pytest.mark.xdist_group("cluster"))
