@@ -32,7 +32,8 @@ def test_large_portions_are_cut(tmp_path: Path) -> None:
     with StagedWriter(str(tmp_path / "file")) as writer:
         for _ in range(3):
             writer.add(["a"] * 10, [bytes(1_000_000)] * 10)
-    assert [len(portion) for portion in staged(str(tmp_path / "file"))] == [10, 10, 10]
+        writer.add(["a"] * 30, [bytes(1_000_000)] * 30)
+    assert [len(portion) for portion in staged(str(tmp_path / "file"))] == [10, 10, 10, 15, 15]
 
 
 def test_a_file_that_is_gone_or_has_another_key_is_told(tmp_path: Path) -> None:

@@ -85,6 +85,20 @@ def test_subjects_by_template_and_rows_as_json(spark: SparkSession, tmp_path: Pa
     }
 
 
+def test_rows_as_json_are_read_back_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
+    make(tmp_path / "s.pelton")
+    frame = spark.sql(
+        """SELECT id, id / 4 AS share, timestamp'2026-01-02 03:04:05.678901' AS at, date'2026-01-02' AS day,
+        cast(1.5 AS DECIMAL(5, 2)) AS price, array(1, NULL) AS numbers, map('a', 'b') AS tags, x'00ff' AS raw,
+        named_struct('inner', 'é') AS more, cast(NULL AS STRING) AS none FROM range(20)"""
+    )
+    write(frame, tmp_path / "s.pelton", subject="orders.{id}")
+    schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema)
+    read = spark.read.format("pelton").options(path=str(tmp_path / "s.pelton"), stream="orders", decode="json")
+    values = read.option("valueSchema", schema).load().orderBy("sequence").select("value.*")
+    assert sorted(values.collect()) == sorted(frame.collect())
+
+
 def test_a_column_that_the_template_names_needs_no_place_in_the_data(spark: SparkSession, tmp_path: Path) -> None:
     make(tmp_path / "s.pelton")
     write(spark.sql("SELECT 'eu' AS country, 'x' AS data"), tmp_path / "s.pelton", subject="orders.{country}")

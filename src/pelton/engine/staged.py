@@ -62,6 +62,12 @@ class StagedWriter:
         self, subjects: Sequence[str], payloads: Sequence[bytes], blocks: Sequence[bytes | None] | None = None
     ) -> None:
         """Stage messages: subjects, payloads and, where there are any, encoded header blocks."""
+        size = sum(map(len, payloads))
+        if size > _BYTES and len(payloads) > 1:
+            half = len(payloads) // 2
+            for part in (slice(half), slice(half, None)):
+                self.add(subjects[part], payloads[part], None if blocks is None else blocks[part])
+            return
         if blocks is not None and self._blocks is None:
             self._blocks = [None] * len(self._subjects)
         if self._blocks is not None:
@@ -69,7 +75,7 @@ class StagedWriter:
             self._bytes += sum(map(len, filter(None, blocks or ())))
         self._subjects += subjects
         self._payloads += payloads
-        self._bytes += sum(map(len, payloads)) + _OVERHEAD * len(subjects)
+        self._bytes += size + _OVERHEAD * len(subjects)
         if self._bytes >= _BYTES or len(self._subjects) >= _ROWS:
             self._flush()
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 try:
-    from pelton.spark.errors import DataLossError
+    from pelton.spark.errors import DataLossError, LateReplayError
     from pelton.spark.offsets import lag
     from pelton.spark.source import PeltonSource, register
 except ModuleNotFoundError as error:
@@ -17,4 +17,4 @@ except ModuleNotFoundError as error:
         f"pelton.spark needs {error.name}, which is not installed: pip install 'pelton[spark]'", name=error.name
     ) from None
 
-__all__ = ["DataLossError", "PeltonSource", "lag", "register"]
+__all__ = ["DataLossError", "LateReplayError", "PeltonSource", "lag", "register"]

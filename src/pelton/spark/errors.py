@@ -1,4 +1,4 @@
-"""What only a read by Spark can meet."""
+"""What only Spark can meet."""
 
 from __future__ import annotations
 
@@ -19,4 +19,16 @@ class DataLossError(PeltonError):
         super().__init__(
             f"stream {stream!r}: {reason}. To go on without them, say failOnDataLoss=false; "
             "to lose none, keep messages longer or read sooner"
+        )
+
+
+class LateReplayError(PeltonError):
+    """A batch is to be repeated after its stream has forgotten what it stored of it: rows would be there twice."""
+
+    def __init__(self, stream: str, writer: str, batch: int, begun: str, window_ns: int) -> None:
+        self.stream, self.writer, self.batch = stream, writer, batch
+        super().__init__(
+            f"stream {stream!r}: batch {batch} of {writer} was begun at {begun} and not finished, and the stream "
+            f"remembers message ids for {window_ns / 1e9:g} s, so rows stored by then would be stored twice. Make its "
+            "duplicate_window longer than a restart takes; this time say onLateReplay=write to store the batch again"
         )

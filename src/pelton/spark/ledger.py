@@ -19,11 +19,11 @@ from pelton.api import (
     ConfigError,
     MessageNotFoundError,
     Outgoing,
-    PeltonError,
     WrongLastSequenceError,
     headers,
     rfc3339,
 )
+from pelton.spark.errors import LateReplayError
 from pelton.spark.staging import file_name
 
 if TYPE_CHECKING:
@@ -32,18 +32,6 @@ if TYPE_CHECKING:
 
 STREAM: Final = "SPARK_COMMITS"
 _ROOT: Final = "$SPARK.commits"
-
-
-class LateReplayError(PeltonError):
-    """A batch is to be repeated after its stream has forgotten what it stored of it: rows would be there twice."""
-
-    def __init__(self, stream: str, writer: str, batch: int, begun: str, window_ns: int) -> None:
-        self.stream, self.writer, self.batch = stream, writer, batch
-        super().__init__(
-            f"stream {stream!r}: batch {batch} of {writer} was begun at {begun} and not finished, and the stream "
-            f"remembers message ids for {window_ns / 1e9:g} s, so rows stored by then would be stored twice. Make its "
-            "duplicate_window longer than a restart takes; this time say onLateReplay=write to store the batch again"
-        )
 
 
 class Record(msgspec.Struct, frozen=True):
