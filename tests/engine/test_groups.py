@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.api import AckOp, AckRejectedError, NoStreamForSubjectError, PubAck, StreamNotFoundError
+from pelton.api import (
+    AckOp,
+    AckRejectedError,
+    ConsumerNotFoundError,
+    NoStreamForSubjectError,
+    PubAck,
+    StreamNotFoundError,
+)
 from pelton.testing import FaultySync, recount
 from tests.storage.stores import a_store, last_seq, open_engine
 
@@ -91,6 +98,38 @@ async def test_a_settlement_whose_publish_is_refused_is_undone_alone(tmp_path: P
         assert [message.subject for message in await consumer.fetch(9)] == ["w.0", "w.2", "w.3"]
         await held[1].ack()
         assert [message.subject for message in await consumer.fetch(9)] == ["w.1"]
+    assert recount(str(path)) == []
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_each_of_many_settlements_stands_for_itself(tmp_path: Path, refused: bool) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        work = await jet.create_stream("w", subjects=["w.>"], retention="workqueue")
+        await jet.create_stream("out", subjects=["out.>"])
+        consumer = await work.create_consumer(durable_name="c", max_ack_pending_per_subject=1)
+        await jet.publish_batch([(f"w.{n % 4}", b"%d" % n) for n in range(8)])
+        held = [message.delivered for message in await consumer.fetch(9)]
+        subjects = [["out.0", "out.0"], ["out.1", "nobody.listens"] if refused else [], ["out.late"], ["out.3"]]
+        numbers = [held[0].consumer_seq, held[1].consumer_seq, held[2].consumer_seq + 7, held[3].consumer_seq]
+        kinds: list[Any] = ["ack", "ack", "ack", "nak"]
+        endings = [
+            ([(subject, b"", None) for subject in mine], AckOp(kind=kind, seq=d.seq, consumer_seq=number))
+            for mine, kind, d, number in zip(subjects, kinds, held, numbers, strict=True)
+        ]
+        found = await jet.backend.settle_many(endings, "w", "c")
+        assert [type(answer) for answer in found] == [
+            type(None),
+            NoStreamForSubjectError if refused else type(None),
+            AckRejectedError,
+            type(None),
+        ]
+        assert await last_seq_of(jet, "out") == 3
+        again = [message.subject for message in await consumer.fetch(9)]
+        assert sorted(again) == (["w.0", "w.3"] if refused else ["w.0", "w.1", "w.3"])
+        assert await jet.backend.settle_many([], "w", "c") == []
+        gone = await jet.backend.settle_many(endings, "w", "d")
+        assert [type(answer) for answer in gone] == [ConsumerNotFoundError] * 4
     assert recount(str(path)) == []
 
 

@@ -173,7 +173,7 @@ from pelton.api.store_errors import (
     StoreVersionError,
 )
 from pelton.api.times import parse_rfc3339, rfc3339
-from pelton.api.transacting import Outgoing, Transacting
+from pelton.api.transacting import Outgoing, Settled, Transacting
 from pelton.api.transaction_errors import (
     SqlConstraintError,
     SqlError,
@@ -291,6 +291,7 @@ __all__ = [
     "ServerRefusedError",
     "ServerTimeoutError",
     "ServerUnreachableError",
+    "Settled",
     "SourceConsumer",
     "SqlConstraintError",
     "SqlError",

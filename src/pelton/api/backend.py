@@ -13,7 +13,7 @@ from pelton.api.errors import PeltonError
 from pelton.api.info import PubAck
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
-from pelton.api.transacting import Outgoing, Transacting
+from pelton.api.transacting import Outgoing, Settled, Transacting
 
 R = TypeVar("R")
 
@@ -102,6 +102,14 @@ class Backend(Protocol):
         Embedded it is one transaction: all or nothing. On a cluster the messages go first, each with a
         message id that makes repeating them harmless, then the ack. Raises `AckRejectedError`, or as
         `publish`.
+        """
+        ...
+
+    async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
+        """Settle many deliveries of one consumer, each as `settle` does; returns when durable.
+
+        One entry each: None, or why it had no effect (`AckRejectedError`, or as `publish`), which never hinders its
+        neighbours. Embedded they are one transaction, in order.
         """
         ...
 

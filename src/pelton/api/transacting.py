@@ -10,6 +10,9 @@ from pelton.api.message import AckOp
 Outgoing = tuple[str, bytes, bytes | None]
 """A message to publish: subject, data, and its encoded header block or None."""
 
+Settled = tuple[Sequence[Outgoing], AckOp]
+"""How a delivery is settled: what to publish, and its ack."""
+
 
 class Transacting(Protocol):
     """One transaction, for whoever has opened it.

@@ -18,6 +18,7 @@ import msgspec
 from pelton.api import (
     AccountInfoRequest,
     AckOp,
+    ApiError,
     ConfigError,
     ConsumerCreate,
     ConsumerInfo,
@@ -39,6 +40,7 @@ from pelton.api import (
     PullRequest,
     Request,
     ServerTimeoutError,
+    Settled,
     StreamHeads,
     StreamInfoRequest,
     StreamList,
@@ -252,6 +254,29 @@ class Cluster:
         if refused is not None:
             raise refused
         return acks
+
+    async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
+        """Publish what many deliveries result in, each message with an id, then acknowledge them."""
+        named = [self._publisher.identified(publishes) for publishes, _ in endings]
+        refusals: list[PeltonError | None] = [None] * len(endings)
+        try:
+            await self._publisher.publish_all([message for messages in named for message in messages])
+        except ApiError:
+            # Their ids make repeating those that were stored harmless.
+            refusals = [await self._refusal(messages) for messages in named]
+        left = [index for index, refused in enumerate(refusals) if refused is None]
+        answers = await self.ack(stream, consumer, [endings[index][1] for index in left])
+        for index, refused in zip(left, answers, strict=True):
+            refusals[index] = refused
+        return refusals
+
+    async def _refusal(self, messages: Sequence[Outgoing]) -> ApiError | None:
+        """Publish messages, and return why one of them is refused."""
+        try:
+            await self._publisher.publish_all(messages)
+        except ApiError as refused:
+            return refused
+        return None
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
         """Tell a message to whoever listens, without waiting for an answer; lost while there is no connection."""

@@ -26,6 +26,7 @@ from pelton.api import (
     PubAck,
     PullRequest,
     Request,
+    Settled,
     StoreBusyError,
 )
 from pelton.consumers import ConsumerLog
@@ -52,7 +53,7 @@ from pelton.engine.transactions import Transactions
 from pelton.engine.upkeep import Path, Progress, backup
 from pelton.engine.verbs import HANDLERS, QUESTIONS, READS
 from pelton.engine.waiting import News, WaitingPulls
-from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling
+from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling, settle_all
 from pelton.runtime import Runtime
 from pelton.runtime.version import VERSION
 from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel, WalSync
@@ -283,6 +284,17 @@ class Engine:
         self._settle(Settling(stream, consumer, (ack,), publishes, future))
         acks: list[PubAck] = await future
         return acks
+
+    async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
+        """Publish messages and acknowledge the deliveries they result from, in one transaction."""
+
+        def stage(some: Sequence[Settled]) -> asyncio.Future[list[PeltonError | None]]:
+            future = self._loop.create_future()
+            messages, acks = [publishes for publishes, _ in some], [ack for _, ack in some]
+            self._settle(Settling(stream, consumer, acks, None, future, messages))
+            return future
+
+        return await settle_all(stage, endings)
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""

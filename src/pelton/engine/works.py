@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from pelton.api import AckOp, AckRejectedError, ApiError, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
+from pelton.api import (
+    AckOp,
+    AckRejectedError,
+    ApiError,
+    NoStreamForSubjectError,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    Settled,
+)
 from pelton.consumers import Settlement
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
@@ -206,13 +215,17 @@ def _is_bare(message: Outgoing) -> bool:
 
 
 class Settling(NamedTuple):
-    """One caller's acks for a consumer, with messages to publish if (and only if) the acks hold."""
+    """One caller's acks for a consumer, with messages to publish if (and only if) the acks hold.
+
+    ``apart`` are messages of each ack by itself: those of an ack that does not hold are left out.
+    """
 
     stream: str
     consumer: str
     acks: Sequence[AckOp]
     publishes: Sequence[Outgoing] | None
     future: Future
+    apart: Sequence[Sequence[Outgoing]] | None = None
 
 
 class SettleWork(SharedWork[Settling]):
@@ -239,18 +252,63 @@ class SettleWork(SharedWork[Settling]):
         for index, entry in group:
             mine = answers[start : start + len(entry.acks)]
             start += len(entry.acks)
-            self._results[index] = mine if entry.publishes is None else self._publish(entry, mine, settlement.gone, now)
+            if entry.apart is not None:
+                self._results[index] = self._publish_apart(entry, entry.apart, mine, settlement.gone, now)
+            else:
+                held = entry.publishes is None
+                self._results[index] = mine if held else self._publish(entry, mine, settlement.gone, now)
 
     def _publish(self, entry: Settling, answers: list[PeltonError | None], gone: set[int], now: int) -> object:
         for ack, refused in zip(entry.acks, answers, strict=True):
             if refused is not None:
                 return refused
             if ack.seq in gone:
-                # Whoever was given it again may have published the same.
-                return AckRejectedError(entry.stream, entry.consumer, ack.seq, "the message is not there any more")
+                return _is_gone(entry, ack)
         # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
         return append_all(self._catalogue, entry.publishes or (), now)
+
+    def _publish_apart(
+        self,
+        entry: Settling,
+        apart: Sequence[Sequence[Outgoing]],
+        answers: list[PeltonError | None],
+        gone: set[int],
+        now: int,
+    ) -> list[PeltonError | None]:
+        if gone:
+            pairs = zip(entry.acks, answers, strict=True)
+            answers = [_is_gone(entry, ack) if ack.seq in gone else refused for ack, refused in pairs]
+        held = (publishes for publishes, refused in zip(apart, answers, strict=True) if refused is None)
+        append_all(self._catalogue, [message for publishes in held for message in publishes], now)
+        return answers
+
+
+def _is_gone(entry: Settling, ack: AckOp) -> AckRejectedError:
+    """Refuse an ack of a message that was removed: whoever was given it again may have published the same."""
+    return AckRejectedError(entry.stream, entry.consumer, ack.seq, "the message is not there any more")
 
 
 def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
     return numbered[1].stream, numbered[1].consumer
+
+
+async def settle_all(
+    stage: Callable[[Sequence[Settled]], Awaitable[list[PeltonError | None]]], endings: Sequence[Settled]
+) -> list[PeltonError | None]:
+    """Settle many deliveries in one transaction, or each alone where a message of one of them is refused."""
+    try:
+        return await stage(endings) if endings else []
+    except ApiError as refused:
+        if len(endings) == 1:
+            return [refused]
+    # The refusal undid them all. Staged at once, they share the next transaction all the same.
+    alone = await asyncio.gather(*(stage([ending]) for ending in endings), return_exceptions=True)
+    answers: list[PeltonError | None] = []
+    for answer in alone:
+        if isinstance(answer, ApiError):
+            answers.append(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            answers += answer
+    return answers

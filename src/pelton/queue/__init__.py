@@ -1,5 +1,7 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
+from pelton.queue.claimed import ClaimedJob
+from pelton.queue.claims import Claims
 from pelton.queue.context import JobContext
 from pelton.queue.job import Call, Job, JobRules
 from pelton.queue.model import TRANSITIONS, Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
@@ -10,6 +12,8 @@ __all__ = [
     "TRANSITIONS",
     "Attempt",
     "Call",
+    "ClaimedJob",
+    "Claims",
     "DeadLetter",
     "Envelope",
     "Job",

@@ -19,8 +19,6 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
-
 from pelton.api import (
     AckOp,
     AckRejectedError,
@@ -39,10 +37,11 @@ from pelton.api import (
 )
 from pelton.api.times import Seconds
 from pelton.queue.context import JobContext
-from pelton.queue.decide import Again, Finish, after_deaths, after_error, describe
+from pelton.queue.decide import Again, Finish, after_error, describe
 from pelton.queue.job import Job, JobRules
 from pelton.queue.leases import Lease
-from pelton.queue.model import Attempt, DeadLetter, Ending, Envelope, Outcome
+from pelton.queue.model import Ending
+from pelton.queue.records import AttemptRecords, encoded_result
 from pelton.queue.transaction import JobEnding, JobTransaction
 
 if TYPE_CHECKING:
@@ -54,9 +53,6 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("pelton")
 _ASK_AGAIN_S: Final = 0.5
 _FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError)
-_decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
-_encode: Final = msgspec.json.Encoder().encode
-_NOTHING: Final = msgspec.Raw(b"null")
 
 
 class JobAttempt:
@@ -67,23 +63,19 @@ class JobAttempt:
     ) -> None:
         self._queue = queue
         self._supply = supply
-        self._names = queue.names
         self._clock = queue.jet.runtime.clock
         self._worker = worker
         self._executor = executor
+        self._records = AttemptRecords(queue.names, worker, delivered)
         self.delivered = delivered
-        self.id = str(delivered.seq)
+        self.id = self._records.id
         self.lease: Lease | None = None
         self.context: JobContext | None = None
         self.interrupted = False
         self._cancel: Callable[[], object] | None = None
-        self._envelope = Envelope(job="", args=_NOTHING)
-        self._known: Attempt | None = None
         self._has_looked_up = False
-        self._attempt = delivered.num_delivered
         # Whether the job has completed itself, in a transaction of its own.
         self._has_ended = False
-        self._started = 0
 
     @property
     def lost(self) -> bool:
@@ -98,7 +90,7 @@ class JobAttempt:
 
     async def run(self) -> None:
         """Run the job to its settlement. Raises CancelledError, unsettled, if interrupted before its end."""
-        self._started = self._clock.now()
+        self._records.started = self._clock.now()
         job, decision = await self._prepare()
         result: object = None
         if decision is None:
@@ -125,47 +117,42 @@ class JobAttempt:
         if self._has_ended:
             return
         await self._look_up()
-        known = self._known or Attempt(id=self.id, attempt=0)
-        record = msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0)
-        await self._publish_and_ack([self._attempt_record(record)], self._ack("nak"))
+        await self._publish_and_ack([self._records.handed_back()], self._records.back())
 
     # --- before
 
     async def _prepare(self) -> tuple[Job[Any, Any] | None, Finish | Again | None]:
         """Decode the job and see whether it may run at all."""
-        try:
-            self._envelope = _decode_envelope(self.delivered.data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            return None, Finish("failed", f"the message is no job: {error}")
+        records = self._records
+        unreadable = records.read()
+        if unreadable is not None:
+            return None, unreadable
         await self._look_up()
-        if self._known is not None:
-            self._attempt -= self._known.returned
-        job = self._queue.jobs_by_name.get(self._envelope.job)
+        job = self._queue.jobs_by_name.get(records.envelope.job)
         rules = job.rules if job is not None else JobRules()
-        ended = after_deaths(self._attempt, rules.max_attempts)
-        if ended is not None:
-            self._attempt -= 1  # this one never begins
+        ended = records.after_deaths(rules)
         if ended is None and job is None:
-            unknown = UnknownJobError(self._envelope.job, sorted(self._queue.jobs_by_name))
+            unknown = UnknownJobError(records.envelope.job, sorted(self._queue.jobs_by_name))
             return None, self._after(unknown, rules)
         return job, ended
 
     async def _look_up(self) -> None:
         """Learn what earlier attempts left, once."""
         if not self._has_looked_up:
-            self._known = await self._patiently("looked up", lambda: self._supply.known(self.delivered))
+            self._records.learn(await self._patiently("looked up", lambda: self._supply.known(self.delivered)))
             self._has_looked_up = True
 
     def _after(self, error: BaseException, rules: JobRules) -> Finish | Again:
-        return after_error(error, self._attempt, rules, self._queue.jet.runtime.random)
+        return after_error(error, self._records.attempt, rules, self._queue.jet.runtime.random)
 
     # --- the job itself
 
     async def _call(self, job: Job[Any, Any]) -> object:
-        last_error = self._known.error if self._known is not None else ""
-        context = JobContext(self._queue.name, self._worker, self.delivered, self._envelope, self._attempt, last_error)
+        records = self._records
+        envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
+        context = JobContext(self._queue.name, self._worker, self.delivered, envelope, records.attempt, last_error)
         self.context = context
-        arguments = job.decode_arguments(self._envelope.args)
+        arguments = job.decode_arguments(envelope.args)
         if job.context_parameter:
             arguments[job.context_parameter] = context
         if self.interrupted or self.lost:
@@ -204,7 +191,7 @@ class JobAttempt:
         if isinstance(decision, Again):
             await self._give_back(decision)
         elif decision is not None:
-            await self._end(decision.state, decision.error)  # type: ignore[arg-type]  # a Finish names an Ending
+            await self._end(decision.state, decision.error)
         else:
             await self._complete(result, job)
 
@@ -212,15 +199,13 @@ class JobAttempt:
         assert job is not None
         assert self.context is not None
         try:
-            encoded = msgspec.Raw(_encode(result)) if result is not None else _NOTHING
-        except Exception as error:  # a result's own code may run, and raise anything
-            refused = JobArgumentsError(job.name, f"its result can't be stored as JSON: {error}")
+            encoded = encoded_result(job.name, result)
+        except JobArgumentsError as refused:
             await self._end("failed", describe(refused))
             return
-        outcome = self._outcome("completed", "", encoded)
-        publishes = [*self.context.emitted(), self._ending_record(outcome)]
+        publishes = [*self.context.emitted(), self._records.completed(encoded, self._clock.now())]
         try:
-            await self._publish_and_ack(publishes, self._ack("ack"))
+            await self._publish_and_ack(publishes, self._records.done())
         except ApiError as error:
             # What the job emitted was refused: the attempt has failed, and nothing of it took effect.
             await self._settle(self._after(error, job.rules), None, job)
@@ -232,80 +217,31 @@ class JobAttempt:
         """Return what completes the job in its own transaction. Raises JobArgumentsError."""
         assert self.context is not None
         self.context.check()
-        try:
-            encoded = msgspec.Raw(_encode(result)) if result is not None else _NOTHING
-        except Exception as error:  # a result's own code may run, and raise anything
-            raise JobArgumentsError(self._envelope.job, f"its result can't be stored as JSON: {error}") from error
-        records = [*self.context.emitted(), self._ending_record(self._outcome("completed", "", encoded))]
+        encoded = encoded_result(self._records.envelope.job, result)
+        records = [*self.context.emitted(), self._records.completed(encoded, self._clock.now())]
         d = self.delivered
-        return JobEnding(records, d.stream, d.consumer, self._ack("ack"), self._lost_lease, self._note_end)
+        return JobEnding(records, d.stream, d.consumer, self._records.done(), self._lost_lease, self._note_end)
 
     def _lost_lease(self, refused: PeltonError) -> PeltonError:
-        return LeaseLostError(self.id, self._envelope.key, str(refused))
+        return LeaseLostError(self.id, self._records.envelope.key, str(refused))
 
     def _note_end(self, ended: bool) -> None:
         self._has_ended = ended
 
     async def _end(self, state: Ending, error: str) -> None:
-        outcome = self._outcome(state, error, _NOTHING)
-        ending, letters = self._ending_record(outcome), [self._letter(outcome)] if state == "failed" else []
+        records = self._records.ended(state, error, self._clock.now())
         try:
-            await self._publish_and_ack([*letters, ending], self._ack("ack"))
+            await self._publish_and_ack(records, self._records.done())
         except MessageTooLargeError as refused:
-            if not letters:
+            if state != "failed":
                 raise
             # Trying again would end in the same way, with every worker.
             _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._queue.name, refused)
-            await self._publish_and_ack([ending], self._ack("ack"))
-
-    def _letter(self, outcome: Outcome) -> Outgoing:
-        unread = self.delivered if not self._envelope.job else None
-        letter = DeadLetter(
-            outcome=outcome,
-            envelope=self._envelope,
-            subject=unread.subject if unread else "",
-            data=unread.data if unread else b"",
-        )
-        return self._names.dead_subject(self.id), _encode(letter), None
+            await self._publish_and_ack(records[-1:], self._records.done())
 
     async def _give_back(self, again: Again) -> None:
-        delay = int(again.delay * 1e9)
-        returned = self._known.returned if self._known is not None else 0
-        record = Attempt(
-            id=self.id,
-            attempt=self._attempt,
-            error=again.error,
-            returned=returned,
-            retry_at=self._clock.now() + delay,
-        )
-        await self._publish_and_ack([self._attempt_record(record)], self._ack("nak", delay))
-
-    def _outcome(self, state: Ending, error: str, result: msgspec.Raw) -> Outcome:
-        return Outcome(
-            id=self.id,
-            job=self._envelope.job,
-            state=state,
-            key=self._envelope.key,
-            attempt=self._attempt,
-            worker=self._worker,
-            enqueued_at=self.delivered.time_ns,
-            started_at=self._started,
-            finished_at=self._clock.now(),
-            result=result,
-            error=error,
-        )
-
-    def _ending_record(self, outcome: Outcome) -> Outgoing:
-        return self._names.ending_subject(outcome.state, self.id), _encode(outcome), None
-
-    def _attempt_record(self, record: Attempt) -> Outgoing:
-        return self._names.attempt_subject(self.id), _encode(record), None
-
-    def _ack(self, kind: Any, delay_ns: int = 0) -> AckOp:
-        d = self.delivered
-        return AckOp(
-            kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns, num_delivered=d.num_delivered
-        )
+        record = self._records.again(again, self._clock.now())
+        await self._publish_and_ack([record], self._records.back(again.delay))
 
     async def _publish_and_ack(self, publishes: list[Outgoing], ack: AckOp) -> None:
         try:

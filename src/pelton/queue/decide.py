@@ -8,6 +8,7 @@ import msgspec
 
 from pelton.api import JobArgumentsError, JobCancelledError, PermanentJobError, RetryJob
 from pelton.queue.job import JobRules
+from pelton.queue.model import Ending
 from pelton.runtime import Random
 
 _LONGEST_TEXT: Final = 8192
@@ -16,7 +17,7 @@ _LONGEST_TEXT: Final = 8192
 class Finish(msgspec.Struct, frozen=True):
     """The job has ended."""
 
-    state: str
+    state: Ending
     error: str = ""
 
 

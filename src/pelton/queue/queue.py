@@ -24,6 +24,7 @@ from pelton.api import (
     headers,
 )
 from pelton.queue.browsing import browse, sequence_of
+from pelton.queue.claims import Claims
 from pelton.queue.form import JobForm
 from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, seconds
 from pelton.queue.looking import Looking
@@ -203,6 +204,15 @@ class Queue:
             await worker.run()
         finally:
             self._workers.discard(worker)
+
+    def claims(self, rules: JobRules | None = None) -> Claims:
+        """Take jobs in batches, and run them yourself: ``async with queue.claims() as claims``.
+
+        ``rules`` are for every job, whatever its name; None: those of the jobs registered here, and others are unknown.
+        """
+        if rules is not None:
+            rules.check("of claims")
+        return Claims(self, rules)
 
     def stop(self) -> None:
         """Stop every :meth:`work` of this queue gracefully; it returns when its jobs are finished or handed back."""

@@ -6,14 +6,17 @@ lease is the ack wait of its delivery. An exclusive queue on a cluster has a lin
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pelton.api import AckOp, Backend, Delivered, Outgoing, PeltonError, PullRequest
 from pelton.queue.model import Attempt
+from pelton.queue.records import Ended
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer
+    from pelton.runtime import Ids
 
 
 class Taken(NamedTuple):
@@ -61,6 +64,10 @@ class Supply(Protocol):
         """
         ...
 
+    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect."""
+        ...
+
     def forget(self, delivered: Delivered) -> None:
         """Let go of a job that was taken, settled or not."""
         ...
@@ -99,6 +106,16 @@ class ConsumerSupply:
         """Publish and acknowledge together."""
         await self._backend.settle(records, delivered.stream, delivered.consumer, ack)
 
+    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        """Publish and acknowledge together: one transaction a consumer."""
+        answers: dict[int, PeltonError | None] = {}
+        for consumer in self._consumers:
+            mine = [ended for ended in endings if ended.delivered.consumer == consumer.name]
+            settled = [(ended.records, ended.ack) for ended in mine]
+            found = await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
+            answers.update((ended.delivered.seq, refused) for ended, refused in zip(mine, found, strict=True))
+        return [answers[ended.delivered.seq] for ended in endings]
+
     def forget(self, delivered: Delivered) -> None:
         """Nothing is held here: the consumer gives it to somebody else after its ack wait."""
 
@@ -109,3 +126,8 @@ class ConsumerSupply:
 
     async def close(self) -> None:
         """Nothing is held here."""
+
+
+def worker_name(ids: Ids) -> str:
+    """Return a name for a worker of this process."""
+    return f"{os.getpid()}-{ids.new()[-6:]}"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import deque
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +25,7 @@ from pelton.api import AckOp, ConfigError, JobError, PeltonError, PullRequest, S
 from pelton.queue.attempt import JobAttempt
 from pelton.queue.leases import Lease, LeaseKeeper
 from pelton.queue.signals import watch_signals
-from pelton.queue.supply import Taken
+from pelton.queue.supply import Taken, worker_name
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Worker:
         self._runtime = queue.jet.runtime
         self._clock = queue.jet.runtime.clock
         self._loop = asyncio.get_running_loop()
-        self.name = f"{os.getpid()}-{queue.jet.runtime.ids.new()[-6:]}"
+        self.name = worker_name(queue.jet.runtime.ids)
         self._supply = queue.supply(self.name)
         self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
         self._waiting: deque[JobAttempt] = deque()

@@ -36,7 +36,7 @@ from pelton.connect import ClusterOptions
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
 from pelton.jet import Heard, Metadata
 from pelton.locks import ElectionOptions, Leader
-from pelton.queue import Call, DeadLetter, JobContext, JobCounts, JobInfo, Outcome
+from pelton.queue import Call, ClaimedJob, DeadLetter, JobContext, JobCounts, JobInfo, JobRules, Outcome
 from pelton.runtime import Backoff
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
@@ -49,6 +49,8 @@ __all__ = [
     "BucketSettings",
     "BucketStatus",
     "Call",
+    "ClaimedJob",
+    "Claims",
     "ChainCodec",
     "Codec",
     "ClusterOptions",
@@ -61,6 +63,7 @@ __all__ = [
     "Entry",
     "Jet",
     "Job",
+    "JobRules",
     "JobContext",
     "JobCounts",
     "JobHandle",
@@ -104,6 +107,7 @@ Listening = derive(jet.Listening)
 Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)
+Claims = derive(queue.Claims)
 JobHandle = derive(queue.JobHandle)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)

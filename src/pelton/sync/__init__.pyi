@@ -43,9 +43,11 @@ from pelton.locks.ballot import Leader as Leader
 from pelton.locks.campaign import State
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.held import Guard
+from pelton.queue.claimed import ClaimedJob as ClaimedJob
 from pelton.queue.context import JobContext as JobContext
 from pelton.queue.job import Call as Call
-from pelton.queue.job import JobRules, P, R
+from pelton.queue.job import JobRules as JobRules
+from pelton.queue.job import P, R
 from pelton.queue.model import Attempt, Ending
 from pelton.queue.model import DeadLetter as DeadLetter
 from pelton.queue.model import JobCounts as JobCounts
@@ -86,6 +88,8 @@ __all__ = [
     "BucketStatus",
     "Call",
     "ChainCodec",
+    "ClaimedJob",
+    "Claims",
     "ClientInfo",
     "ClusterInfo",
     "ClusterOptions",
@@ -142,6 +146,7 @@ __all__ = [
     "JobError",
     "JobHandle",
     "JobInfo",
+    "JobRules",
     "JobTransaction",
     "KeyFile",
     "Leader",
@@ -206,6 +211,7 @@ __all__ = [
     "ServerRefusedError",
     "ServerTimeoutError",
     "ServerUnreachableError",
+    "Settled",
     "SourceConsumer",
     "SplitCodec",
     "SqlConstraintError",
@@ -303,6 +309,16 @@ class Bucket(Generic[T]):
         meta_only: bool = False,
         resume_from_revision: int = 0,
     ) -> Iterator[Entry[T] | None]: ...
+
+class Claims:
+    worker: str
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def is_empty(self) -> bool: ...
+    def settle(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]: ...
+    def take(self, limit: int = 200, *, timeout: float | timedelta = 0.0) -> list[ClaimedJob]: ...
 
 class Consumer:
     stream_name: str
@@ -595,6 +611,7 @@ class Queue:
     lease: float
     jobs_by_name: dict[str, Job[Any, Any]]
     def attempt_of(self, job_id: str) -> Attempt | None: ...
+    def claims(self, rules: JobRules | None = None) -> Claims: ...
     def clean(self, *, older_than: Duration) -> int: ...
     def counts(self) -> JobCounts: ...
     def dead_letters(self) -> Iterator[DeadLetter]: ...

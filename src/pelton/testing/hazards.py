@@ -40,7 +40,7 @@ from pelton.api import (
     StoreClosedError,
     Subscription,
 )
-from pelton.api.transacting import Transacting
+from pelton.api.transacting import Settled, Transacting
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Ids, Random, Runtime, Signal, Tasks, Timer
@@ -297,6 +297,10 @@ class HazardBackend:
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages and acknowledge the delivery they result from."""
         return await self._ask(lambda: self._inner.settle(publishes, stream, consumer, ack))
+
+    async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
+        """Settle many deliveries."""
+        return await self._ask(lambda: self._inner.settle_many(endings, stream, consumer))
 
     def transaction(self, timeout: float) -> Transacting:
         """Hold a transaction open: nothing bad happens to it."""

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pelton.api import AckOp, AckRejectedError, Delivered, Outgoing, PullRequest
+from pelton.api import AckOp, AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest
 from pelton.queue.keys.claiming import Claimer
 from pelton.queue.keys.holding import LINE, Held, HoldExtender, Holdings, replaced
 from pelton.queue.keys.ledger import Ledger, identified, outbox_of
@@ -37,6 +37,7 @@ from pelton.queue.keys.settling import Settler
 from pelton.queue.keys.table import Chance, KeyTable
 from pelton.queue.keys.watching import Watch
 from pelton.queue.model import Attempt
+from pelton.queue.records import Ended
 from pelton.queue.supply import Extender, Taken
 from pelton.runtime import Signal
 
@@ -152,6 +153,17 @@ class KeyedSupply:
             self._leave(held)
             raise
         self._leave(held)
+
+    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        """Settle all at once, each by itself."""
+        return list(await asyncio.gather(*(self._settle_one(ended) for ended in endings)))
+
+    async def _settle_one(self, ended: Ended) -> PeltonError | None:
+        try:
+            await self.settle(*ended)
+        except PeltonError as refused:
+            return refused
+        return None
 
     def forget(self, delivered: Delivered) -> None:
         """Leave the key of an attempt that was not settled: it was lost, or can't be settled in time."""

@@ -1,0 +1,119 @@
+"""A job that was taken by hand: what it is, and how it ended, once that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pelton.api import headers
+from pelton.queue.records import NOTHING, AttemptRecords, encoded_result
+
+if TYPE_CHECKING:
+    from pelton.api import Outgoing
+    from pelton.queue.leases import Lease
+
+
+class ClaimedJob:
+    """A job of a batch. Say how it ended with :meth:`complete` or :meth:`fail`; ``claims.settle`` writes that down.
+
+    ``lost``: its lease was lost, another worker may have it, and what is said of it has no effect. ``records``,
+    ``lease`` and ``ending`` are for the claims.
+    """
+
+    __slots__ = ("_emitted", "_result", "ending", "lease", "lost", "records")
+
+    def __init__(self, records: AttemptRecords) -> None:
+        self.records = records
+        self.lease: Lease | None = None
+        self.ending: BaseException | bool = False
+        self.lost = False
+        self._result = NOTHING
+        self._emitted: list[Outgoing] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ClaimedJob {self.id} {self.job!r}>"
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.records.id
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.records.envelope.job
+
+    @property
+    def key(self) -> str:
+        """What it works on, or empty."""
+        return self.records.envelope.key
+
+    @property
+    def args(self) -> bytes:
+        """Its arguments: JSON, an object by parameter name."""
+        return bytes(self.records.envelope.args)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.records.attempt
+
+    @property
+    def last_error(self) -> str:
+        """Why the previous attempt failed, or empty."""
+        known = self.records.known
+        return known.error if known is not None else ""
+
+    @property
+    def enqueued_at(self) -> int:
+        """When it was enqueued, in wall nanoseconds."""
+        return self.records.delivered.time_ns
+
+    @property
+    def token(self) -> int:
+        """A number that grows with every start of a job of the queue; an outside system may refuse smaller ones."""
+        return self.records.delivered.token
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it was said how it ended."""
+        return self.ending is not False
+
+    def complete(self, result: object = None) -> None:
+        """Say that it is done; ``result`` is kept in the history. Raises JobArgumentsError for one that is no JSON."""
+        self.complete_encoded(encoded_result(self.job, result))
+
+    def complete_encoded(self, result: msgspec.Raw) -> None:
+        """Say that it is done, with a result that is JSON already."""
+        self._result, self.ending = result, True
+
+    def fail(self, error: BaseException) -> None:
+        """Say that it failed, as if its function had raised ``error``.
+
+        The rules of the claims say whether it is tried again; RetryJob, PermanentJobError, JobCancelledError say more.
+        """
+        self.ending = error
+
+    def emit(self, subject: str, data: bytes, message_headers: Mapping[str, str | Sequence[str]] | None = None) -> None:
+        """Publish a message together with the completion of this job: both take effect, or neither does.
+
+        Raises ConfigError.
+        """
+        self.emit_encoded(subject, data, headers.encode(message_headers) if message_headers else None)
+
+    def emit_encoded(self, subject: str, data: bytes, block: bytes | None) -> None:
+        """Publish a message whose headers are encoded already."""
+        if self._emitted is None:
+            self._emitted = []
+        self._emitted.append((subject, data, block))
+
+    def completion(self, now: int) -> list[Outgoing]:
+        """Return what is published as it completes; for the claims."""
+        record = self.records.completed(self._result, now)
+        return [record] if self._emitted is None else [*self._emitted, record]
+
+    def lose(self, reason: str) -> None:
+        """Note that its lease was lost; for the claims."""
+        self.lost = True

@@ -1,0 +1,298 @@
+"""Jobs taken in batches, for programs that bring their own way of running them: an executor, a pool, a GPU.
+
+The story. ``take`` claims jobs; each is held under a lease that a thread renews (``leases.py``) until it is settled.
+The program says of each job how it ended, and ``settle`` writes that down: on an embedded store for all of them in one
+transaction, and each by itself: one that was lost, or whose message is refused, does not hinder the others. What is
+written is what a worker would have written (``records.py``, ``decide.py``): outcomes, dead letters, retries after a
+backoff. Jobs that nobody has said anything about when the claims are closed are handed back, which is no attempt; those
+of a process that dies come back when their lease runs out, which is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from pelton.api import (
+    AckRejectedError,
+    ConfigError,
+    MessageTooLargeError,
+    PeltonError,
+    PullRequest,
+    StoreClosedError,
+    StoreError,
+    StoreFailedError,
+    StoreForkedError,
+    UnknownJobError,
+)
+from pelton.queue.claimed import ClaimedJob
+from pelton.queue.decide import Again, Finish, after_error
+from pelton.queue.job import JobRules, seconds
+from pelton.queue.leases import Lease, LeaseKeeper
+from pelton.queue.records import AttemptRecords, Ended
+from pelton.queue.supply import worker_name
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from pelton.queue.queue import Queue
+    from pelton.queue.supply import Taken
+
+_log: Final = logging.getLogger("pelton")
+_FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError)
+_ASK_AGAIN_S: Final = 0.5
+# The share of a lease that a pull may wait: a lease counts from when it was asked for.
+_PULL: Final = 1 / 3
+
+
+class Claims:
+    """Batches of jobs of one queue. Made by ``queue.claims()``; use it in ``async with``."""
+
+    def __init__(self, queue: Queue, rules: JobRules | None) -> None:
+        self._queue = queue
+        self._rules = rules
+        self._clock = queue.jet.runtime.clock
+        self.worker = worker_name(queue.jet.runtime.ids)
+        self._supply = queue.supply(self.worker)
+        self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
+        self._by_clock = not queue.jet.backend.refuses_late_acks
+        self._held: dict[int, ClaimedJob] = {}
+        self._turn = 0
+
+    async def __aenter__(self) -> Self:
+        """Begin to keep leases."""
+        self._keeper.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Hand back what was not settled."""
+        try:
+            with suppress(PeltonError):
+                await self._hand_back()
+        finally:
+            self._keeper.stop()
+            await self._supply.close()
+
+    # --- taking
+
+    async def take(self, limit: int = 200, *, timeout: float | timedelta = 0.0) -> list[ClaimedJob]:
+        """Take up to ``limit`` jobs, as soon as there is one; none when ``timeout`` seconds are over.
+
+        In an exclusive queue at most one job a key is held anywhere, so a batch has no two of the same key. A job whose
+        workers died too often, that is unknown here, or that is no job, is settled and not returned.
+        Raises ConfigError, StoreError.
+        """
+        if limit < 1:
+            raise ConfigError(f"queue {self._queue.name!r}: take({limit}); take at least one job")
+        end = self._clock.monotonic() + seconds(timeout)
+        while True:
+            found = await self._take_now(limit) or await self._wait(limit, end - self._clock.monotonic())
+            jobs = await self._prepare(found)
+            if jobs or not (found or self._clock.monotonic() < end):
+                return jobs
+
+    async def _take_now(self, limit: int) -> list[ClaimedJob]:
+        lines, request = self._supply.lines, PullRequest(batch=limit, no_wait=True)
+        for _ in lines:
+            # The other line's turn: neither starves.
+            self._turn = (self._turn + 1) % len(lines)
+            if found := await self._pull(lines[self._turn], request):
+                return found
+        return []
+
+    async def _wait(self, limit: int, left: float) -> list[ClaimedJob]:
+        """Wait for jobs on every line at once, no longer than part of a lease."""
+        if left <= 0:
+            return []
+        lines = self._supply.lines
+        request = PullRequest(
+            batch=max(limit // len(lines), 1), expires_ns=int(min(left, self._queue.lease * _PULL) * 1e9)
+        )
+        spawn = self._queue.jet.runtime.spawn
+        pulls = [spawn(self._pull(line, request), f"pelton claims {line}") for line in lines]
+        try:
+            await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pull in pulls:
+                pull.cancel()
+            answers = await asyncio.gather(*pulls, return_exceptions=True)
+        found: list[ClaimedJob] = []
+        for answer in answers:
+            if isinstance(answer, list):
+                found += answer
+            elif isinstance(answer, Exception):
+                raise answer
+        return found[:limit]
+
+    async def _pull(self, line: str, request: PullRequest) -> list[ClaimedJob]:
+        asked = self._clock.monotonic()
+        return [self._claimed(taken, asked) for taken in await self._supply.take(line, request)]
+
+    def _claimed(self, taken: Taken, asked: float) -> ClaimedJob:
+        """Hold a job from now on: whatever becomes of its taker, it is settled or handed back."""
+        d = taken.delivered
+        asked = asked if taken.asked is None else taken.asked
+        job = ClaimedJob(AttemptRecords(self._queue.names, self.worker, d))
+        job.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, job.lose, by_clock=self._by_clock)
+        self._keeper.hold(job.lease)
+        self._held[d.seq] = job
+        return job
+
+    async def _prepare(self, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+        """Return those that may run; settle the others."""
+        await self._look_up(jobs)
+        now = self._clock.now()
+        fit: list[ClaimedJob] = []
+        unfit: list[tuple[ClaimedJob, Ended]] = []
+        for job in jobs:
+            job.records.started = now
+            decision = self._judge(job.records)
+            if decision is None:
+                fit.append(job)
+            else:
+                unfit.append((job, _ended(job.records, decision, now)))
+        await self._settle(unfit)
+        return fit
+
+    async def _look_up(self, jobs: list[ClaimedJob]) -> None:
+        found = await asyncio.gather(*(self._supply.known(job.records.delivered) for job in jobs if _was_tried(job)))
+        for job, known in zip(filter(_was_tried, jobs), found, strict=True):
+            job.records.learn(known)
+
+    def _judge(self, records: AttemptRecords) -> Finish | Again | None:
+        unreadable = records.read()
+        if unreadable is not None:
+            return unreadable
+        rules = self._rules_of(records)
+        ended = records.after_deaths(rules or JobRules())
+        if ended is None and rules is None:
+            return self._after(records, UnknownJobError(records.envelope.job, sorted(self._queue.jobs_by_name)))
+        return ended
+
+    def _rules_of(self, records: AttemptRecords) -> JobRules | None:
+        if self._rules is not None:
+            return self._rules
+        job = self._queue.jobs_by_name.get(records.envelope.job)
+        return job.rules if job is not None else None
+
+    def _after(self, records: AttemptRecords, error: BaseException) -> Finish | Again:
+        rules = self._rules_of(records) or JobRules()
+        return after_error(error, records.attempt, rules, self._queue.jet.runtime.random)
+
+    # --- settling
+
+    async def settle(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+        """Write down how jobs ended, durably; return those that were lost: nothing of them has taken effect.
+
+        Jobs of which nothing was said stay held. One whose messages a stream refuses has failed. Raises StoreError only
+        where the store fails for good: one that is busy or full is asked again while the leases are kept.
+        """
+        now = self._clock.now()
+        held = [job for job in jobs if job.is_decided and job.records.delivered.seq in self._held]
+        return await self._settle([(job, self._ending(job, now)) for job in held])
+
+    def _ending(self, job: ClaimedJob, now: int) -> Ended:
+        if isinstance(job.ending, BaseException):
+            return _ended(job.records, self._after(job.records, job.ending), now)
+        return Ended(job.records.delivered, job.completion(now), job.records.done())
+
+    async def _settle(self, endings: Sequence[tuple[ClaimedJob, Ended]]) -> list[ClaimedJob]:
+        lost: list[ClaimedJob] = []
+        while endings:
+            now = self._clock.monotonic()
+            kept = [pair for pair in endings if not self._is_over(pair[0], now)]
+            if len(kept) < len(endings):
+                lost += [job for job, _ in endings if self._is_over(job, now)]
+            answers = await self._ask([ended for _, ended in kept])
+            endings = self._take_in(kept, answers, lost)
+            if any(isinstance(answer, StoreError) for answer in answers):
+                await self._clock.sleep(_ASK_AGAIN_S)
+        for job in lost:
+            _log.warning("job %s of queue %r lost its lease; its result is dropped", job.id, self._queue.name)
+            job.lost = True
+            self._release(job)
+        return lost
+
+    def _is_over(self, job: ClaimedJob, now: float) -> bool:
+        return job.lost or (job.lease is not None and job.lease.is_over(now, self._queue.lease))
+
+    async def _ask(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:
+        try:
+            answers = await self._supply.settle_many(endings)
+        except _FOR_GOOD:
+            raise
+        except StoreError as error:
+            answers = [error] * len(endings)
+        for reason in {str(answer) for answer in answers if isinstance(answer, StoreError)}:
+            _log.warning("jobs of queue %r can't be settled yet: %s", self._queue.name, reason)
+        return answers
+
+    def _take_in(
+        self,
+        endings: Sequence[tuple[ClaimedJob, Ended]],
+        answers: Sequence[PeltonError | None],
+        lost: list[ClaimedJob],
+    ) -> list[tuple[ClaimedJob, Ended]]:
+        """Let go of what is settled; return what is to be settled again, or in another way."""
+        again: list[tuple[ClaimedJob, Ended]] = []
+        for (job, ended), refused in zip(endings, answers, strict=True):
+            if refused is None:
+                self._release(job)
+            elif isinstance(refused, AckRejectedError):
+                lost.append(job)
+            elif isinstance(refused, StoreError):
+                again.append((job, ended))
+            else:
+                again.append((job, self._otherwise(job, ended, refused)))
+        return again
+
+    def _otherwise(self, job: ClaimedJob, ended: Ended, refused: PeltonError) -> Ended:
+        """Return how a job ends one of whose messages was refused: it has failed, or leaves no dead letter."""
+        if job.ending is True:
+            # What it emitted: nothing of the attempt took effect.
+            job.ending = refused
+            return _ended(job.records, self._after(job.records, refused), self._clock.now())
+        if isinstance(refused, MessageTooLargeError) and len(ended.records) > 1:
+            # Trying again would end in the same way, with every worker.
+            _log.error("job %s of queue %r leaves no dead letter: %s", job.id, self._queue.name, refused)
+            return Ended(ended.delivered, ended.records[-1:], ended.ack)
+        raise refused
+
+    async def _hand_back(self) -> None:
+        left = list(self._held.values())
+        backs = [Ended(j.records.delivered, [j.records.handed_back()], j.records.back()) for j in left]
+        try:
+            await self._settle([pair for pair in zip(left, backs, strict=True) if not pair[0].lost])
+        finally:
+            for job in left:
+                self._release(job)
+
+    def _release(self, job: ClaimedJob) -> None:
+        if job.lease is not None:
+            self._keeper.release(job.lease)
+        self._held.pop(job.records.delivered.seq, None)
+        self._supply.forget(job.records.delivered)
+
+    # --- the end
+
+    async def is_empty(self) -> bool:
+        """Whether the queue has no job that has not ended: none waits, runs anywhere, or is to be tried again."""
+        return not self._held and await self._supply.is_empty()
+
+
+def _was_tried(job: ClaimedJob) -> bool:
+    return job.records.delivered.num_delivered > 1
+
+
+def _ended(records: AttemptRecords, decision: Finish | Again, now: int) -> Ended:
+    """Return what an attempt that did not complete writes down."""
+    if isinstance(decision, Again):
+        return Ended(records.delivered, [records.again(decision, now)], records.back(decision.delay))
+    publishes = records.ended(decision.state, decision.error, now)
+    return Ended(records.delivered, publishes, records.done())

@@ -1,0 +1,145 @@
+"""What one attempt of a job is, and what it writes down as it ends: the same, whoever ran it. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pelton.api import AckOp, Delivered, JobArgumentsError, Outgoing
+from pelton.queue.decide import Again, Finish, after_deaths
+from pelton.queue.job import JobRules
+from pelton.queue.model import Attempt, DeadLetter, Ending, Envelope, Outcome
+from pelton.queue.naming import QueueNames
+
+NOTHING: Final = msgspec.Raw(b"null")
+_decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def encoded_result(job: str, result: object) -> msgspec.Raw:
+    """Return a job's result as JSON. Raises JobArgumentsError."""
+    if result is None:
+        return NOTHING
+    try:
+        return msgspec.Raw(_encode(result))
+    except Exception as error:  # a result's own code may run, and raise anything
+        raise JobArgumentsError(job, f"its result can't be stored as JSON: {error}") from error
+
+
+class Ended(NamedTuple):
+    """How an attempt ended: what to publish, and the ack of its delivery."""
+
+    delivered: Delivered
+    records: list[Outgoing]
+    ack: AckOp
+
+
+class AttemptRecords:
+    """One attempt of a delivered job. Times in wall nanoseconds; ``attempt`` counts from 1."""
+
+    __slots__ = ("_names", "_worker", "attempt", "delivered", "envelope", "id", "known", "started")
+
+    def __init__(self, names: QueueNames, worker: str, delivered: Delivered) -> None:
+        self._names = names
+        self._worker = worker
+        self.delivered = delivered
+        self.id = str(delivered.seq)
+        self.envelope = Envelope(job="", args=NOTHING)
+        self.known: Attempt | None = None
+        self.attempt = delivered.num_delivered
+        self.started = 0
+
+    # --- before
+
+    def read(self) -> Finish | None:
+        """Read the message; return how a job ends that is none."""
+        try:
+            self.envelope = _decode_envelope(self.delivered.data)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            return Finish("failed", f"the message is no job: {error}")
+        return None
+
+    def learn(self, known: Attempt | None) -> None:
+        """Take in what earlier attempts left; deliveries that were handed back do not count."""
+        self.known = known
+        if known is not None:
+            self.attempt -= known.returned
+
+    def after_deaths(self, rules: JobRules) -> Finish | None:
+        """Return how a job ends whose workers died during all its attempts; this one never begins then."""
+        ended = after_deaths(self.attempt, rules.max_attempts)
+        if ended is not None:
+            self.attempt -= 1
+        return ended
+
+    # --- after
+
+    def completed(self, result: msgspec.Raw, now: int) -> Outgoing:
+        """Return the record of a job that has completed."""
+        return self._ending_record(self._outcome("completed", "", result, now))
+
+    def ended(self, state: Ending, error: str, now: int, *, letter: bool = True) -> list[Outgoing]:
+        """Return the records of a job that has ended otherwise; a failed one leaves a dead letter."""
+        outcome = self._outcome(state, error, NOTHING, now)
+        letters = [self._letter(outcome)] if letter and state == "failed" else []
+        return [*letters, self._ending_record(outcome)]
+
+    def again(self, again: Again, now: int) -> Outgoing:
+        """Return the record of an attempt that failed, and is not the last."""
+        record = Attempt(
+            id=self.id,
+            attempt=self.attempt,
+            error=again.error,
+            returned=self.known.returned if self.known is not None else 0,
+            retry_at=now + int(again.delay * 1e9),
+        )
+        return self._attempt_record(record)
+
+    def handed_back(self) -> Outgoing:
+        """Return the record of a delivery that is not counted."""
+        known = self.known or Attempt(id=self.id, attempt=0)
+        return self._attempt_record(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0))
+
+    def done(self) -> AckOp:
+        """Return the ack of a job that has ended."""
+        d = self.delivered
+        return AckOp(kind="ack", seq=d.seq, consumer_seq=d.consumer_seq, num_delivered=d.num_delivered)
+
+    def back(self, delay: float = 0.0) -> AckOp:
+        """Return the ack that gives a job back, for after ``delay`` seconds."""
+        d, delay_ns = self.delivered, int(delay * 1e9)
+        return AckOp(
+            kind="nak", seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns, num_delivered=d.num_delivered
+        )
+
+    def _letter(self, outcome: Outcome) -> Outgoing:
+        unread = self.delivered if not self.envelope.job else None
+        letter = DeadLetter(
+            outcome=outcome,
+            envelope=self.envelope,
+            subject=unread.subject if unread else "",
+            data=unread.data if unread else b"",
+        )
+        return self._names.dead_subject(self.id), _encode(letter), None
+
+    def _outcome(self, state: Ending, error: str, result: msgspec.Raw, now: int) -> Outcome:
+        return Outcome(
+            id=self.id,
+            job=self.envelope.job,
+            state=state,
+            key=self.envelope.key,
+            attempt=self.attempt,
+            worker=self._worker,
+            enqueued_at=self.delivered.time_ns,
+            started_at=self.started,
+            finished_at=now,
+            result=result,
+            error=error,
+        )
+
+    def _ending_record(self, outcome: Outcome) -> Outgoing:
+        return self._names.ending_subject(outcome.state, self.id), _encode(outcome), None
+
+    def _attempt_record(self, record: Attempt) -> Outgoing:
+        return self._names.attempt_subject(self.id), _encode(record), None

@@ -1,0 +1,213 @@
+"""Jobs taken in batches: each settled by itself, and written down as by a worker."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+import pelton
+from pelton import Jet
+from pelton.api import ConfigError, JobArgumentsError, JobCancelledError, PermanentJobError, RetryJob
+from pelton.queue import ClaimedJob, Claims, JobRules, Queue
+from pelton.testing.conformance.eventually import eventually
+from tests.queue.conftest import ON_BOTH, OpenQueue
+from tests.queue.helpers import FAST, ended, waiting
+
+RULES = JobRules(max_attempts=2, backoff=FAST)
+PATIENT = 20.0
+
+
+async def enqueue(queue: Queue, count: int, keys: int = 0) -> None:
+    def paint(n: int) -> None: ...
+
+    job = queue.jobs_by_name.get("paint") or queue.job(paint)
+    await job.enqueue_many([(n,) for n in range(count)], keys=[f"k{n % keys}" if keys else "" for n in range(count)])
+
+
+async def complete(claims: Claims, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+    for job in jobs:
+        job.complete(msgspec.json.decode(job.args)["n"])
+    return await claims.settle(jobs)
+
+
+@ON_BOTH
+async def test_a_batch_is_written_down_as_by_a_worker(queue: Queue) -> None:
+    await enqueue(queue, 5)
+    async with queue.claims() as claims:
+        jobs = await claims.take(3, timeout=PATIENT)
+        assert [(job.id, job.job, job.attempt, job.last_error) for job in jobs[:1]] == [("1", "paint", 1, "")]
+        assert jobs[0].token < jobs[1].token
+        assert not await claims.is_empty()
+        assert await complete(claims, jobs) == []
+        assert await complete(claims, await claims.take(timeout=PATIENT)) == []
+        assert await claims.take() == []
+        assert await claims.is_empty()
+    outcomes = await ended(queue)
+    assert [(o.id, o.state, o.value(), o.attempt) for o in outcomes] == [
+        (str(n + 1), "completed", n, 1) for n in range(5)
+    ]
+    assert {o.worker for o in outcomes} == {claims.worker}
+    assert all(o.enqueued_at <= o.started_at <= o.finished_at for o in outcomes)
+
+
+@ON_BOTH
+async def test_each_job_of_a_batch_ends_by_itself(jet: Jet, queue: Queue) -> None:
+    await jet.create_stream("out", subjects=["out.>"])
+    await enqueue(queue, 6)
+    async with queue.claims(RULES) as claims:
+        jobs = await claims.take(timeout=PATIENT)
+        jobs[0].emit("out.0", b"done", {"Color": "red"})
+        jobs[0].complete()
+        jobs[1].fail(PermanentJobError("broken"))
+        jobs[2].fail(JobCancelledError("3"))
+        jobs[3].fail(RetryJob(delay=0.01))
+        jobs[4].emit("nowhere.4", b"lost")
+        jobs[4].complete()
+        assert await claims.settle(jobs) == []
+        # Of the last nothing was said: it stays held.
+        again: list[ClaimedJob] = []
+        while len(again) < 2:
+            again += await claims.take(timeout=PATIENT)
+        assert sorted((job.id, job.attempt) for job in again) == [("4", 2), ("5", 2)]
+        assert {job.last_error.partition(":")[0] for job in again} == {"RetryJob", "NoStreamForSubjectError"}
+        for job in again:
+            job.fail(ValueError("no"))
+        await claims.settle(again)
+        jobs[5].complete()
+        assert await claims.settle(jobs) == []
+    states = {o.id: (o.state, o.error) for o in await ended(queue)}
+    assert states == {
+        "1": ("completed", ""),
+        "2": ("failed", "PermanentJobError: broken"),
+        "3": ("cancelled", states["3"][1]),
+        "4": ("failed", "ValueError: no (attempt 2 of 2)"),
+        "5": ("failed", "ValueError: no (attempt 2 of 2)"),
+        "6": ("completed", ""),
+    }
+    assert sorted([letter.outcome.id async for letter in queue.dead_letters()]) == ["2", "4", "5"]
+    out = await jet.stream("out")
+    assert (await out.info()).state.messages == 1
+    assert (await out.get_message(1)).headers["Color"] == "red"
+
+
+@ON_BOTH
+async def test_a_batch_has_one_job_a_key_in_order(keyed: Queue) -> None:
+    await enqueue(keyed, 12, keys=4)
+    seen: list[int] = []
+    async with keyed.claims(RULES) as claims:
+        while len(seen) < 12:
+            jobs = await claims.take(timeout=PATIENT)
+            assert len({job.key for job in jobs}) == len(jobs) <= 4
+            seen += [msgspec.json.decode(job.args)["n"] for job in jobs]
+            assert await complete(claims, jobs) == []
+        assert await claims.is_empty()
+    assert sorted(seen) == list(range(12))
+    assert all([n for n in seen if n % 4 == key] == [key, key + 4, key + 8] for key in range(4))
+
+
+@ON_BOTH
+async def test_what_is_not_settled_is_handed_back(queue: Queue) -> None:
+    await enqueue(queue, 2)
+    async with queue.claims(RULES) as claims:
+        assert len(await claims.take(timeout=PATIENT)) == 2
+    async with queue.claims(RULES) as claims:
+        jobs = await claims.take(1, timeout=PATIENT)
+        jobs += await claims.take(1, timeout=PATIENT)
+        assert {job.attempt for job in jobs} == {1}
+        await complete(claims, jobs)
+
+
+async def test_a_lost_lease_is_told_and_nothing_of_it_counts(jet: Jet, another: OpenQueue) -> None:
+    queue = await jet.queue("g", lease=0.2)
+    await enqueue(queue, 2)
+    async with queue.claims(RULES) as stuck:
+        jobs = await stuck.take()
+        # Its keeper stands still, as its process would.
+        stuck._keeper.stop()
+        async with (await another("g")).claims(RULES) as claims:
+            taken = await claims.take(timeout=PATIENT)
+            assert [(job.id, job.attempt) for job in taken] == [("1", 2), ("2", 2)]
+            assert await complete(stuck, jobs) == jobs
+            assert all(job.lost for job in jobs)
+            await complete(claims, taken)
+    assert {o.worker for o in await ended(queue)} == {claims.worker}
+
+
+async def test_leases_are_kept_while_a_batch_runs(jet: Jet, another: OpenQueue) -> None:
+    queue = await jet.queue("g", lease=0.3)
+    await enqueue(queue, 1)
+    async with queue.claims(RULES) as claims, (await another("g")).claims(RULES) as others:
+        jobs = await claims.take()
+        lease = jobs[0].lease
+        assert lease is not None
+        first = lease.confirmed
+
+        async def extended() -> bool:
+            assert await others.take() == []
+            return lease.confirmed > first + 0.6
+
+        await eventually(extended, True)
+        assert await complete(claims, jobs) == []
+
+
+async def test_jobs_whose_workers_died_end_in_the_dead_letters(jet: Jet, another: OpenQueue) -> None:
+    queue = await jet.queue("g", lease=0.1)
+    await enqueue(queue, 1)
+    for _ in range(2):
+        dead = (await another("g")).claims(RULES)
+        assert len(await dead.take(timeout=PATIENT)) == 1
+    async with queue.claims(RULES) as claims:
+
+        async def is_over() -> bool:
+            assert await claims.take() == []
+            return await claims.is_empty()
+
+        await eventually(is_over, True)
+    assert [(o.state, o.attempt) for o in await ended(queue)] == [("failed", 2)]
+    assert [letter.envelope.job async for letter in queue.dead_letters()] == ["paint"]
+
+
+async def test_what_is_unknown_or_no_job_is_not_returned(jet: Jet, queue: Queue, another: OpenQueue) -> None:
+    await enqueue(queue, 1)
+    await jet.publish(queue.names.free_subject, b"no job")
+    async with (await another("garage")).claims() as claims:
+        assert await claims.take() == []
+    assert [(o.id, o.state) for o in await ended(queue)] == [("2", "failed")]
+    [info] = await waiting(queue)
+    assert info.last_error.startswith("UnknownJobError")
+
+
+async def test_taking_waits_for_a_job(keyed: Queue, another: OpenQueue) -> None:
+    async with keyed.claims(RULES) as claims:
+        taking = asyncio.ensure_future(claims.take(timeout=PATIENT))
+        await enqueue(await another("keyed"), 1, keys=1)
+        assert await complete(claims, await taking) == []
+
+
+async def test_what_cannot_be_is_refused(queue: Queue) -> None:
+    with pytest.raises(ConfigError, match="max_attempts"):
+        queue.claims(JobRules(max_attempts=0))
+    await enqueue(queue, 1)
+    async with queue.claims() as claims:
+        with pytest.raises(ConfigError, match="take at least one"):
+            await claims.take(0)
+        [job] = await claims.take()
+        with pytest.raises(JobArgumentsError, match="can't be stored"):
+            job.complete(object())
+        assert not job.is_decided
+
+
+def test_the_blocking_face(path: str) -> None:
+    with pelton.sync.open(path) as jet:
+        queue = jet.queue("garage")
+
+        @queue.job
+        def paint(n: int) -> None: ...
+
+        paint.enqueue_many([(n,) for n in range(3)])
+        with queue.claims() as claims:
+            while jobs := claims.take(2):
+                for job in jobs:
+                    job.complete(job.key)
+                assert claims.settle(jobs) == []
+        assert queue.counts().completed == 3
