@@ -13,6 +13,7 @@ from zlib import crc32
 from pelton.api import Outgoing, headers
 from pelton.spark.ledger import Ledger
 from pelton.spark.place import Place
+from pelton.spark.staging import file_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ def write_cluster(writing: Writing, batches: Iterator[pa.RecordBatch], batch: Ba
     with Place(options.place) as place:
         if writing.keeps_ledger and not place.run(_begin, place, writing, batch, attempt):
             return
-        base = f"{batch.writer}-{batch.number}-{attempt.partition}-".encode()
+        base = f"{file_name(batch.writer)}-{batch.number}-{attempt.partition}-".encode()
         row = 0
         for rows in batches:
             messages = writing.shape.messages(rows)

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import NotAStoreError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pelton.spark.write_options import WriteOptions
 
 _STALE_NS: Final = 24 * 3600 * 10**9
-_SAFE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_SAFE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 ONCE: Final = "once-"
 
 
@@ -65,8 +66,10 @@ def staging_of(options: WriteOptions) -> Staging:
 
 
 def file_name(text: str) -> str:
-    """Return a text as the name of a file: what is unusual in hex."""
-    return text if _SAFE.fullmatch(text) and len(text) <= 100 else "x" + text.encode().hex()[:200]
+    """Return a text as the name of a file, and as a part of a subject or of a message id."""
+    if _SAFE.fullmatch(text):
+        return text
+    return "x" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _names(folder: str) -> list[str]:
@@ -76,11 +79,16 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _changed(path: str, default: int) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return default
+def _changed(folder: str, default: int) -> int:
+    """Return when anything in a folder was last written to."""
+    times = [default] if not os.path.isdir(folder) else [0]
+    for place, _, names in os.walk(folder):
+        for path in (place, *(os.path.join(place, name) for name in names)):
+            try:
+                times.append(os.stat(path).st_mtime_ns)
+            except OSError:
+                continue
+    return max(times)
 
 
 def _remove_empty(folder: str) -> None:

@@ -1,0 +1,53 @@
+"""The folders of staged files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pelton.spark.attempts import Batch
+from pelton.spark.staging import ONCE, Staging, file_name
+
+_DAYS_AGO = (1_000_000_000, 1_000_000_000)
+
+
+def fill(staging: Staging, writer: str, number: int) -> Path:
+    path = Path(staging.new_file(Batch(writer, number), "file"))
+    path.write_bytes(b"")
+    return path
+
+
+def test_a_batch_that_is_done_takes_earlier_ones_along(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path / "staged"))
+    first, second, third = [fill(staging, "query", number) for number in (1, 2, 10)]
+    other = fill(staging, "other", 1)
+    staging.done(Batch("query", 2))
+    assert [path.exists() for path in (first, second, third, other)] == [False, False, True, True]
+    staging.done(Batch("query", 10))
+    staging.done(Batch("other", 1))
+    assert not (tmp_path / "staged").exists()
+    staging.done(Batch("other", 1))
+
+
+def test_what_a_dead_driver_left_goes_after_a_day_unless_something_in_it_is_new(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path / "staged"))
+    old, young, stream = fill(staging, f"{ONCE}a", 0), fill(staging, f"{ONCE}b", 0), fill(staging, "query", 0)
+    for path in (old, stream):
+        for part in (path, path.parent, path.parent.parent):
+            os.utime(part, _DAYS_AGO)
+    for part in (young.parent, young.parent.parent):
+        os.utime(part, _DAYS_AGO)
+    staging.done(Batch("another", 0))
+    assert [path.exists() for path in (old, young, stream)] == [False, True, True]
+
+
+@pytest.mark.parametrize("text", ["a b", "", "a\r\nb", "a.b", "../a", "é", "\ud800", "a" * 101])
+def test_any_text_has_a_name_of_its_own(text: str) -> None:
+    name = file_name(text)
+    assert name != file_name(text + "x")
+    assert name.isascii()
+    assert name.isalnum()
+
+
+def test_plain_texts_are_their_own_names() -> None:
+    assert file_name("daily-load_3") == "daily-load_3"
