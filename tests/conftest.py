@@ -7,7 +7,10 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.spark.session import spark  # noqa: F401  # the fixture
+# Before anything imports it: what the cases assert is told in full.
+pytest.register_assert_rewrite("pelton.testing.conformance")
+
+from tests.spark.session import spark  # noqa: E402, F401  # after the line above; the fixture
 
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 

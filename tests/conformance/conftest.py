@@ -8,12 +8,9 @@ import pytest
 
 import pelton
 from pelton.testing.nats_server import nats_cluster, nats_server
-
-pytest.register_assert_rewrite("pelton.testing.conformance")
-
-from tests.conformance.accounts import Accounts, server_config  # noqa: E402  # after the line above
-from tests.conformance.replicated import Replicated  # noqa: E402
-from tests.conformance.wire import validated  # noqa: E402
+from tests.conformance.accounts import Accounts, server_config
+from tests.conformance.replicated import Replicated
+from tests.conformance.wire import validated
 
 
 @pytest.fixture(scope="session")
