@@ -4,13 +4,11 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import pelton
-from pelton.api import ServerTimeoutError
 from pelton.testing.history import Event, check_history
 from pelton.testing.nats_server import NatsCluster, nats_cluster
 
@@ -93,16 +91,8 @@ async def _name_of(jet: pelton.Jet, victim: str) -> str:
     return str(json.loads(answer.data)["cluster"]["leader"])
 
 
-async def _reader(stream: pelton.Stream) -> pelton.Consumer:
-    """Make a consumer; servers that have just found each other again may lose a request: a second one harms nobody."""
-    for _ in range(3):
-        with suppress(ServerTimeoutError):
-            return await stream.create_consumer(ack_policy="none")
-    return await stream.create_consumer(ack_policy="none")
-
-
 async def _all_there_once(jet: pelton.Jet, record: _Record) -> None:
-    reader = await _reader(await jet.stream("S"))
+    reader = await (await jet.stream("S")).create_consumer(ack_policy="none")
     found: dict[int, int] = {}
     counts: Counter[int] = Counter()
     while len(found) < _MESSAGES:

@@ -16,15 +16,12 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from pelton.api import (
-    AccountInfoRequest,
     AckOp,
     ApiError,
     ConfigError,
     ConsumerCreate,
     ConsumerInfo,
     ConsumerInfoRequest,
-    ConsumerList,
-    ConsumerNames,
     ConsumerNotFoundError,
     ConsumerUnsettled,
     ConsumerUnsettledReply,
@@ -32,8 +29,6 @@ from pelton.api import (
     DirectGet,
     DirectGetDisabledError,
     DirectReply,
-    JetStreamMissingError,
-    MsgGet,
     Outgoing,
     PeltonError,
     PubAck,
@@ -43,20 +38,17 @@ from pelton.api import (
     Settled,
     StreamHeads,
     StreamInfoRequest,
-    StreamList,
     StreamNames,
     Transacting,
-    api_subject,
-    decode_reply,
-    encode_body,
 )
 from pelton.api.codec import PREFIX
 from pelton.cluster.acking import NobodyListens, ack_all
 from pelton.cluster.batches import publish_atomic
-from pelton.cluster.connection import Connection, Interrupted, NotSent
+from pelton.cluster.calling import Call
+from pelton.cluster.connection import Connection, Interrupted
 from pelton.cluster.direct import direct_get
 from pelton.cluster.listening import ClusterSubscription
-from pelton.cluster.patience import Patience, is_passing
+from pelton.cluster.patience import Patience
 from pelton.cluster.publishing import Publisher
 from pelton.cluster.pulling import Channel, Pull
 from pelton.cluster.settings import ClusterSettings
@@ -66,18 +58,6 @@ from pelton.subjects import is_filter, is_subject
 
 R = TypeVar("R")
 _GIVE_BACK_S: Final = 3.0
-_READS: Final = frozenset(
-    {
-        AccountInfoRequest,
-        StreamInfoRequest,
-        StreamNames,
-        StreamList,
-        MsgGet,
-        ConsumerInfoRequest,
-        ConsumerNames,
-        ConsumerList,
-    }
-)
 
 
 class Cluster:
@@ -111,33 +91,14 @@ class Cluster:
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb.
 
-        Patient with elections. When the answer is lost under way, only a read, and the making of an ephemeral
-        consumer with a name, are repeated: raises ServerTimeoutError for any other, which may have been done.
+        Patient with elections. Where nobody answers, what does no harm a second time is asked again
+        (``calling.py``): raises ServerTimeoutError for anything else, which may have been done.
         """
         _refuse_embedded_only(request)
         if isinstance(request, ConsumerUnsettled):
             await self.call(ConsumerInfoRequest(stream=request.stream, name=request.name))
             return cast(R, ConsumerUnsettledReply())
-        subject, body = api_subject(request, self._settings.api_prefix), encode_body(request)
-        is_read = type(request) in _READS or _is_ours_alone(request)
-        patience: Patience | None = None
-        while True:
-            try:
-                answer = await self._connection.ask(subject, body, again=is_read)
-                if not answer.is_unheard:
-                    return decode_reply(request, answer.data)
-                reason: Exception = JetStreamMissingError(self._settings.name, "nobody answers the JetStream API now")
-            except Interrupted as lost:
-                if not (is_read or isinstance(lost, NotSent)):
-                    why = "the connection was lost while the answer was awaited"
-                    raise ServerTimeoutError(self._settings.name, why) from None
-                reason = lost
-            except PeltonError as error:
-                if not is_passing(error):
-                    raise
-                reason = error
-            patience = patience or Patience(self._connection)
-            await patience.after(reason)
+        return await Call(self._connection, self._settings.api_prefix, request, self._runtime.ids.new).run()
 
     async def backup(
         self, target: str | os.PathLike[str], streams: Sequence[str] | None, progress: Told | None
@@ -358,11 +319,6 @@ class Cluster:
     async def _takes_none(self, stream: str, consumer: str) -> bool:
         """Whether a consumer that nobody listens for needs no acks at all."""
         return (await self._explain(stream, consumer)).config.ack_policy == "none"
-
-
-def _is_ours_alone(request: Request[Any]) -> bool:
-    """Whether a request makes a consumer under a name of ours: made already, the answer is the same."""
-    return isinstance(request, ConsumerCreate) and bool(request.config.name) and not request.config.durable_name
 
 
 def _refuse_embedded_only(request: Request[Any]) -> None:

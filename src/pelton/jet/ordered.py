@@ -8,6 +8,7 @@ from the message after the last it handed out: its user sees every message once,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any, Final
@@ -21,8 +22,7 @@ from pelton.api import (
     ConsumerDelete,
     Delivered,
     HeartbeatMissedError,
-    NotFoundError,
-    StoreClosedError,
+    PeltonError,
     consumer_config,
 )
 from pelton.api.times import SECOND
@@ -31,6 +31,9 @@ from pelton.runtime import Runtime
 
 HEARTBEAT_S: Final = 5.0
 _IDLE_S: Final = 300
+_TRIES: Final = 2
+# Longer than a cluster's silence is waited out: an election lets the first request go, and answers the second.
+_ANSWER_S: Final = 8.0
 
 
 class OrderedReader:
@@ -76,12 +79,18 @@ class OrderedReader:
         """Do as :meth:`read`, and hand out None whenever the consumer says that it has no more for now."""
         while True:
             pushed, self._begun = self._begun or await self._begin(), None
+            name, goes_on = self._name, False
             try:
                 async for delivered in self._in_order(pushed):
                     yield delivered
+                goes_on = True
             finally:
                 await pushed.close()
-                await self._delete()
+                if goes_on:
+                    # A consumer that died with its server answers nobody: what follows it does not wait for that.
+                    self._runtime.spawn(self._delete(name), "pelton removes the consumer of an ordered reader")
+                else:
+                    await self._delete(name)
 
     async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered | None, None]:
         """Hand out deliveries until one is missing."""
@@ -104,6 +113,16 @@ class OrderedReader:
             yield delivered
 
     async def _begin(self) -> Pushed:
+        """Begin with a new consumer; with another one where a cluster does not answer (ADR-17)."""
+        for _ in range(_TRIES if self._backend.is_remote else 0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ANSWER_S):
+                    return await self._make()
+            # One that was placed on a server that has just died exists, and answers nobody.
+            self._runtime.spawn(self._delete(self._name), "pelton removes a consumer that does not answer")
+        return await self._make()
+
+    async def _make(self) -> Pushed:
         """Make a consumer that goes on after the last message handed out."""
         self._name = self._runtime.ids.new()
         config = msgspec.structs.replace(self._base, name=self._name, deliver_subject=f"_INBOX.{self._name}")
@@ -124,7 +143,7 @@ class OrderedReader:
         info = await self._backend.call(ConsumerCreate(stream_name=self._stream, config=config))
         self._pending = info.num_pending
 
-    async def _delete(self) -> None:
+    async def _delete(self, name: str) -> None:
         # Gone already is as good, and what cannot be deleted now is removed when nobody has used it for a while.
-        with suppress(NotFoundError, StoreClosedError):
-            await self._backend.call(ConsumerDelete(stream=self._stream, name=self._name))
+        with suppress(PeltonError):
+            await self._backend.call(ConsumerDelete(stream=self._stream, name=name))

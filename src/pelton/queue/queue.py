@@ -387,9 +387,7 @@ class JobHandle:
         names = self._queue.names
         stream = await self._queue.jet.stream(names.history)
         subjects = [names.ending_subject(ending, self.id) for ending in ENDINGS]
-        # With a name of its own it may be asked for again, when a cluster has lost a server meanwhile.
-        name = self._queue.jet.runtime.ids.new()
-        consumer = await stream.create_consumer(name=name, filter_subjects=subjects, ack_policy="none")
+        consumer = await stream.create_consumer(filter_subjects=subjects, ack_policy="none")
         try:
             found = await consumer.fetch(1, timeout=timeout)
         finally:

@@ -196,7 +196,6 @@ class Place:
         """Make a consumer, which is told how much there is for it, and let it go."""
         fields = {"filter_subjects": list(filters)} if filters else {}
         config = consumer_config(
-            name=f"count-{self.jet.runtime.ids.new()}",
             deliver_policy="by_start_sequence",
             opt_start_seq=seq,
             ack_policy="none",
