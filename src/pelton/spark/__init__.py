@@ -8,6 +8,8 @@ from __future__ import annotations
 
 try:
     from pelton.spark.errors import DataLossError, LateReplayError
+    from pelton.spark.executors import Worked, enqueue_from, work
+    from pelton.spark.job_rows import MissingRowError, RowError
     from pelton.spark.offsets import lag
     from pelton.spark.source import PeltonSource, register
 except ModuleNotFoundError as error:
@@ -17,4 +19,15 @@ except ModuleNotFoundError as error:
         f"pelton.spark needs {error.name}, which is not installed: pip install 'pelton[spark]'", name=error.name
     ) from None
 
-__all__ = ["DataLossError", "LateReplayError", "PeltonSource", "lag", "register"]
+__all__ = [
+    "DataLossError",
+    "LateReplayError",
+    "MissingRowError",
+    "PeltonSource",
+    "RowError",
+    "Worked",
+    "enqueue_from",
+    "lag",
+    "register",
+    "work",
+]
