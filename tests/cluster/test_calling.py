@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from pelton.api import (
+    ApiError,
     ConsumerConfig,
     ConsumerCreate,
     ConsumerDelete,
     ConsumerNotFoundError,
+    MsgDelete,
     Request,
     ServerTimeoutError,
     StreamConfig,
@@ -105,6 +107,16 @@ async def test_a_consumer_that_is_gone_when_it_is_removed_again_was_removed() ->
     assert (await _call(_Servers(Silent(), _GONE), request)).success
     with pytest.raises(ConsumerNotFoundError):
         await _call(_Servers(NotSent(), _GONE), request)
+
+
+async def test_a_message_that_is_gone_when_it_is_removed_again_was_removed() -> None:
+    request = MsgDelete(stream="S", seq=1)
+    missing = {"error": {"code": 500, "err_code": 10057, "description": "no message found"}}
+    denied = {"error": {"code": 500, "err_code": 10057, "description": "message delete not permitted"}}
+    assert (await _call(_Servers(Silent(), missing), request)).success
+    for fates in ([missing], [Silent(), denied]):
+        with pytest.raises(ApiError):
+            await _call(_Servers(*fates), request)
 
 
 async def test_patience_ends() -> None:

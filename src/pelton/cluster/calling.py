@@ -7,7 +7,7 @@ asked again, within the patience of the settings, where twice is as good as once
 - A read changes nothing.
 - A stream or consumer that is made, or changed, a second time in the same way is the same. Not where the user
   says that it must be new (``action="create"``): the second answer would be that it exists.
-- A consumer that is removed already is not there, which is what was wanted.
+- A consumer, or a message, that is removed already is not there, which is what was wanted.
 
 All others are asked once: purges, for example, would remove what has been stored since.
 
@@ -35,6 +35,7 @@ from pelton.api import (
     ConsumerNames,
     ConsumerNotFoundError,
     JetStreamMissingError,
+    MsgDelete,
     MsgGet,
     PeltonError,
     Request,
@@ -54,6 +55,7 @@ from pelton.cluster.patience import Patience, is_passing
 
 R = TypeVar("R")
 _CONSUMER_OFFLINE: Final = 10119
+_NO_MESSAGE: Final = "no message found"
 _AGAIN: Final = frozenset(
     {
         AccountInfoRequest,
@@ -67,6 +69,7 @@ _AGAIN: Final = frozenset(
         StreamCreate,
         StreamUpdate,
         ConsumerDelete,
+        MsgDelete,
     }
 )
 
@@ -126,8 +129,8 @@ class Call(Generic[R]):
             return None
         try:
             reply = decode_reply(self._request, answer.data)
-        except ConsumerNotFoundError:
-            if self._was_lost and isinstance(self._request, ConsumerDelete):
+        except ApiError as error:
+            if self._was_lost and _is_gone(self._request, error):
                 return cast(R, Success())
             raise
         if self._is_nameless and isinstance(reply, ConsumerInfo):
@@ -160,6 +163,14 @@ class Call(Generic[R]):
             subject = api_subject(ConsumerDelete(stream=self._request.stream_name, name=name), self._prefix)
             with suppress(Interrupted, PeltonError):
                 await self._connection.tell(subject, b"", self._connection.new_inbox())
+
+
+def _is_gone(request: Request[Any], error: ApiError) -> bool:
+    """Whether what should be removed is not there."""
+    if isinstance(request, MsgDelete):
+        # The same code is that of a stream that denies it.
+        return error.constant == "JSStreamMsgDeleteFailedF" and error.description == _NO_MESSAGE
+    return isinstance(request, ConsumerDelete) and isinstance(error, ConsumerNotFoundError)
 
 
 def _under(request: ConsumerCreate, name: str) -> ConsumerCreate:
