@@ -4,7 +4,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.spark import reading, writing
+from benchmarks.spark import reading, working, writing
 from tests.spark.session import no_java, start_session
 
 
@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--large", type=int, default=5_000_000, help="rows of the store that memory is measured on")
-    parser.add_argument("--only", choices=["batch", "backfill", "micro", "memory", "sink"])
+    parser.add_argument("--only", choices=["batch", "backfill", "micro", "memory", "sink", "work"])
     asked = parser.parse_args()
     reason = no_java()
     if reason is not None:
@@ -32,6 +32,8 @@ def main() -> None:
             found += reading.micro_batches(spark, folder, 30)
         if asked.only in (None, "sink"):
             found += writing.sink(spark, folder, asked.rows, asked.rounds)
+        if asked.only in (None, "work"):
+            found += working.jobs(spark, folder, asked.rows // 10, asked.rounds)
         if asked.only in (None, "memory"):
             reading.memory(spark, folder, asked.large)
         print("\n".join(map(str, found)))

@@ -276,6 +276,8 @@ class Claims:
     def _release(self, job: ClaimedJob) -> None:
         if job.lease is not None:
             self._keeper.release(job.lease)
+            # They name each other: so they go at once, and not when somebody looks for cycles.
+            job.lease = None
         self._held.pop(job.records.delivered.seq, None)
         self._supply.forget(job.records.delivered)
 
