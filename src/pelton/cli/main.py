@@ -13,6 +13,7 @@ from pelton.cli import (
     demo_command,
     elect_command,
     object_command,
+    pipeline_command,
     rekey_command,
     restore_command,
     salvage_command,
@@ -29,6 +30,7 @@ _COMMANDS = (
     compact_command,
     rekey_command,
     object_command,
+    pipeline_command,
 )
 
 

@@ -3,13 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from pyspark.sql import SparkSession
 
 import pelton
 from pelton.spark import pipelines
+from pelton.spark.pipelines.reporting import shown
 from tests.spark.pipelines.worked import work
+
+VIEWPORT = '<meta name="viewport" content="width=device-width,initial-scale=1">'
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:
@@ -58,6 +62,22 @@ def test_history_and_figures_are_those_of_the_queue(spark: SparkSession, tmp_pat
     steps = metrics.over_time.collect()
     assert sum(row.jobs for row in steps) == 40
     assert sum(row.failed for row in steps) == 6
+
+    page = tmp_path / "report.html"
+    pipelines.report(metrics, page, title="The <garage>")
+    written = page.read_text()
+    ElementTree.fromstring(written.partition(">")[2].replace('<meta charset="utf-8">', "").replace(VIEWPORT, ""))
+    assert "The &lt;garage&gt;" in written
+    for figure in (
+        "<b>40</b><span>jobs ended",
+        "<b>9</b><span>retries",
+        f"<b>{summary.fairness:.3f}</b><span>fairness among 3 keys",
+        f"<b>{shown(summary.wait_p95)}</b><span>wait, 95",
+        "<td>repair</td><td>30</td><td>24</td><td>6</td><td>0</td><td>9</td>",
+        "ValueError: never works",
+    ):
+        assert figure in written, figure
+    assert "http" not in written
     history.unpersist()
 
 
@@ -94,3 +114,20 @@ def test_a_queue_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path) 
         pipelines.history(spark, "garage", path=str(tmp_path / "g.pelton"))
     with pytest.raises(pelton.ConfigError, match="no history"):
         pipelines.job_metrics(spark.range(1))
+
+
+def test_a_queue_without_ended_jobs_has_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    with pelton.sync.open(tmp_path / "g.pelton") as jet:
+        jet.queue("garage")
+    history = pipelines.history(spark, "garage", path=str(tmp_path / "g.pelton"))
+    pipelines.report(pipelines.job_metrics(history), tmp_path / "r.html")
+    assert "No job has ended yet" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(None, "-"), (0.0000123, "12 µs"), (0.0123, "12.3 ms"), (1.5, "1.5 s"), (90.0, "90 s"), (150.0, "2.5 min"),
+     (7200.0, "2 h"), (0.0, "0 µs")],
+)  # fmt: skip
+def test_durations_are_written_as_people_do(seconds: float | None, words: str) -> None:
+    assert shown(seconds) == words

@@ -7,14 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from pelton.api import PeltonError
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _JAVA: Final = 17
+_ERROR: Final = re.compile(r"^(?:\w+\.)*(\w*Error: .+)$", re.MULTILINE)
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -30,6 +33,25 @@ class NoJavaError(PeltonError):
     """Spark cannot run, because there is no Java that is new enough."""
 
 
+class PipelineError(PeltonError):
+    """Spark gave up; the message is the last that it said of the cause."""
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn an error of Spark's, which is pages long, into one that says what happened. Raises PipelineError."""
+    try:
+        yield
+    except PySparkException as error:
+        raise PipelineError(cause(str(error))) from error
+
+
+def cause(text: str) -> str:
+    """Return what is at the bottom of a long error: the last line that names an error, or else the first line."""
+    named = _ERROR.findall(text)
+    return str(named[-1]) if named else text.strip().partition("\n")[0]
+
+
 def check_java() -> None:
     """Raise NoJavaError where Spark would not start."""
     home = os.environ.get("JAVA_HOME")
@@ -43,11 +65,22 @@ def check_java() -> None:
         raise NoJavaError(f"Spark needs Java {_JAVA} or newer, and {java} is older: {how}")
 
 
-def start(name: str, *, master: str = "local[*]", memory: str = "2g") -> SparkSession:
-    """Return a session, started now or running already. Raises NoJavaError."""
-    from pyspark.sql import SparkSession
-
+@contextmanager
+def running(name: str, *, master: str = "local[*]", memory: str = "2g") -> Iterator[SparkSession]:
+    """Lend a session: one that runs already, or a new one that is stopped at the end. Raises NoJavaError."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
     check_java()
+    session = _start(name, master, memory)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _start(name: str, master: str, memory: str) -> SparkSession:
     # The workers' Python must be this one, whatever is found on their path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

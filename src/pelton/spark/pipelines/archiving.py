@@ -10,6 +10,7 @@ readers that honour it (Spark) see each row once.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs call it
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Form = Literal["delta", "parquet"]
 _QUERY: Final = "sql.streaming.queryId"
+_LOOK_S: Final = 1
 
 
 def archive(
@@ -49,6 +51,21 @@ def archive(
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every} seconds").start()
+
+
+def watch(query: StreamingQuery, progress: Callable[[int], None]) -> int:
+    """Wait for a query's end, telling how many rows it has read so far; return that. An interrupt stops the query."""
+    rows: dict[int, int] = {}
+    try:
+        while True:
+            has_ended = query.awaitTermination(_LOOK_S)
+            rows.update({one.batchId: one.numInputRows for one in query.recentProgress})
+            progress(sum(rows.values()))
+            if has_ended:
+                return sum(rows.values())
+    except KeyboardInterrupt:
+        query.stop()
+        return sum(rows.values())
 
 
 def append(frame: DataFrame, target: str, *, write_id: str | None = None, version: int = 0) -> bool:

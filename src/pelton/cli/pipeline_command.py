@@ -1,0 +1,190 @@
+"""``pelton pipeline``: streams to a lake and back, dead letters, and what queues have done, by Spark."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pelton.api import ConfigError
+from pelton.cli.keys import add_key, key_of
+from pelton.cli.progress import Bar
+from pelton.engine import KeyFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LETTERS: Final = ("id", "job", "key", "attempts", "failed_at", "error")
+_ALL: Final = 1_000_000
+
+Verb = Callable[["SparkSession", argparse.Namespace, dict[str, str]], None]
+
+
+def add_to(commands: Any) -> None:
+    """Add this command to the parser's sub-commands."""
+    parser = commands.add_parser("pipeline", help="archive and replay streams, dead letters and reports, with Spark")
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    archive = _verb(verbs, "archive", _archive, "write streams to a Delta table, each message once")
+    archive.add_argument("stream", metavar="STREAM", help="several by comma, or a pattern such as orders-*")
+    archive.add_argument("--to", required=True, metavar="TARGET", help="the table's folder, or an address of a lake")
+    archive.add_argument("--form", choices=("delta", "parquet"), default="delta", help="default: delta")
+    archive.add_argument("--checkpoint", metavar="FOLDER", help="tells how far it is (default: TARGET-checkpoint)")
+    archive.add_argument("--every", type=_positive, metavar="S", help="go on until stopped (default: what there is)")
+    _add_replay(verbs)
+    letters = _verb(verbs, "dead-letters", _dead_letters, "show failed jobs, and drive chosen ones again")
+    letters.add_argument("queue", metavar="QUEUE")
+    letters.add_argument("--where", metavar="SQL", help="only these, such as \"cause LIKE 'OSError%%'\"")
+    letters.add_argument("--by-cause", action="store_true", help="count them by job and cause")
+    letters.add_argument("--redrive", action="store_true", help="put those of --where (true: all) into the queue again")
+    letters.add_argument("--limit", type=int, default=50, metavar="N", help="rows that are shown (default 50)")
+    report = _verb(verbs, "report", _report, "write what a queue has done as an HTML page with plots")
+    report.add_argument("queue", metavar="QUEUE")
+    report.add_argument("--to", default="report.html", metavar="FILE", help="default: report.html")
+    report.add_argument("--step", metavar="TEXT", help="how finely time is cut, such as '1 minute'")
+
+
+def _add_replay(verbs: Any) -> None:
+    replay = _verb(verbs, "replay", _replay, "write an archive, or a stream, to a stream again")
+    replay.add_argument("target", metavar="STREAM", help="the stream that takes the messages")
+    source = replay.add_mutually_exclusive_group(required=True)
+    source.add_argument("--archive", metavar="FOLDER", help="a Delta table made by pelton pipeline archive")
+    source.add_argument("--source", metavar="STREAM", help="a stream of the same store or cluster")
+    replay.add_argument("--name", required=True, metavar="NAME", help="this replay's; one that stopped goes on by it")
+    speed = replay.add_mutually_exclusive_group()
+    speed.add_argument("--rate", type=_positive, metavar="N", help="so many messages a second")
+    speed.add_argument("--pace", type=_positive, metavar="X", help="1: as fast as they came; 60: a minute a second")
+    replay.add_argument("--where", metavar="SQL", help="only these, such as \"stream = 'orders'\"")
+    replay.add_argument("--transform", metavar="MODULE:FUNCTION", help="a function from DataFrame to DataFrame")
+    replay.add_argument("--subject", metavar="TEMPLATE", help="subjects made of columns, such as again.{stream}")
+
+
+def _verb(verbs: Any, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text)
+    parser.add_argument("store", metavar="STORE", help="a store file, or an address such as nats://host:4222")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of format('pelton')"
+    )
+    parser.add_argument("--master", default="local[*]", help="where Spark runs (default: local[*], this machine)")
+    parser.add_argument("--memory", default="2g", help="Spark's own, on this machine (default 2g)")
+    add_key(parser)
+    parser.set_defaults(run=run, verb=verb)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do one verb; 0 when it is done."""
+    try:
+        from pelton.spark.pipelines import session
+    except ImportError as error:
+        print(f"pelton pipeline needs its extra: pip install 'pelton[pipelines]' ({error})", file=sys.stderr)
+        return 1
+    place = _place(options)
+    with session.told(), session.running("pelton pipeline", master=options.master, memory=options.memory) as spark:
+        options.verb(spark, options, place)
+    return 0
+
+
+def _archive(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
+    from pelton.spark import pipelines
+
+    frame = spark.readStream.format("pelton").options(**{**place, "stream": options.stream}).load()
+    checkpoint = options.checkpoint or f"{options.to.rstrip('/')}-checkpoint"
+    query = pipelines.archive(frame, options.to, checkpoint=checkpoint, form=options.form, every=options.every)
+    with Bar("messages archived") as bar:
+        count = pipelines.watch(query, lambda rows: bar.show(rows, 0))
+    print(f"{options.to}: {count:,} messages archived")
+
+
+def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
+    from pelton.spark import pipelines
+
+    if options.archive:
+        frame = pipelines.read_archive(spark, options.archive)
+    else:
+        frame = spark.read.format("pelton").options(**{**place, "stream": options.source}).load()
+    if options.where:
+        frame = frame.where(options.where)
+    with Bar("replaying") as bar:
+        done = pipelines.replay(
+            frame,
+            options.target,
+            write_id=options.name,
+            rate=options.rate,
+            pace=options.pace,
+            transform=_function(options.transform) if options.transform else None,
+            subject=options.subject,
+            progress=bar.show,
+            **place,
+        )
+    before = f", {done.before:,} were there before" if done.before else ""
+    print(f"{options.target}: {done.rows:,} messages written{before}")
+
+
+def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
+    from pelton.spark import pipelines
+
+    if options.redrive and not options.where:
+        raise ConfigError("say which letters are to be driven again: --where \"cause LIKE '...'\", or --where true")
+    letters = pipelines.dead_letters(spark, options.queue, **place)
+    chosen = letters.where(options.where) if options.where else letters
+    if options.redrive:
+        with Bar("driving again") as bar:
+            done = pipelines.redrive(chosen, options.queue, progress=bar.show, **place)
+        gone = f", {done.gone:,} had gone before" if done.gone else ""
+        print(f"{options.queue}: {done.redriven:,} jobs in the queue again{gone}")
+        return
+    shown = pipelines.by_cause(chosen) if options.by_cause else chosen.select(*_LETTERS).orderBy("failed_at")
+    _print(shown.limit(options.limit))
+
+
+def _report(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
+    from pelton.spark import pipelines
+
+    history = pipelines.history(spark, options.queue, **place).cache()
+    metrics = pipelines.job_metrics(history, step=options.step)
+    pipelines.report(metrics, options.to, title=f"What queue {options.queue} has done")
+    print(f"{options.to}: written")
+
+
+def _place(options: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the data source that say where the store is. Raises ConfigError."""
+    exists = os.path.exists(options.store)
+    if not exists and ":" not in options.store:
+        raise ConfigError(f"{options.store}: no such file")
+    place = {"path": os.path.abspath(options.store)} if exists else {"servers": options.store}
+    key = key_of(options) if exists else None
+    if isinstance(key, KeyFile):
+        place["keyFile"] = os.path.abspath(options.key_file)
+    elif key is not None:
+        place["key"] = str(key)
+    for given in options.option:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise ConfigError(f"--option {given}: write it as NAME=VALUE")
+        place[name] = value
+    return place
+
+
+def _function(name: str) -> Callable[[DataFrame], DataFrame]:
+    """Return a function that was given by name; modules beside the caller are found. Raises ConfigError."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: Callable[[DataFrame], DataFrame] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"--transform {name}: write it as MODULE:FUNCTION ({error})") from None
+    return found
+
+
+def _print(frame: DataFrame) -> None:
+    frame.show(_ALL, truncate=80)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return number

@@ -1,0 +1,115 @@
+"""Charts over time and over names, each one SVG element; colours are the page's classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from pelton.drawing.page import HUES
+from pelton.drawing.svg import Scale, line, path, tag, text, ticks, title
+
+WIDTH: Final = 1040.0
+_TOP: Final = 34.0
+_BOTTOM: Final = 250.0
+_LEFT: Final = 64.0
+_ROW: Final = 26.0
+
+
+def columns(starts: Sequence[datetime], step: timedelta, series: Mapping[str, Sequence[float]], label: str) -> str:
+    """Return stacked columns over time: each of ``series`` has a value for each of ``starts``."""
+    if not starts:
+        return ""
+    totals = [sum(values) for values in zip(*series.values(), strict=True)]
+    x, y = _over(starts, step), Scale(0.0, max(totals) * 1.05 or 1.0, _BOTTOM, _TOP)
+    parts = _axes(starts, step, x, y)
+    floor = [0.0] * len(starts)
+    for index, (name, values) in enumerate(series.items()):
+        for at, value in enumerate(values):
+            if value:
+                left, right = x(_seconds(starts, at)), x(_seconds(starts, at) + step.total_seconds())
+                top = y(floor[at] + value)
+                note = title(f"{starts[at]:%Y-%m-%d %H:%M:%S}: {value:,.6g} {name}")
+                width = max(right - left - 1, 0.5)
+                parts.append(
+                    tag("rect", note, x=left, y=top, width=width, height=y(floor[at]) - top, class_=_hue(index))
+                )
+            floor[at] += value
+    return _svg(_BOTTOM + 28, [*parts, _key(list(series))], label)
+
+
+def curves(starts: Sequence[datetime], step: timedelta, series: Mapping[str, Sequence[float]], label: str) -> str:
+    """Return a curve for each of ``series``, which has a value for each of ``starts``."""
+    if not starts:
+        return ""
+    most = max(max(values) for values in series.values())
+    x, y = _over(starts, step), Scale(0.0, most * 1.05 or 1.0, _BOTTOM, _TOP)
+    parts = _axes(starts, step, x, y)
+    half = step.total_seconds() / 2
+    for index, (name, values) in enumerate(series.items()):
+        points = [(x(_seconds(starts, at) + half), y(value)) for at, value in enumerate(values)]
+        parts.append(tag("path", d=path(points), class_=f"curve l{index % HUES}"))
+        parts += [
+            tag("circle", title(f"{starts[at]:%Y-%m-%d %H:%M:%S}: {name} {values[at]:,.6g}"), cx=px, cy=py, r=2.5,
+                class_=_hue(index))
+            for at, (px, py) in enumerate(points)
+        ]  # fmt: skip
+    return _svg(_BOTTOM + 28, [*parts, _key(list(series))], label)
+
+
+def bars(values: Sequence[tuple[str, float, str]], label: str) -> str:
+    """Return a bar for each name, as long as its value, with what is written behind it."""
+    if not values:
+        return ""
+    left = min(460.0, 12.0 + max(len(name) for name, _, _ in values) * 7.2)
+    x = Scale(0.0, max(value for _, value, _ in values) or 1.0, left, WIDTH - 130)
+    parts: list[str] = []
+    for row, (name, value, words) in enumerate(values):
+        middle = (row + 0.5) * _ROW
+        shown = name if len(name) <= 62 else name[:61] + "…"
+        parts.append(tag("text", title(name), _escaped(shown), x=left - 10, y=middle + 4, class_="end"))
+        parts.append(tag("rect", x=left, y=middle - 8, width=max(x(value) - left, 1), height=16, rx=3, class_="w0"))
+        parts.append(text(max(x(value), left + 1) + 8, middle + 4, words, class_="tick"))
+    return _svg(len(values) * _ROW + 4, parts, label)
+
+
+def _escaped(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _over(starts: Sequence[datetime], step: timedelta) -> Scale:
+    return Scale(0.0, (starts[-1] - starts[0] + step).total_seconds(), _LEFT, WIDTH - 10)
+
+
+def _seconds(starts: Sequence[datetime], at: int) -> float:
+    return (starts[at] - starts[0]).total_seconds()
+
+
+def _axes(starts: Sequence[datetime], step: timedelta, x: Scale, y: Scale) -> list[str]:
+    parts: list[str] = []
+    for tick in ticks(0, y.high):
+        parts.append(line((_LEFT, y(tick)), (WIDTH - 10, y(tick)), class_="grid"))
+        parts.append(text(_LEFT - 8, y(tick) + 4, f"{tick:,.6g}", class_="tick end"))
+    form = "%m-%d %H:%M" if x.high > 86_400 else "%H:%M" if step >= timedelta(minutes=1) else "%H:%M:%S"
+    for part in range(7):
+        at = x.high * part / 7
+        parts.append(text(x(at), _BOTTOM + 20, f"{starts[0] + timedelta(seconds=at):{form}}", class_="tick"))
+    return parts
+
+
+def _key(names: Sequence[str]) -> str:
+    parts: list[str] = []
+    at = _LEFT
+    for index, name in enumerate(names):
+        parts.append(tag("rect", x=at, y=4, width=12, height=12, rx=2, class_=_hue(index)))
+        parts.append(text(at + 18, 15, name, class_="tick"))
+        at += 40 + len(name) * 7.5
+    return "".join(parts)
+
+
+def _hue(index: int) -> str:
+    return f"w{index % HUES}"
+
+
+def _svg(height: float, parts: Sequence[str], label: str) -> str:
+    return tag("svg", *parts, viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", aria_label=label)
