@@ -41,7 +41,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-demo: $(VENV)/.dev
+demo: $(VENV)/.dev java
 	$(BIN)/pelton demo $(ARGS)
 
 bench: $(VENV)/.bench

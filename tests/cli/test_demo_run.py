@@ -1,5 +1,6 @@
 """The demo as a user runs it, short: real processes, a real SIGKILL, every promise checked by the demo itself."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from pelton.cli.demo.work import PLANES
 
 def pelton_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pelton.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    # Without Java: what the demo does with Spark is tested in the session that all tests share.
+    env = {**os.environ, "JAVA_HOME": "/nowhere"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
 
 
 async def test_a_short_demo_keeps_every_promise(tmp_path: Path) -> None:
@@ -20,6 +23,7 @@ async def test_a_short_demo_keeps_every_promise(tmp_path: Path) -> None:
     assert "PASS: every promise kept" in done.stdout
     assert "SIGKILL" in done.stdout
     assert "no aircraft" in done.stdout
+    assert "It needs Java 17 or newer" in done.stdout
     assert (folder / "flights.html").read_text().startswith("<!doctype html>")
     async with pelton.open(folder / "flights.pelton") as jet:
         counts = await (await jet.queue("flights")).counts()

@@ -7,6 +7,7 @@
     figures      the numbers that the report and the picture share
     report       the verdict and the figures, printed
     picture      the same, drawn into one HTML file (charts: its parts)
+    lake         the streams through Spark: a Delta table, tables of delay, a report on the jobs
     screen       what is seen while it runs
 
 Nothing here knows the engine, reads a clock or starts a process: whoever drives the run hands in what

@@ -21,6 +21,7 @@ from pelton.cli.demo.collect import Times, collect
 from pelton.cli.demo.crew import Crew
 from pelton.cli.demo.figures import spreaders
 from pelton.cli.demo.flights import Flight, read_carriers, read_flights, read_planes
+from pelton.cli.demo.lake import show_lake
 from pelton.cli.demo.picture import write_picture
 from pelton.cli.demo.record import Run
 from pelton.cli.demo.report import print_report
@@ -58,6 +59,7 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
     picture = settings.folder / "flights.html"
     write_picture(picture, run, verdicts, worst)
     console.print(f"Picture: {picture}")
+    show_lake(console, _store(settings), flights, read_carriers())
     return kept
 
 
