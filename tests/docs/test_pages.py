@@ -25,7 +25,7 @@ async def test_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if page.name.startswith("spark"):
+    if page.name.startswith(("spark", "pipelines")):
         await run_page(page, spark=request.getfixturevalue("spark"))
         return
     if page.name != "cluster.md":
