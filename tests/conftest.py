@@ -28,12 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--simulated", type=int, default=200, help="simulated elections and locks (make safety: 1000)")
     parser.addoption("--stopped", type=int, default=2, help="real ones, with processes stopped and killed (all: 50)")
     parser.addoption("--histories", default=10, help="histories of buckets, to be linearizable (make linear: 500)")
+    parser.addoption("--declarative", action="store_true", help="run the example of Declarative Pipelines: a minute")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep what shares a dear start (Spark's JVM, three servers) in one of the processes that run the tests."""
     for item in items:
-        if "spark" in item.nodeid or "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in item.nodeid or "pipelines.md" in item.nodeid or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif "[nats-cluster]" in item.name or "-nats-cluster]" in item.name:
             item.add_marker(pytest.mark.xdist_group("cluster"))
