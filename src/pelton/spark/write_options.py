@@ -24,6 +24,7 @@ _OPTIONS: Final = (
     "onLateReplay",
     # Spark hands a query's own options on to its sink.
     "checkpointLocation",
+    "queryName",
 )
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from pelton.api import ConfigError, PeltonError
 from pelton.spark.attempts import Batch
 from pelton.spark.columns import arrow_schema
-from pelton.spark.pipelines.parts import PART_DDL, PARTITIONS, Part, Parts
+from pelton.spark.pipelines.parts import PART_DDL, PARTITIONS, Part, Parts, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,8 +46,8 @@ def archive(
     if form == "delta":
         writer = dated.writeStream.foreachBatch(_Batches(target))
     else:
-        writer = dated.writeStream.format("parquet").partitionBy(*PARTITIONS).option("path", target)
-    writer = writer.option("checkpointLocation", checkpoint)
+        writer = dated.writeStream.format("parquet").partitionBy(*PARTITIONS).option("path", whole(target))
+    writer = writer.option("checkpointLocation", whole(checkpoint))
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every} seconds").start()
@@ -83,7 +83,7 @@ def append(frame: DataFrame, target: str, *, write_id: str | None = None, versio
 def read_archive(spark: SparkSession, target: str, *, form: Form = "delta", version: int | None = None) -> DataFrame:
     """Return an archive as a DataFrame: all of it, or (Delta) as it was at a ``version``. Raises ConfigError."""
     if form == "parquet":
-        return spark.read.parquet(target)
+        return spark.read.parquet(whole(target))
     from pelton.spark.pipelines import lake
 
     root, uris, schema = lake.files(target, version)

@@ -7,7 +7,6 @@ table; Delta's ``vacuum`` removes them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,7 @@ from deltalake.transaction import AddAction
 
 from pelton.api import ConfigError, PeltonError
 from pelton.runtime import system_runtime
-from pelton.spark.pipelines.parts import PARTITIONS
+from pelton.spark.pipelines.parts import PARTITIONS, whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +31,7 @@ class Lake:
     """A Delta table at ``target``: a folder, or an address that ``deltalake`` knows."""
 
     def __init__(self, target: str) -> None:
-        self.target = target if "://" in target else os.path.abspath(target)
+        self.target = whole(target)
 
     def prepare(self, schema: pa.Schema) -> None:
         """Make the table where it is missing. Raises ConfigError where it has other columns."""

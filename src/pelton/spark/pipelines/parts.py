@@ -6,6 +6,7 @@ Runs in Spark's Python workers. Files have names of their own in every try, so t
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -102,6 +103,11 @@ class Parts:
         if done:
             columns = [list(column) for column in zip(*done, strict=True)]
             yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=list(Part._fields))
+
+
+def whole(place: str) -> str:
+    """Return a folder as all see it: Spark's processes have folders of their own; an address is as it is."""
+    return place if "://" in place else os.path.abspath(place)
 
 
 def folder_of(date: str, stream: str) -> str:

@@ -131,7 +131,8 @@ def _in_time(left: list[int]) -> Iterator[int]:
 def write(rows: DataFrame, options: dict[str, str], version: int) -> None:
     """Write rows once, whoever repeats it."""
     template = options.get("subject", "")
-    columns = [name for name in rows.columns if name not in _OWN or f"{{{name}}}" in template]
+    dropped = (*_OWN, "subject") if template else _OWN
+    columns = [name for name in rows.columns if name not in dropped or f"{{{name}}}" in template]
     writer = rows.select(*columns).write.format("pelton").mode("append")
     writer.options(**options, writeVersion=str(version)).save()
 
