@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pelton.api import ConfigError, headers
 from pelton.spark.columns import ERROR, VALUE, arrow_schema
@@ -17,18 +18,33 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class Columns(NamedTuple):
-    """Messages, one tuple a field."""
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-    sequence: Sequence[int]
-    time_ns: Sequence[int]
-    subject: Sequence[str]
+
+class Columns(NamedTuple):
+    """Messages, column by column."""
+
+    sequence: Numbers
+    time_ns: Numbers
+    subject: pa.Array
     headers: Sequence[bytes | None]
-    data: Sequence[bytes]
+    data: pa.Array
+
+
+def numbers(column: bytes) -> Numbers:
+    """Return int64 numbers as they lie in memory."""
+    return np.frombuffer(column, np.int64)
+
+
+def joined(kind: pa.DataType, values: bytes, lengths: bytes) -> pa.Array:
+    """Return texts or bytes that lie end to end, of int32 ``lengths``; nothing is copied."""
+    offsets = np.zeros(len(lengths) // 4 + 1, np.int32)
+    np.cumsum(np.frombuffer(lengths, np.int32), out=offsets[1:])
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
 def _time(columns: Columns, stream: str, kind: pa.DataType) -> pa.Array:
-    return pa.array(np.array(columns.time_ns, np.int64) // 1000).cast(kind)
+    return pa.array(columns.time_ns // 1000).view(kind)
 
 
 def _stream(columns: Columns, stream: str, kind: pa.DataType) -> pa.Array:
@@ -53,12 +69,12 @@ def _text(value: str) -> str:
 
 _BUILDERS: Final[dict[str, Callable[[Columns, str, pa.DataType], pa.Array]]] = {
     "stream": _stream,
-    "subject": lambda columns, stream, kind: pa.array(columns.subject, kind),
-    "sequence": lambda columns, stream, kind: pa.array(np.array(columns.sequence, np.int64)),
+    "subject": lambda columns, stream, kind: columns.subject,
+    "sequence": lambda columns, stream, kind: pa.array(columns.sequence),
     "time": _time,
     "headers": _headers,
-    "data": lambda columns, stream, kind: pa.array(columns.data, kind),
-    "size": lambda columns, stream, kind: pa.array(np.fromiter(map(len, columns.data), np.int64, len(columns.data))),
+    "data": lambda columns, stream, kind: columns.data,
+    "size": lambda columns, stream, kind: pc.binary_length(columns.data).cast(kind),
 }
 
 
@@ -80,7 +96,7 @@ class BatchBuilder:
 
     def of(self, columns: Columns) -> pa.RecordBatch:
         """Return a batch."""
-        values = self._values(columns.data) if self._wants_values else {}
+        values = self._values(columns.data.to_pylist()) if self._wants_values else {}
         arrays = [
             values[name] if build is None else build(columns, self._stream, kind)
             for build, name, kind in self._builders

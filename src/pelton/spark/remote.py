@@ -10,14 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow as pa
+
 from pelton.api import DirectGet, MessageNotFoundError, StoredMessage, StreamNotFoundError, api_error
 from pelton.spark.batches import Columns
 from pelton.spark.place import Place, StreamView
 from pelton.subjects import compile_filter
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pelton.spark.batches import BatchBuilder
     from pelton.spark.losses import Losses
     from pelton.spark.options import PlaceOptions
@@ -135,9 +136,9 @@ def _matching(messages: list[StoredMessage], filters: Sequence[str]) -> list[Sto
 
 def _columns(messages: list[StoredMessage]) -> Columns:
     return Columns(
-        [message.seq for message in messages],
-        [message.time_ns for message in messages],
-        [message.subject for message in messages],
+        np.array([message.seq for message in messages], np.int64),
+        np.array([message.time_ns for message in messages], np.int64),
+        pa.array([message.subject for message in messages], pa.string()),
         [message.hdrs or None for message in messages],
-        [message.data for message in messages],
+        pa.array([message.data for message in messages], pa.binary()),
     )

@@ -1,7 +1,7 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. Rows, not semantics."""
 
 from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
-from pelton.storage.checksum import content_checksums
+from pelton.storage.checksum import SumsOfColumns, content_checksums, sums_of_columns
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, FaultKind, as_fault, translated
@@ -33,6 +33,7 @@ __all__ = [
     "Row",
     "Spool",
     "StreamId",
+    "SumsOfColumns",
     "SyncMode",
     "UserSql",
     "WakeChannel",
@@ -46,6 +47,7 @@ __all__ = [
     "message_table",
     "runs",
     "subject_condition",
+    "sums_of_columns",
     "sync_to_disk",
     "translated",
 ]

@@ -3,57 +3,56 @@
 A bulk read has a connection of its own and holds no snapshot longer than for one portion of rows, so that it never
 keeps the log from being folded into the file. Rows never change, so portions of several snapshots are those of one,
 but for what was removed meanwhile: that a reader can tell by ``first``, the stream's first sequence at the time.
+
+A row is Python objects only within its block of up to 256 rows, which the processor's cache holds; then it is bytes in
+columns. What is not plain (a packed or a damaged row, a payload beyond 32 KiB) makes its block be looked at row by row.
+Checksums are compared for a whole portion; where one differs, the portion is read again, carefully: one row at a time.
+
+Memory: a portion's payloads reach ``budget`` bytes and exceed it by one block at most, of 8 MiB, or one payload.
 """
 
 from __future__ import annotations
 
-from itertools import islice, repeat
-from struct import Struct
+from itertools import islice
+from struct import pack
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+from pelton.storage.checksum import SumsOfColumns, sums_of_columns
 from pelton.storage.database import Database
 from pelton.storage.messages import DAMAGED, Condition, MessageTable, intact
 from pelton.storage.packing import Row, unpack
 
 _KNOWN_LIMIT: Final = 50_000
-_CAREFULLY: Final = 64
 _MOST: Final = 256
-_position = Struct("<qqi").pack
-_NO_HEADERS: Final = repeat(-1)
+_LARGE: Final = 32 * 1024
+# Below it a faster way to sum columns is not worth preparing.
+_MANY: Final = 1024
+_NO_HEADERS: Final = pack("i", -1)
+# A large payload stands as 0, which no payload is, and is read by itself.
+_COLUMNS: Final = f"seq, ts, subject, hdr, iif(length(data) > {_LARGE}, 0, data), crc"
 
 
-class Portion:
-    """Messages in order, a list for each column; ``damaged`` ones are left out and named by sequence.
+class Portion(NamedTuple):
+    """Messages in order, in columns: numbers as the machine has them, texts and payloads end to end.
 
-    ``first`` was the stream's first sequence; ``after`` is the sequence up to which all was read.
+    ``damaged`` ones are left out and named by sequence. ``first`` was the stream's first sequence; ``after`` is the
+    sequence up to which all was read.
     """
 
-    def __init__(self) -> None:
-        self.seqs: list[int] = []
-        self.times: list[int] = []
-        self.subjects: list[str] = []
-        self.headers: list[bytes | None] = []
-        self.payloads: list[bytes] = []
-        self.damaged: list[int] = []
-        self.first = 0
-        self.after = 0
-
-    def add(self, row: Row) -> None:
-        """Take one row."""
-        self.extend(*((value,) for value in row[:5]))
-
-    def extend(self, seqs: Any, times: Any, subjects: Any, headers: Any, payloads: Any) -> None:
-        """Take the columns of several rows."""
-        self.seqs += seqs
-        self.times += times
-        self.subjects += subjects
-        self.headers += headers
-        self.payloads += payloads
-
-    def reached(self) -> int:
-        """Return the last sequence that was met."""
-        return max(self.seqs[-1] if self.seqs else 0, self.damaged[-1] if self.damaged else 0)
+    messages: int
+    seqs: bytes
+    """int64 each, as are ``times``."""
+    times: bytes
+    subjects: bytes
+    subject_lengths: bytes
+    """int32 each, in bytes, as are ``payload_lengths``."""
+    headers: list[bytes | None]
+    payloads: bytes
+    payload_lengths: bytes
+    damaged: list[int]
+    first: int
+    after: int
 
 
 class StreamId(NamedTuple):
@@ -79,24 +78,86 @@ class _SubjectSums(dict[str, int]):
         return found
 
 
+class _Gathering:
+    """A portion in the making. Takes plain rows; what is none of those raises one of DAMAGED, and nothing is taken."""
+
+    def __init__(self, subject_sums: _SubjectSums) -> None:
+        self._sum_of = subject_sums.__getitem__
+        self._blocks: list[tuple[bytes, ...]] = []
+        self._headers: list[bytes | None] = []
+        self.damaged: list[int] = []
+        self.count = 0
+        self.reached = 0
+
+    def add(self, rows: list[Row]) -> int:
+        """Take rows and return their payload bytes: without a line of Python a row, because this is the cost of it."""
+        seqs, times, subjects, headers, payloads, sums = zip(*rows, strict=True)
+        count = len(rows)
+        stored = pack(f"{count}I", *sums)
+        contents = map(crc32, payloads, map(self._sum_of, subjects))
+        lengths = _NO_HEADERS * count
+        if headers.count(None) != count:
+            contents = map(_with_headers, headers, contents)
+            lengths = pack(f"{count}i", *(-1 if block is None else len(block) for block in headers))
+        text, data = "".join(subjects), b"".join(payloads)
+        block = (
+            pack(f"{count}q", *seqs),
+            pack(f"{count}q", *times),
+            lengths,
+            pack(f"{count}I", *contents),
+            stored,
+            text.encode(),
+            pack(f"{count}i", *map(len, subjects if text.isascii() else map(str.encode, subjects))),
+            data,
+            pack(f"{count}i", *map(len, payloads)),
+        )
+        self._blocks.append(block)
+        self._headers += headers
+        self.count += count
+        self.reached = seqs[-1]
+        return len(data)
+
+    def portion(self, first: int, after: int, sums_of: SumsOfColumns | None) -> Portion | None:
+        """Return what was taken; None where ``sums_of`` finds other checksums than the rows carry."""
+        columns = [b"".join(parts) for parts in zip(*self._blocks, strict=True)] or [b""] * 9
+        seqs, times, lengths, contents, sums, *rest = columns
+        if sums_of is not None and sums_of(seqs, times, lengths, contents) != sums:
+            return None
+        texts, text_lengths, data, data_lengths = rest
+        numbers = (self.count, seqs, times)
+        return Portion(*numbers, texts, text_lengths, self._headers, data, data_lengths, self.damaged, first, after)
+
+
+def _with_headers(block: bytes | None, content: int) -> int:
+    return content if block is None else crc32(block, content)
+
+
 class BulkRead:
     """Reads portions of one stream. ``limit`` rows at most, or as many as reach ``budget`` bytes of payload."""
 
     def __init__(
-        self, database: Database, stream: int, condition: Condition | None, *, limit: int, budget: int
+        self,
+        database: Database,
+        stream: int,
+        condition: Condition | None,
+        *,
+        limit: int,
+        budget: int,
+        sums: SumsOfColumns = sums_of_columns,
     ) -> None:
         self._database = database
         self._stream = stream
         self._condition = condition
         self._limit = limit
         self._budget = budget
+        self._sums = sums
         self._table = MessageTable(database, stream)
-        self._sums = _SubjectSums()
+        self._subject_sums = _SubjectSums()
         self._block = 8
+        self._suspect = 0
         where = "" if condition is None else f" AND {condition.sql}"
         self._sql = (
-            f"SELECT seq, ts, subject, hdr, data, crc FROM {self._table.name} "
-            f"WHERE seq>=? AND seq<=?{where} ORDER BY seq LIMIT {limit}"
+            f"SELECT {_COLUMNS} FROM {self._table.name} WHERE seq>=? AND seq<=?{where} ORDER BY seq LIMIT {limit}"
         )
 
     def portion(self, first: int, last: int) -> Portion:
@@ -106,24 +167,35 @@ class BulkRead:
             kept = self._database.value("SELECT first FROM stream_state WHERE id=?", (self._stream,))
             if kept is None:
                 raise LookupError(self._stream)
-            found = Portion()
-            try:
-                ended = self._quickly(found, first, last)
-            except DAMAGED:
-                found = Portion()
-                ended = self._carefully(found, first, last)
-        found.first = int(kept)
-        found.after = last if ended else found.reached()
-        return found
+            found = None if self._suspect else self._quickly(int(kept), first, last)
+            return found or self._carefully(int(kept), first, last)
 
-    def _quickly(self, found: Portion, first: int, last: int) -> bool:
-        """Read block by block; return whether there is no more. A block grows where payloads are small."""
-        bindings = (first, last, *(self._condition.bindings if self._condition else ()))
-        cursor: Any = self._database.execute(self._sql, bindings)
+    def _quickly(self, kept: int, first: int, last: int) -> Portion | None:
+        """Read block by block, each larger where payloads are small; None where a row may be damaged."""
+        found = _Gathering(self._subject_sums)
+        try:
+            ended = self._read_blocks(found, first, last)
+        except DAMAGED:
+            # A text that is none keeps its neighbours from being read in one go.
+            self._suspect = found.count + self._block
+            return None
+        sums_of = self._sums if found.count >= _MANY else sums_of_columns
+        portion = found.portion(kept, last if ended else found.reached, sums_of)
+        self._suspect = 0 if portion is not None else found.count
+        return portion
+
+    def _read_blocks(self, found: _Gathering, first: int, last: int) -> bool:
+        """Read up to the limit or budget; return whether there is no more."""
+        cursor: Any = self._database.execute(
+            self._sql, (first, last, *(self._condition.bindings if self._condition else ()))
+        )
         left, rows = self._budget, 0
         while block := list(islice(cursor, self._block)):
             rows += len(block)
-            size = self._check(found, block)
+            try:
+                size = found.add(block)
+            except DAMAGED:
+                size = self._add_each(found, block, left)
             left -= size
             self._block = max(8, min(_MOST, 2 * self._block, self._budget // 8 * len(block) // (size + 1)))
             if left <= 0:
@@ -131,41 +203,39 @@ class BulkRead:
                 return False
         return rows < self._limit
 
-    def _check(self, found: Portion, block: list[Row]) -> int:
-        """Add the rows of a block that are intact, and return their bytes.
-
-        What :func:`row_checksum` does, for a whole block without a line of Python a row: this is most of what a bulk
-        read costs. Where a row has headers, is packed or is damaged, the block is looked at row by row.
-        """
-        seqs, times, subjects, headers, payloads, sums = zip(*block, strict=True)
-        of_subjects = map(self._sums.__getitem__, subjects)
-        positions = map(_position, seqs, times, _NO_HEADERS)
-        if tuple(map(crc32, positions, map(crc32, payloads, of_subjects))) == sums and headers.count(None) == len(
-            headers
-        ):
-            found.extend(seqs, times, subjects, headers, payloads)
-            return sum(map(len, payloads))
-        return sum(self._check_one(found, row) for row in block)
-
-    def _check_one(self, found: Portion, row: Row) -> int:
-        seq, ts, subject, hdr, data, crc = row
-        whole = crc32(data, self._sums[subject])
-        if hdr is not None:
-            whole = crc32(hdr, whole)
-        if crc32(_position(seq, ts, -1 if hdr is None else len(hdr)), whole) != crc:
-            row = unpack(row)
-            if not intact(row):
-                found.damaged.append(seq)
-                return len(data)
-        found.add(row)
-        return len(row[4])
-
-    def _carefully(self, found: Portion, first: int, last: int) -> bool:
-        """Read where a damaged column keeps its neighbours from being read in one go."""
-        rows = self._table.scan(first, last, _CAREFULLY, self._condition)
+    def _add_each(self, found: _Gathering, rows: list[Row], left: int) -> int:
+        """Add rows one by one until ``left`` bytes are reached, and return their bytes; damaged ones are named."""
+        size, kept = 0, []
         for row in rows:
-            if intact(row):
-                found.add(row)
+            seq: int = row[0]
+            stands_for_it = not isinstance(row[4], bytes)
+            whole = (self._table.get(seq) if stands_for_it else unpack(row)) or row
+            if intact(whole):
+                kept.append(whole)
+                size += len(whole[4])
             else:
-                found.damaged.append(row[0])
-        return len(rows) < _CAREFULLY
+                found.damaged.append(seq)
+            if size >= left:
+                break
+        if kept:
+            found.add(kept)
+        found.reached = seq
+        return size
+
+    def _carefully(self, kept: int, first: int, last: int) -> Portion:
+        """Read row by row, where one is damaged."""
+        found = _Gathering(self._subject_sums)
+        left, position = self._budget, first
+        for _ in range(min(_MOST, self._limit)):
+            rows = self._table.scan(position, last, 1, self._condition)
+            if not rows:
+                found.reached = last
+                break
+            left -= self._add_each(found, rows, left)
+            self._suspect = max(0, self._suspect - 1)
+            position = found.reached + 1
+            if left <= 0:
+                break
+        portion = found.portion(kept, found.reached, None)
+        assert portion is not None, "nothing is compared"
+        return portion

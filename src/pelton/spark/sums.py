@@ -1,0 +1,52 @@
+"""Checksums of thousands of rows at a time: what :func:`pelton.storage.sums_of_columns` does, with numpy.
+
+A CRC is linear: that of a content followed by where and when a row is stored is the exclusive or of what each 16 bits
+of those contribute. What each value of each 16 bits contributes is looked up in tables of 256 KiB.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+
+Table = np.ndarray[Any, np.dtype[np.uint32]]
+
+_POSITION: Final = bytes(20)
+_BITS: Final = 16
+_NONE: Final = crc32(_POSITION)
+
+
+def sums_of_columns(seqs: bytes, times: bytes, header_lengths: bytes, contents: bytes) -> bytes:
+    """Return the checksums of rows, as the function of this name in the storage does."""
+    sums = np.full(len(contents) // 4, _NONE, np.uint32)
+    tables = iter(_tables())
+    for column, kind in ((seqs, "i8"), (times, "i8"), (header_lengths, "i4"), (contents, "u4")):
+        values = np.frombuffer(column, kind).astype(f"<{kind}", copy=False).view("<u2")
+        words = int(kind[1]) // 2
+        for word in range(words):
+            sums ^= next(tables)[values[word::words]]
+    return sums.tobytes()
+
+
+@cache
+def _tables() -> list[Table]:
+    """Return the tables of a row's 16 bits in order: those of its position, and those of the content's checksum."""
+    positions = [
+        _table([crc32((1 << first + bit).to_bytes(20, "little")) ^ _NONE for bit in range(_BITS)])
+        for first in range(0, 8 * len(_POSITION), _BITS)
+    ]
+    contents = [
+        _table([crc32(_POSITION, 1 << first + bit) ^ _NONE for bit in range(_BITS)]) for first in range(0, 32, _BITS)
+    ]
+    return positions + contents
+
+
+def _table(contributions: list[int]) -> Table:
+    """Return what each value of 16 bits contributes, of what each bit does."""
+    table = np.zeros(1, np.uint32)
+    for contribution in contributions:
+        table = np.concatenate([table, table ^ np.uint32(contribution)])
+    return table
