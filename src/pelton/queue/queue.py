@@ -23,6 +23,7 @@ from pelton.api import (
     Unsettled,
     headers,
 )
+from pelton.queue.awaiting import first_of
 from pelton.queue.browsing import browse, sequence_of
 from pelton.queue.claims import Claims
 from pelton.queue.form import JobForm
@@ -387,11 +388,8 @@ class JobHandle:
         names = self._queue.names
         stream = await self._queue.jet.stream(names.history)
         subjects = [names.ending_subject(ending, self.id) for ending in ENDINGS]
-        consumer = await stream.create_consumer(filter_subjects=subjects, ack_policy="none")
-        try:
-            found = await consumer.fetch(1, timeout=timeout)
-        finally:
-            await consumer.delete()
-        if not found:
+        limit = None if timeout is None else seconds(timeout)
+        found = await first_of(stream, subjects, self._queue.jet.runtime.clock, limit)
+        if found is None:
             raise TimeoutError(f"job {self.id} of queue {self._queue.name!r} has not ended in time; it goes on")
-        return _outcome(found[0].data)
+        return _outcome(found.data)

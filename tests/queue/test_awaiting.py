@@ -1,0 +1,31 @@
+"""Waiting for the end of a job outlasts the consumer that waits."""
+
+import pytest
+
+from pelton import Consumer
+from pelton.api import ServerTimeoutError
+from pelton.queue import Queue
+from tests.queue.helpers import drain
+
+
+async def test_an_outcome_is_awaited_again_where_the_consumer_is_lost(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @queue.job
+    async def job() -> int:
+        return 7
+
+    handle = await job.enqueue()
+    await drain(queue)
+    losses = [ServerTimeoutError("nats://n", "no answer for 30 s")]
+    fetch = Consumer.fetch
+
+    async def lost_once(self: Consumer, *args: object, **fields: object) -> object:
+        if losses:
+            raise losses.pop()
+        return await fetch(self, *args, **fields)  # type: ignore[arg-type]  # handed on
+
+    monkeypatch.setattr(Consumer, "fetch", lost_once)
+    assert (await handle.outcome(timeout=30)).value() == 7
+    assert not losses
+    assert await (await queue.jet.stream(queue.names.history)).consumer_names() == []
