@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 import pelton
 from pelton.api import StoreClosedError, StoreFailedError
+from pelton.runtime import pause, stopwatch
 from pelton.testing import FaultySync, recount
 from tests.storage.processes import Child
 from tests.storage.stores import a_store, last_seq, open_engine
@@ -177,3 +179,25 @@ async def test_work_after_close_is_refused_and_waiting_pulls_end(tmp_path: Path)
             await call
     await jet.close()
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.pelton"]
+
+
+async def test_waiting_for_a_cpu_is_not_the_disks_slowness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone publish is synced on the loop's own thread, unless the disk itself is slow."""
+    queued, is_starved, threads = 0.0, False, list[int]()
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+
+    def starved(descriptor: int) -> None:
+        nonlocal queued
+        threads.append(threading.get_ident())
+        start = stopwatch()
+        pause(0.005)
+        queued += stopwatch() - start if is_starved else 0
+
+    monkeypatch.setattr("pelton.storage.committer.cpu_wait", lambda: queued)
+    jet = open_engine(path, sync_file=starved)
+    for is_starved in (False, True):
+        for _ in range(60):
+            await jet.publish("s.a")
+        assert (threads[-1] == threading.get_ident()) is is_starved
+    await jet.close()

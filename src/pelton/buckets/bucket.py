@@ -86,7 +86,10 @@ class Bucket(Generic[T]):
         It is gone after ``ttl`` (whole seconds; the bucket must have ``limit_marker_ttl``, else ApiError 10166). Raises
         ConfigError, LimitError.
         """
-        return await self._write(self._coding.target(key), self._coding.data(value), None, ttl)
+        target, data = self._coding.target(key), self._coding.data(value)
+        if ttl is None and self._publish is None:
+            return (await self._jet.backend.publish(target, data)).seq
+        return await self._write(target, data, None, ttl)
 
     async def create(self, key: str, value: T, *, ttl: Seconds | None = None) -> int:
         """Write a key that is not there, or is deleted, and return the revision; ``ttl`` as :meth:`put` says.
@@ -134,8 +137,6 @@ class Bucket(Generic[T]):
         return await self._write(self._coding.target(key), self._coding.data(value), revision, ttl)
 
     async def _write(self, target: str, data: bytes, revision: int | None, ttl: Seconds | None) -> int:
-        if revision is None and ttl is None and self._publish is None:
-            return (await self._jet.backend.publish(target, data)).seq
         publish = self._publish or self._jet.publish
         return (await publish(target, data, expected_last_subject_seq=revision, ttl=ttl)).seq
 

@@ -135,18 +135,39 @@ class PublishWork(SharedWork[Publishing]):
     def run(self) -> None:
         now = self._now()
         self._results = []
-        for entry in self.entries:
-            if entry.future.cancelled():
-                self._results.append(None)
+        for log, group in groupby(self.entries, self._plain_log):
+            if log is None:
+                self._results += [self._one(entry, now) for entry in group]
                 continue
-            try:
-                if entry.batch:
-                    self._results.append(append_as_one(self._catalogue, entry.messages, entry.batch, now))
-                    continue
-                acks = append_all(self._catalogue, entry.messages, now)
-                self._results.append(acks[0] if entry.single else acks)
-            except PeltonError as error:
-                self._results.append(error)
+            make_ready(self._catalogue, log, now)
+            self._results += _append_plain(self._catalogue, log, [entry.messages[0] for entry in group], now)
+
+    def _plain_log(self, entry: Publishing) -> StreamLog | None:
+        """Return the stream that takes a message, if it is one that nothing has to be asked about, else None."""
+        if not entry.single or entry.future.cancelled():
+            return None
+        subject, _, block = entry.messages[0]
+        log: StreamLog | None = self._catalogue.route(subject)
+        return log if log is not None and log.is_plain and is_bare(block) else None
+
+    def _one(self, entry: Publishing, now: int) -> object:
+        """Return the answer to one caller."""
+        if entry.future.cancelled():
+            return None
+        try:
+            if entry.batch:
+                return append_as_one(self._catalogue, entry.messages, entry.batch, now)
+            acks = append_all(self._catalogue, entry.messages, now)
+        except PeltonError as error:
+            return error
+        return acks[0] if entry.single else acks
+
+
+def _append_plain(catalogue: Catalogue, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
+    acks = log.append_plain(messages, now)
+    if catalogue.bus.listening:
+        catalogue.bus.tell(messages)
+    return acks
 
 
 def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
@@ -159,10 +180,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
         make_ready(catalogue, log, now)
         for bare, run in groupby(group, _is_bare if log.is_plain else _never):
             if bare:
-                plain = list(run)
-                acks += log.append_plain(plain, now)
-                if bus.listening:
-                    bus.tell(plain)
+                acks += _append_plain(catalogue, log, list(run), now)
                 continue
             for message in run:
                 subject, data, headers = message

@@ -13,6 +13,7 @@ from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
 from pelton.runtime.ids import Ids
 from pelton.runtime.owner import calls_for, owner, this_thread
+from pelton.runtime.queueing import cpu_wait
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
@@ -32,6 +33,7 @@ __all__ = [
     "Tasks",
     "Timer",
     "calls_for",
+    "cpu_wait",
     "owner",
     "pause",
     "stopwatch",

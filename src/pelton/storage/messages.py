@@ -57,6 +57,7 @@ class MessageTable:
         self._scan_filtered = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? AND {{}} ORDER BY seq LIMIT ?"
         self._remove_range = f"DELETE FROM {name} WHERE seq BETWEEN ? AND ? {_REMOVED}"
         self._remove_front = f"DELETE FROM {name} WHERE seq IN (SELECT seq FROM {name} ORDER BY seq LIMIT ?) {_REMOVED}"
+        self._subject = f"SELECT CAST(subject AS BLOB) FROM {name} WHERE seq=?"
         self._next = f"SELECT min(seq) FROM {name} WHERE seq>=?"
         self._sizes = (
             f"SELECT seq, ts, octet_length(subject), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) "
@@ -160,6 +161,11 @@ class MessageTable:
         sql = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq IN (SELECT value FROM json_each(?))"
         return {int(str(seq)): _text(subject) for seq, subject in self._db.execute(sql, (f"[{text}]",))} if text else {}
 
+    def subject_of(self, seq: int) -> str | None:
+        """Return the subject of the row with a sequence, if there is one."""
+        row = self._db.execute(self._subject, (seq,)).fetchone()
+        return None if row is None else _text(row[0])
+
     def remove_range(self, first: int, last: int) -> list[Removed]:
         return self._removed(self._remove_range, (first, last))
 
@@ -257,9 +263,14 @@ def _one_filter(text: str) -> Condition:
     tokens = text.split(".")
     if not {"*", ">"} & set(tokens):
         return Condition("subject=?", (text,))
-    if tokens[-1] == ">" and "*" not in tokens[:-1]:
-        prefix = text[:-1]
-        # Every subject below the prefix: "." + 1 is "/", and a subject has at least one more character.
-        return Condition("(subject>? AND subject<?)", (prefix, prefix[:-1] + "/"))
+    literal = min(tokens.index(token) for token in "*>" if token in tokens)
     # As a blob, because a damaged text would not reach the function.
-    return Condition("pelton_matches(?, CAST(subject AS BLOB))", (text,))
+    matches = Condition("pelton_matches(?, CAST(subject AS BLOB))", (text,))
+    if not literal:
+        return matches
+    # Every subject below the prefix: "." + 1 is "/", and a subject has at least one more character.
+    prefix = ".".join(tokens[:literal])
+    below = Condition("subject>? AND subject<?", (f"{prefix}.", f"{prefix}/"))
+    if tokens[literal:] == [">"]:
+        return Condition(f"({below.sql})", below.bindings)
+    return Condition(f"({below.sql} AND {matches.sql})", (*below.bindings, *matches.bindings))

@@ -24,18 +24,22 @@ def last_of_each(log: StoredMessages, filters: Sequence[str], up_to: int, limit:
 
     Nothing must be unwritten. Raises TooManyResultsError beyond ``limit`` of them.
     """
-    condition = subject_condition(filters) or ANY
-    found = _settled(log, condition, up_to, limit)
+    found = _settled(log, filters, up_to, limit)
     if up_to < log.last:
-        _add_later(log, condition, up_to, limit, found)
+        _add_later(log, subject_condition(filters) or ANY, up_to, limit, found)
     return sorted(found.values())
 
 
-def _settled(log: StoredMessages, condition: Condition, up_to: int, limit: int) -> dict[str, int]:
+def _settled(log: StoredMessages, filters: Sequence[str], up_to: int, limit: int) -> dict[str, int]:
     """Return the subjects whose last message is the one they have now."""
-    pairs = log.rows(_SETTLED.format(condition.sql), log.id, up_to, *condition.bindings, limit + 1)
-    _check(log, len(pairs), limit)
-    return {str(subject): _present(log, str(subject), int(str(last))) for subject, last in pairs}
+    bounds: dict[str, int] = {}
+    # A statement each: one for all would look at every subject there is.
+    for text in filters:
+        condition = subject_condition([text]) or ANY
+        pairs = log.rows(_SETTLED.format(condition.sql), log.id, up_to, *condition.bindings, limit + 1)
+        bounds.update((str(subject), int(str(last))) for subject, last in pairs)
+        _check(log, len(bounds), limit)
+    return {subject: _present(log, subject, bound) for subject, bound in bounds.items()}
 
 
 def _present(log: StoredMessages, subject: str, bound: int) -> int:

@@ -48,15 +48,17 @@ class StreamLog(StoredMessages):
         per_subject = config.max_msgs_per_subject > 0
         limited = config.max_msgs > 0 or config.max_bytes > 0
         self._discards_new = config.discard == "new"
-        self._checked = self._discards_new and (limited or per_subject)
+        self._checked = self._discards_new and (limited or (per_subject and config.discard_new_per_subject))
         self.is_trimmed = limited or per_subject
         self._per_subject = per_subject
         self._mappings = mappings_of(self, config)
         self._counting = Counting(self) if config.allow_msg_counter else None
         said = self.is_trimmed and self._mappings is not None and self._mappings.is_said
-        checked = self._checked or per_subject or config.max_msg_size >= 0 or config.allow_msg_counter
+        checked = self._checked or config.max_msg_size >= 0 or config.allow_msg_counter
         # What is said again tells which message was the last: limits have to be applied in between.
-        self._plain = not (checked or config.allow_msg_schedules or config.sealed or said)
+        # As `_store` says.
+        early = per_subject and config.max_bytes > 0
+        self._plain = not (checked or config.allow_msg_schedules or config.sealed or said or early)
 
     def reset(self) -> None:
         """Forget everything that was not committed."""
@@ -144,8 +146,11 @@ class StreamLog(StoredMessages):
                 delta[1] = seq
                 delta[2] += 1
             acks.append(PubAck(name, seq))
-            if known:
-                known.pop(subject, None)
+            if known and (row := known.get(subject)) is not None:
+                if row[2] == 0:
+                    row[0] = seq
+                row[1] = seq
+                row[2] += 1
         added = len(acks)
         self.msgs += added
         self.bytes += size + added * self.cost.message
@@ -162,7 +167,7 @@ class StreamLog(StoredMessages):
     @property
     def takes_bulk(self) -> bool:
         """Whether messages without headers can be stored as they are, many at once."""
-        return self.is_plain and self._mappings is None and self.config.compression == "none"
+        return self.is_plain and self._mappings is None and not (self._per_subject or self.config.compression != "none")
 
     def _pass(self, now: int) -> int:
         """Give a sequence to a message that nobody wants, and keep nothing of it."""
@@ -275,12 +280,12 @@ class StreamLog(StoredMessages):
         if excess > 0:
             removed = self.table.remove_oldest_of(subject, row[0], excess)
             self._evict(removed)
-            newest = self.table.get(row[1]) if limit == 1 else None
-            if newest is not None and newest[2] == subject:
-                row[0] = row[1]
+            first = row[0]
+            if limit == 1 and self.table.subject_of(row[1]) == subject:
+                first = row[1]
             elif removed:
-                row[0] = removed[-1][0] + 1
-            self._db.execute("UPDATE subjects SET first=? WHERE stream=? AND subject=?", (row[0], self.id, subject))
+                first = removed[-1][0] + 1
+            self.begin_with(subject, first)
 
     def _succeed(self, subjects: Sequence[str]) -> Sequence[str]:
         """Remove at once what was replaced one for one, and return the subjects that are left to look at."""
@@ -288,7 +293,8 @@ class StreamLog(StoredMessages):
         if not exact:
             return subjects
         self._evict(self.table.remove_each(first for first, _ in exact.values()))
-        self.begin_with({subject: last for subject, (_, last) in exact.items()})
+        for subject, (_, last) in exact.items():
+            self.begin_with(subject, last)
         return [subject for subject in subjects if subject not in exact]
 
     def _front_over(self, limit: int) -> int:
@@ -336,7 +342,7 @@ class StreamLog(StoredMessages):
         if touched_first or self.is_timed:
             self._oldest_ts = None
         if self.is_timed:
-            self.timers.forget(removed)
+            self.timers.forget(removed, scheduled=self.config.allow_msg_schedules)
 
     def _evict(self, removed: Sequence[Removed]) -> None:
         """Account for rows that are gone though consumers may not have seen them."""
@@ -390,6 +396,7 @@ class StreamLog(StoredMessages):
         self._db.execute(f"DELETE FROM {self.table.name}")
         self._db.execute("DELETE FROM subjects WHERE stream=?", (self.id,))
         self._deltas.clear()
+        self._firsts.clear()
         self._known.clear()
         self.lasts.clear()
         self._forget_totals()

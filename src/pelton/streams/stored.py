@@ -7,7 +7,7 @@ appended and not written yet; whatever reads message rows writes those first. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pelton.api import Outgoing, StreamConfig
@@ -21,8 +21,8 @@ from pelton.subjects import Draw, has_wildcard
 
 ANY: Final = Condition("1", ())
 _UPSERT_SUBJECT: Final = (
-    "INSERT INTO subjects VALUES(?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-    "last=max(last, excluded.last), msgs=msgs+excluded.msgs"
+    "INSERT INTO subjects VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "
+    "first=iif(?6, excluded.first, first), last=max(last, excluded.last), msgs=msgs+excluded.msgs"
 )
 _FEW: Final = 4
 _KNOWN_LIMIT: Final = 50_000
@@ -62,6 +62,8 @@ class StoredMessages:
         self.first = 1
         self._rows: list[Row] = []
         self._deltas: dict[str, list[int]] = {}
+        # Subjects of the open transaction that begin later now.
+        self._firsts: dict[str, int] = {}
         self._known: dict[str, list[int]] = {}
         self._oldest_ts: int | None = None
         # What this transaction says to others: republished messages, advisories; told when it commits.
@@ -123,6 +125,7 @@ class StoredMessages:
         """Forget everything that was not committed."""
         self._rows.clear()
         self._deltas.clear()
+        self._firsts.clear()
         self.arrived.clear()
         self.outbox.clear()
         if self.gone is not None:
@@ -206,14 +209,20 @@ class StoredMessages:
     def _write_subjects(self) -> None:
         if not self._deltas:
             return
-        changed = [(self.id, subject, d[0], d[1], d[2]) for subject, d in self._deltas.items()]
+        firsts, known = self._firsts, self._known
+        changed = [
+            (self.id, subject, firsts.get(subject, d[0]), d[1], d[2], subject in firsts)
+            for subject, d in self._deltas.items()
+        ]
         self.arrived.update(self._deltas)
         self._deltas.clear()
+        firsts.clear()
         if len(changed) == 1:
             self._db.execute(_UPSERT_SUBJECT, changed[0])
         else:
             self._db.executemany(_UPSERT_SUBJECT, changed)
-        emptied = [(self.id, subject) for _, subject, _, _, count in changed if count <= 0]
+        shrunk = (subject for _, subject, _, _, count, _ in changed if count <= 0)
+        emptied = [(self.id, subject) for subject in shrunk if not ((row := known.get(subject)) and row[2] > 0)]
         if emptied:
             self._db.executemany("DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=0", emptied)
         if len(self._known) > _KNOWN_LIMIT:
@@ -248,12 +257,11 @@ class StoredMessages:
             subject: pair for subject, pair in bounds.items() if there.get(pair[0]) == subject == there.get(pair[1])
         }
 
-    def begin_with(self, firsts: Mapping[str, int]) -> None:
-        """Note the sequences with which subjects begin now."""
-        for subject, first in firsts.items():
-            self.subject_row(subject)[0] = first
-        rows = [(first, self.id, subject) for subject, first in firsts.items()]
-        self._db.executemany("UPDATE subjects SET first=? WHERE stream=? AND subject=?", rows)
+    def begin_with(self, subject: str, first: int) -> None:
+        """Note the sequence with which a subject begins now."""
+        row = self.subject_row(subject)
+        row[0] = self._firsts[subject] = first
+        self._deltas.setdefault(subject, [first, row[1], 0])
 
     def last_row_of(self, subject_filter: str) -> Row | None:
         """Return the last message that matches a subject or filter."""

@@ -125,10 +125,12 @@ class Timers:
         rows = [(self._stream, seq) for seq in sequences]
         self._db.executemany("DELETE FROM timers WHERE stream=? AND seq=?", rows)
 
-    def forget(self, removed: Sequence[Removed]) -> None:
-        """The deadlines of messages that are gone."""
+    def forget(self, removed: Sequence[Removed], *, scheduled: bool) -> None:
+        """The deadlines of messages that are gone, which may have been schedules if ``scheduled``."""
         self.flush()
         self.drop([seq for seq, *_ in removed])
+        if not scheduled:
+            return
         held = [(self._stream, subject, seq) for seq, subject, *_ in removed]
         self._db.executemany("DELETE FROM schedules WHERE stream=? AND subject=? AND seq=?", held)
 
