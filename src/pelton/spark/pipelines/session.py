@@ -22,6 +22,7 @@ _ERROR: Final = re.compile(r"^(?:\w+\.)*(\w*Error: .+)$", re.MULTILINE)
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     "spark.sql.session.timeZone": "UTC",
     # Batches of a command are small beside those of a cluster: two hundred tasks a shuffle would be all there is.
