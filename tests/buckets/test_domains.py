@@ -27,17 +27,18 @@ def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def hub(leaf: str) -> AsyncIterator[pelton.Jet]:
+    # The connection between the two takes its time.
+    await eventually(lambda: _answers(leaf), True)
     async with pelton.open(leaf, domain="hub") as jet:
-        # The connection between the two takes its time.
-        await eventually(lambda: _answers(jet), True)
         yield jet
         for name in await jet.bucket_names():
             await jet.delete_bucket(name)
 
 
-async def _answers(jet: pelton.Jet) -> bool:
+async def _answers(leaf: str) -> bool:
     try:
-        await jet.account_info()
+        async with pelton.open(leaf, domain="hub") as jet:
+            await jet.account_info()
     except pelton.PeltonError:
         return False
     return True
