@@ -15,7 +15,7 @@ def start_cursor(config: ConsumerConfig, log: StreamLog, filters: tuple[str, ...
         return log.last
     if policy == "last":
         last = max((log.last_seq_of(text) for text in filters), default=log.last)
-        return max(last - 1, 0)
+        return max(last, log.first) - 1
     if policy == "by_start_sequence":
         return max(config.opt_start_seq, log.first) - 1
     if policy == "by_start_time":

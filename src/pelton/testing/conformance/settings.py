@@ -92,6 +92,14 @@ async def a_consumer_of_a_stream_that_starts_later(jet: Jet) -> None:
 
 
 @case
+async def the_last_of_nothing_lies_before_the_first_sequence(jet: Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s.>"], first_seq=5)
+    consumer = await stream.create_consumer(durable_name="c", deliver_policy="last")
+    filtered = await stream.create_consumer(durable_name="f", deliver_policy="last", filter_subject="s.a")
+    assert [(await each.info()).delivered.stream_seq for each in (consumer, filtered)] == [4, 4]
+
+
+@case
 async def purging_it_empty_moves_the_first_sequence_on_only(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"], first_seq=100)
     for seq, expected in ((0, 100), (50, 100), (150, 150)):
