@@ -38,7 +38,8 @@ def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoin
     else:
         with _all_or_nothing(database, log):
             last = _append_each(log, messages, now)
-    last.batch, last.count = batch, len(messages)
+    # The answer to a batch tells no sum of a counter, as on nats-server.
+    last.batch, last.count, last.val = batch, len(messages), ""
     return last
 
 

@@ -263,7 +263,7 @@ async def counters_count_in_batches(jet: Jet) -> None:
     stream = await _stream(jet, allow_msg_counter=True)
     await jet.add("s.a", 10)
     ack = await jet.publish_atomic([("s.a", b"", {_INCR: "1"}), ("s.b", b"", {_INCR: "5"}), ("s.a", b"", {_INCR: "2"})])
-    assert ack.seq == 4
+    assert (ack.seq, ack.val) == (4, "")
     assert [(await stream.get_message(seq)).data for seq in (2, 3, 4)] == [
         b'{"val":"11"}',
         b'{"val":"5"}',
