@@ -21,5 +21,5 @@ CASE = Case(
         *nats("nats_pushed:callbacks", unawaited_acks=True),
         Contender(_CONFIRMED, "peers.nats_pushed:confirmed", FSYNCED, {"always": True}),
     ),
-    asks=(RatioAsk(PELTON, (NATS,), 0.6), RatioAsk(PELTON, (_CONFIRMED,), 8), RatioAsk(PELTON, (NATS_ALWAYS,), None)),
+    asks=(RatioAsk(PELTON, (NATS,), 0.6), RatioAsk(PELTON, (_CONFIRMED,), 8), RatioAsk(PELTON, (NATS_ALWAYS,), 8)),
 )

@@ -210,7 +210,7 @@ class Jet(Streams):
         exists, StreamNotFoundError, StoreFullError, ConfigError for what is no file.
 
         On a cluster ``path`` becomes a folder with what its servers say of each stream, one after another, as the
-        ``nats`` command keeps it.
+        ``nats`` command keeps it (not tried with the command itself).
         """
         await self._keeper().backup(path, streams, progress)
 
