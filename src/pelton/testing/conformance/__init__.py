@@ -34,6 +34,8 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     iterating,
     limits,
     listening,
+    mirrors,
+    object_entries,
     objects,
     publishing,
     purge,
