@@ -7,55 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from pelton.testing.nats_server import nats_server
+from tests.locks.processes import SOON, Line, Process, check_tokens, tell
 from tests.stopping import stand_still
 
 TTL = 1
-SOON = 120.0
-
-
-class Line(NamedTuple):
-    at: int
-    token: int
-    kind: str
-    who: str
-
-
-class Worker:
-    """One process, and what it wrote."""
-
-    def __init__(self, address: str, folder: Path, name: str) -> None:
-        self.name = name
-        self.log = folder / f"{name}.log"
-        arguments = [address, name, str(self.log), str(TTL), str(folder / "register")]
-        self.process = subprocess.Popen([sys.executable, "-m", "tests.locks.worker", *arguments])
-        self._read = 0
-        self._lines: list[Line] = []
-
-    def lines(self) -> list[Line]:
-        text = self.log.read_bytes() if self.log.exists() else b""
-        # A process that was killed may have begun a line.
-        whole = text.rfind(b"\n") + 1
-        for line in text[self._read : whole].decode().splitlines():
-            kind, at, token = line.split()
-            self._lines.append(Line(int(at), int(token), kind, self.name))
-        self._read = whole
-        return self._lines
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.send_signal(signal.SIGCONT)
-        self.process.wait()
 
 
 class Play:
@@ -64,12 +24,12 @@ class Play:
     def __init__(self, address: str, folder: Path) -> None:
         self._address = address
         self._folder = folder
-        self._all: list[Worker] = []
+        self._all: list[Process] = []
         self._alive = [self._new() for _ in range(3)]
         self.took: dict[str, list[float]] = {"kill": [], "stop": []}
 
-    def _new(self) -> Worker:
-        worker = Worker(self._address, self._folder, f"w{len(self._all)}")
+    def _new(self) -> Process:
+        worker = Process("worker", self._address, self._folder, f"w{len(self._all)}", TTL, self._folder / "register")
         self._all.append(worker)
         return worker
 
@@ -110,23 +70,10 @@ class Play:
             worker.end()
 
     def check(self) -> None:
-        lines = sorted(self.lines("hold"))
-        for earlier, later in pairwise(lines):
-            assert later.token >= earlier.token, f"{later} though {earlier}"
-        owners = {(line.token, line.who) for line in lines}
-        assert len(owners) == len({token for token, _ in owners}), "two were given one token"
+        owners = check_tokens(self.lines("hold"))
         written = [int(token) for token in (self._folder / "register").read_text().split()]
         assert written == sorted(written)
         assert set(written) <= {token for token, _ in owners} | {line.token for line in self.lines("wrote")}
-
-
-@pytest.fixture(params=["file", "server"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "file":
-        yield str(tmp_path / "s.pelton")
-        return
-    with nats_server(tmp_path / "nats") as server:
-        yield server.url
 
 
 async def test_never_two_processes_hold_it_and_somebody_has_it_again(
@@ -141,8 +88,5 @@ async def test_never_two_processes_hold_it_and_somebody_has_it_again(
     finally:
         play.close()
     play.check()
-    for what, took in play.took.items():
-        if took:
-            took.sort()
-            print(f"{what}: median {took[len(took) // 2] * 1e3:.0f} ms, longest {took[-1] * 1e3:.0f} ms of {len(took)}")
+    tell(play.took)
     print(f"writes refused: {len(play.lines('refused'))}")
