@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -19,7 +21,6 @@ from tests.crash.queue.worker import EFFECTS, LEASE_S, MAX_ATTEMPTS, QUEUE, Log,
 from tests.stopping import stand_still
 
 ROOT = Path(__file__).parents[3]
-WORKERS = 4
 KEYS = 12
 decode = msgspec.json.Decoder(Event).decode
 
@@ -27,11 +28,12 @@ decode = msgspec.json.Decoder(Event).decode
 class Workers:
     """A crew of worker processes; who is killed is replaced."""
 
-    def __init__(self, store: str, log: str, number: int = WORKERS) -> None:
+    def __init__(self, store: str, log: str, number: int) -> None:
         self._store = store
         self._arguments = [sys.executable, "-m", "tests.crash.queue.worker", store, log]
         self._crew: list[subprocess.Popen[bytes]] = []
         self.paused: set[int] = set()
+        self.ever_paused: set[int] = set()
         for _ in range(number):
             self.hire()
 
@@ -55,11 +57,13 @@ class Workers:
     def pause(self, worker: subprocess.Popen[bytes]) -> None:
         stand_still(worker.pid, self._store)
         self.paused.add(worker.pid)
+        self.ever_paused.add(worker.pid)
 
     def resume(self) -> None:
         for worker in self._crew:
             if worker.pid in self.paused:
                 worker.send_signal(signal.SIGCONT)
+        self.paused.clear()
 
     def dismiss(self) -> None:
         self.resume()
@@ -106,50 +110,65 @@ def checked(events: list[Event], effects: list[Event], jobs: int, paused: set[in
     assert len(effects) == jobs
 
 
+@dataclass(frozen=True)
+class Play:
+    """Rounds in which jobs are enqueued and a worker is killed, or paused for some leases."""
+
+    where: str
+    log: str
+    crew: int
+    rounds: int
+    keys: int
+    """How many jobs a round each key gets."""
+    chance: random.Random
+
+    async def kills(self) -> None:
+        """Kill a worker a round; see that no history contradicts itself and that somebody took over."""
+
+        async def befall(workers: Workers) -> None:
+            await asyncio.sleep(self.chance.uniform(0.02, 0.5))
+            workers.kill(workers.pick(self.chance))
+
+        await self._play(befall, counted=True)
+        assert any(event.attempt > 1 for event in log_of(self.log))
+
+    async def pauses(self, leases: int) -> None:
+        """Pause a worker a round, for longer than its leases last; what it then does has no effect."""
+
+        async def befall(workers: Workers) -> None:
+            await asyncio.sleep(self.chance.uniform(0.02, 0.1))
+            workers.pause(workers.pick(self.chance))
+            await asyncio.sleep(leases * LEASE_S)
+            workers.resume()
+
+        await self._play(befall)
+
+    async def _play(self, befall: Callable[[Workers], Awaitable[None]], *, counted: bool = False) -> None:
+        history, handles = list[Event](), list[JobHandle]()
+        async with pelton.open(self.where) as jet:
+            job = await opened(jet, self.log)
+            workers = Workers(self.where, self.log, self.crew)
+            try:
+                await workers.ready()
+                for _ in range(self.rounds):
+                    numbers = range(len(handles), len(handles) + self.keys * KEYS)
+                    handles += await enqueue_some(job, history, numbers)
+                    await befall(workers)
+                await everything_ended(handles)
+            finally:
+                workers.dismiss()
+            checked([*history, *log_of(self.log)], await effects_of(jet), len(handles), workers.ever_paused)
+            if counted:
+                counts = await job.queue.counts()
+                assert (counts.completed, counts.failed, counts.unfinished) == (len(handles), 0, 0)
+
+
 @pytest.mark.parametrize("seed", [1])
 async def test_killed_workers_leave_a_history_without_contradictions(tmp_path: Path, seed: int) -> None:
-    chance, kills = random.Random(seed), 40
     store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
-    history: list[Event] = []
-    async with pelton.open(store) as jet:
-        job = await opened(jet, log)
-        workers = Workers(store, log)
-        try:
-            await workers.ready()
-            handles: list[JobHandle] = []
-            for _ in range(kills):
-                handles += await enqueue_some(job, history, range(len(handles), len(handles) + 5 * KEYS))
-                await asyncio.sleep(chance.uniform(0.02, 0.5))
-                workers.kill(workers.pick(chance))
-            await everything_ended(handles)
-        finally:
-            workers.dismiss()
-        checked([*history, *log_of(log)], await effects_of(jet), len(handles))
-        counts = await job.queue.counts()
-        assert (counts.completed, counts.failed, counts.unfinished) == (len(handles), 0, 0)
-    assert any(event.attempt > 1 for event in log_of(log))
+    await Play(store, log, crew=4, rounds=40, keys=5, chance=random.Random(seed)).kills()
 
 
 async def test_paused_workers_are_replaced_and_what_they_then_do_has_no_effect(tmp_path: Path) -> None:
-    chance, pauses = random.Random(3), 5
     store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
-    history: list[Event] = []
-    async with pelton.open(store) as jet:
-        job = await opened(jet, log)
-        workers = Workers(store, log)
-        try:
-            await workers.ready()
-            handles = list[JobHandle]()
-            ever_paused = set[int]()
-            for _ in range(pauses):
-                handles += await enqueue_some(job, history, range(len(handles), len(handles) + 10 * KEYS))
-                await asyncio.sleep(chance.uniform(0.02, 0.1))
-                workers.pause(workers.pick(chance))
-                await asyncio.sleep(2 * LEASE_S)
-                workers.resume()
-                ever_paused |= workers.paused
-                workers.paused.clear()
-            await everything_ended(handles)
-        finally:
-            workers.dismiss()
-        checked([*history, *log_of(log)], await effects_of(jet), len(handles), ever_paused)
+    await Play(store, log, crew=4, rounds=5, keys=10, chance=random.Random(3)).pauses(2)

@@ -12,6 +12,7 @@ from pelton.testing.history import Event
 from pelton.testing.nats_server import nats_cluster, nats_server
 from tests.crash.queue.test_crash import (
     KEYS,
+    Play,
     Workers,
     checked,
     effects_of,
@@ -20,53 +21,17 @@ from tests.crash.queue.test_crash import (
     log_of,
     opened,
 )
-from tests.crash.queue.worker import LEASE_S
 
 
 @pytest.mark.parametrize("seed", [1])
 async def test_killed_workers_leave_a_history_without_contradictions(tmp_path: Path, seed: int) -> None:
-    chance, kills, log = random.Random(seed), 8, str(tmp_path / "log")
-    history, handles = list[Event](), list[JobHandle]()
     with nats_server(tmp_path / "nats") as server:
-        async with pelton.open(server.url) as jet:
-            job = await opened(jet, log)
-            workers = Workers(server.url, log, 3)
-            try:
-                await workers.ready()
-                for _ in range(kills):
-                    handles += await enqueue_some(job, history, range(len(handles), len(handles) + 3 * KEYS))
-                    await asyncio.sleep(chance.uniform(0.02, 0.5))
-                    workers.kill(workers.pick(chance))
-                await everything_ended(handles)
-            finally:
-                workers.dismiss()
-            checked([*history, *log_of(log)], await effects_of(jet), len(handles))
-            counts = await job.queue.counts()
-            assert (counts.completed, counts.failed, counts.unfinished) == (len(handles), 0, 0)
-    assert any(event.attempt > 1 for event in log_of(log))
+        await Play(server.url, str(tmp_path / "log"), crew=3, rounds=8, keys=3, chance=random.Random(seed)).kills()
 
 
 async def test_paused_workers_are_replaced_and_what_they_then_do_has_no_effect(tmp_path: Path) -> None:
-    chance, pauses, log = random.Random(3), 3, str(tmp_path / "log")
-    history, handles, ever_paused = list[Event](), list[JobHandle](), set[int]()
     with nats_server(tmp_path / "nats") as server:
-        async with pelton.open(server.url) as jet:
-            job = await opened(jet, log)
-            workers = Workers(server.url, log, 3)
-            try:
-                await workers.ready()
-                for _ in range(pauses):
-                    handles += await enqueue_some(job, history, range(len(handles), len(handles) + 5 * KEYS))
-                    await asyncio.sleep(chance.uniform(0.02, 0.1))
-                    workers.pause(workers.pick(chance))
-                    await asyncio.sleep(3 * LEASE_S)
-                    workers.resume()
-                    ever_paused |= workers.paused
-                    workers.paused.clear()
-                await everything_ended(handles)
-            finally:
-                workers.dismiss()
-            checked([*history, *log_of(log)], await effects_of(jet), len(handles), ever_paused)
+        await Play(server.url, str(tmp_path / "log"), crew=3, rounds=3, keys=5, chance=random.Random(3)).pauses(3)
 
 
 async def test_one_of_three_servers_is_killed_and_every_job_takes_effect_once(tmp_path: Path) -> None:
