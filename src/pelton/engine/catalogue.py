@@ -8,14 +8,12 @@ it has touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from itertools import groupby
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
 
-from pelton.api import ApiError, ConsumerConfig, Outgoing, StreamConfig, api_error, rfc3339
+from pelton.api import ConsumerConfig, Outgoing, StreamConfig, api_error, rfc3339
 from pelton.api.config import Storage
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import ZERO_TIME
@@ -23,10 +21,11 @@ from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_want
 from pelton.engine.bus import Bus
 from pelton.engine.followers import Followers
 from pelton.engine.routes import Routes
+from pelton.engine.saying import hand_on
 from pelton.engine.waiting import News
 from pelton.sourcing import Network
 from pelton.storage import Database, message_table
-from pelton.streams import CopyingLog, Herald, Staging, StreamLog, is_bare
+from pelton.streams import CopyingLog, Herald, Staging, StreamLog
 from pelton.subjects import Draw
 
 L = TypeVar("L", bound=StreamLog)
@@ -57,6 +56,8 @@ class Catalogue:
         self.herald = Herald(self.is_heard, lambda message: self.outbox.append(message), now, new_id)
         self.staging = Staging(database, self.herald.say)
         self.streams: dict[str, CopyingLog] = {}
+        # Those that republish.
+        self.sayers: list[CopyingLog] = []
         self._followers = Followers(database, self.herald)
         self.consumers = self._followers.by_name
         self.pushed = self._followers.pushed
@@ -97,18 +98,25 @@ class Catalogue:
     def flush(self) -> None:
         """Write all that the transaction holds in memory, and hand on what its streams say to others."""
         for _ in range(_HOPS):
-            self._flush_used()
-            while self.network.has_feeds and self.network.settle():
-                self._flush_used()
+            self._flush_fed()
             if not self.outbox:
                 break
             outbox, self.outbox = self.outbox, []
-            self._hand_on(outbox)
+            hand_on(self, outbox)
+        else:
+            # A circle, and it ends: what was stored last is written, and not said again.
+            self._flush_fed()
+            self.outbox.clear()
         if self.bus.listening and self.bus.flush():
             self.changed = True
         self.ticked = [log for log in self._used if log.is_ticking]
         self._used.clear()
         self._used_consumers.clear()
+
+    def _flush_fed(self) -> None:
+        self._flush_used()
+        while self.network.has_feeds and self.network.settle():
+            self._flush_used()
 
     def _flush_used(self) -> None:
         for consumer in self._used_consumers:
@@ -131,28 +139,6 @@ class Catalogue:
             if log.outbox:
                 self.outbox += log.outbox
                 log.outbox.clear()
-
-    def _hand_on(self, messages: Sequence[Outgoing]) -> None:
-        """Tell messages of the store's own, and store each in the stream that takes its subject, if there is one."""
-        if self.bus.listening:
-            self.bus.tell(messages)
-        logs = {subject: self.route(subject) for subject in {message[0] for message in messages}}
-        if not any(logs.values()):
-            return
-        now = self.now()
-        for log, group in groupby(messages, lambda message: logs[message[0]]):
-            if log is not None:
-                for bare, run in groupby(group, lambda message: is_bare(message[2])):
-                    self._store(self.use(log), run, now, plain=bare)
-
-    def _store(self, log: StreamLog, messages: Iterable[Outgoing], now: int, *, plain: bool) -> None:
-        if plain and log.is_plain:
-            log.append_plain(messages, now)
-            return
-        for subject, data, headers in messages:
-            # Nobody waits for the answer: what a stream refuses is lost to it, as on a NATS server.
-            with suppress(ApiError):
-                log.append(subject, headers, data, now)
 
     def roll_back(self) -> None:
         """Forget all that was not committed."""
@@ -180,6 +166,7 @@ class Catalogue:
             log = known.get(int(str(row_id))) or CopyingLog(self.db, int(str(row_id)), config, int(str(created)))
             log.configure(config)
             self._add(log)
+        self.sayers = [log for log in self.streams.values() if log.config.republish is not None]
         self._followers.load({log.id: log for log in self.streams.values()})
         self.network.rebuild(self.streams)
         self._load_interests()

@@ -25,6 +25,7 @@ from pelton.api import (
 from pelton.consumers import Settlement
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
+from pelton.engine.saying import catch_up
 from pelton.storage import Work
 from pelton.streams import StreamLog, append_atomic, is_bare, is_member, spans_streams
 
@@ -218,7 +219,9 @@ def _only_stream(catalogue: Catalogue, messages: Sequence[Outgoing]) -> StreamLo
 
 
 def make_ready(catalogue: Catalogue, log: StreamLog, now: int) -> None:
-    """Let happen to a stream what is due, before anything is written to it."""
+    """Let happen to a stream what is due, and what others have said before, before anything is written to it."""
+    if catalogue.sayers:
+        catch_up(catalogue, log)
     catalogue.use(log).advance(now)
     if log in catalogue.interests:
         catalogue.retire(log, now)

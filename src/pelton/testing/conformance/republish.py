@@ -9,7 +9,7 @@ from pelton.api import parse_rfc3339
 from pelton.connect import Jet
 from pelton.jet import Message, Stream
 from pelton.testing.conformance.eventually import left, taken
-from pelton.testing.conformance.table import case, refused
+from pelton.testing.conformance.table import case, only, refused
 
 _ALL: Final = {"src": ">", "dest": "again.>"}
 _PATIENCE_S: Final = 10
@@ -32,6 +32,10 @@ async def _heard(listener: Stream, count: int) -> list[Message]:
     return found
 
 
+async def _subjects(listener: Stream, count: int) -> list[str]:
+    return [message.subject for message in await _heard(listener, count)]
+
+
 async def _lasts(listener: Stream, count: int) -> list[str]:
     return [message.headers["Nats-Last-Sequence"] for message in await _heard(listener, count)]
 
@@ -50,6 +54,21 @@ async def a_stored_message_is_said_again(jet: Jet) -> None:
         "Nats-Last-Sequence": "0",
     }
     assert parse_rfc3339(message.headers["Nats-Time-Stamp"]) > 0
+
+
+@case
+async def what_is_said_again_comes_before_what_is_published_next(jet: Jet) -> None:
+    _, listener = await _pair(jet)
+    for subject in ("a.x", "again.own", "a.y", "a.z", "again.own"):
+        await jet.publish(subject)
+    assert await _subjects(listener, 5) == ["again.a.x", "again.own", "again.a.y", "again.a.z", "again.own"]
+
+
+@only("engine", "a server that is not waited for stores them in the order in which its threads come to it")
+async def also_within_a_batch(jet: Jet) -> None:
+    _, listener = await _pair(jet)
+    await jet.publish_batch([(subject, b"") for subject in ("a.x", "again.own", "a.y", "a.z", "again.own")])
+    assert await _subjects(listener, 5) == ["again.a.x", "again.own", "again.a.y", "again.a.z", "again.own"]
 
 
 @case
