@@ -133,6 +133,53 @@ async def test_a_lost_lease_is_told_and_nothing_of_it_counts(jet: Jet, another: 
     assert {o.worker for o in await ended(queue)} == {claims.worker}
 
 
+async def test_a_job_that_was_lost_and_is_claimed_again_is_settled(jet: Jet) -> None:
+    queue = await jet.queue("g", lease=0.2)
+    await enqueue(queue, 1)
+    async with queue.claims(RULES) as claims:
+        [first] = await claims.take()
+        claims._keeper.stop()
+        [again] = await claims.take(timeout=PATIENT)
+        assert (again.id, again.attempt) == (first.id, 2)
+        assert await complete(claims, [first]) == [first]
+        assert await complete(claims, [again]) == []
+        assert [(o.state, o.attempt) for o in await ended(queue)] == [("completed", 2)]
+
+
+@ON_BOTH
+async def test_jobs_whose_take_was_cancelled_are_the_next_ones(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    await enqueue(queue, 2)
+    for _ in range(3):
+        async with queue.claims(RULES) as claims:
+            assert len(await claims.take(timeout=PATIENT)) > 0
+    looking = asyncio.Event()
+
+    async def never(delivered: object) -> None:
+        looking.set()
+        await asyncio.Event().wait()
+
+    async def cancelled(claims: Claims) -> None:
+        looking.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(claims._supply, "known", never)
+            taking = asyncio.create_task(claims.take(timeout=PATIENT))
+            await asyncio.wait_for(looking.wait(), PATIENT)
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+
+    async with queue.claims(RULES) as claims:
+        await cancelled(claims)
+        jobs = await claims.take(1, timeout=PATIENT) + await claims.take(1, timeout=PATIENT)
+        assert {(job.id, job.attempt) for job in jobs} == {("1", 1), ("2", 1)}
+    async with queue.claims(RULES) as claims:
+        await cancelled(claims)
+    async with queue.claims(RULES) as claims:
+        # They were handed back, and that was no attempt.
+        jobs = await claims.take(timeout=PATIENT)
+        assert {job.attempt for job in jobs} == {1}
+        await complete(claims, jobs)
+
+
 async def test_leases_are_kept_while_a_batch_runs(jet: Jet, another: OpenQueue) -> None:
     queue = await jet.queue("g", lease=0.3)
     await enqueue(queue, 1)

@@ -60,7 +60,10 @@ class Claims:
         self._supply = queue.supply(self.worker)
         self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
         self._by_clock = not queue.jet.backend.refuses_late_acks
-        self._held: dict[int, ClaimedJob] = {}
+        # By the job itself: one that was lost may be claimed again, and has the same sequence.
+        self._held: dict[ClaimedJob, None] = {}
+        # Those that are held and that no take has returned yet.
+        self._ready: list[ClaimedJob] = []
         self._turn = 0
 
     async def __aenter__(self) -> Self:
@@ -92,24 +95,26 @@ class Claims:
             raise ConfigError(f"queue {self._queue.name!r}: take({limit}); take at least one job")
         end = self._clock.monotonic() + seconds(timeout)
         while True:
-            found = await self._take_now(limit) or await self._wait(limit, end - self._clock.monotonic())
-            jobs = await self._prepare(found)
+            if not (self._ready or await self._take_now(limit)):
+                await self._wait(limit, end - self._clock.monotonic())
+            found, self._ready = self._ready[:limit], self._ready[limit:]
+            jobs = await self._prepared(found)
             if jobs or not (found or self._clock.monotonic() < end):
                 return jobs
 
-    async def _take_now(self, limit: int) -> list[ClaimedJob]:
+    async def _take_now(self, limit: int) -> bool:
         lines, request = self._supply.lines, PullRequest(batch=limit, no_wait=True)
         for _ in lines:
             # The other line's turn: neither starves.
             self._turn = (self._turn + 1) % len(lines)
-            if found := await self._pull(lines[self._turn], request):
-                return found
-        return []
+            if await self._pull(lines[self._turn], request):
+                return True
+        return False
 
-    async def _wait(self, limit: int, left: float) -> list[ClaimedJob]:
+    async def _wait(self, limit: int, left: float) -> None:
         """Wait for jobs on every line at once, no longer than part of a lease."""
         if left <= 0:
-            return []
+            return
         lines = self._supply.lines
         request = PullRequest(
             batch=max(limit // len(lines), 1), expires_ns=int(min(left, self._queue.lease * _PULL) * 1e9)
@@ -122,30 +127,44 @@ class Claims:
             for pull in pulls:
                 pull.cancel()
             answers = await asyncio.gather(*pulls, return_exceptions=True)
-        found: list[ClaimedJob] = []
         for answer in answers:
-            if isinstance(answer, list):
-                found += answer
-            elif isinstance(answer, Exception):
+            if isinstance(answer, Exception):
                 raise answer
-        return found[:limit]
 
-    async def _pull(self, line: str, request: PullRequest) -> list[ClaimedJob]:
+    async def _pull(self, line: str, request: PullRequest) -> bool:
         asked = self._clock.monotonic()
-        return [self._claimed(taken, asked) for taken in await self._supply.take(line, request)]
+        found = [self._claimed(taken, asked) for taken in await self._supply.take(line, request)]
+        self._ready += found
+        return bool(found)
 
     def _claimed(self, taken: Taken, asked: float) -> ClaimedJob:
-        """Hold a job from now on: whatever becomes of its taker, it is settled or handed back."""
+        """Hold a job from now on: whatever becomes of its taker, it is given out, settled or handed back."""
         d = taken.delivered
         asked = asked if taken.asked is None else taken.asked
         job = ClaimedJob(AttemptRecords(self._queue.names, self.worker, d))
         job.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, job.lose, by_clock=self._by_clock)
         self._keeper.hold(job.lease)
-        self._held[d.seq] = job
+        self._held[job] = None
         return job
 
-    async def _prepare(self, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+    async def _prepared(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
+        """Prepare jobs; where that fails, or nobody waits for it any more, they are the next take's."""
+        try:
+            return await self._prepare(found)
+        except BaseException:
+            left = [job for job in found if job in self._held]
+            for job in left:
+                # What was learnt so far counts once.
+                job.records = AttemptRecords(self._queue.names, self.worker, job.records.delivered)
+            self._ready = left + self._ready
+            raise
+
+    async def _prepare(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
         """Return those that may run; settle the others."""
+        for job in found:
+            if job.lost:
+                self._release(job)
+        jobs = [job for job in found if not job.lost]
         await self._look_up(jobs)
         now = self._clock.now()
         fit: list[ClaimedJob] = []
@@ -194,7 +213,7 @@ class Claims:
         where the store fails for good: one that is busy or full is asked again while the leases are kept.
         """
         now = self._clock.now()
-        held = [job for job in jobs if job.is_decided and job.records.delivered.seq in self._held]
+        held = [job for job in jobs if job.is_decided and job in self._held]
         return await self._settle([(job, self._ending(job, now)) for job in held])
 
     def _ending(self, job: ClaimedJob, now: int) -> Ended:
@@ -265,9 +284,11 @@ class Claims:
         raise refused
 
     async def _hand_back(self) -> None:
-        left = list(self._held.values())
-        backs = [Ended(j.records.delivered, [j.records.handed_back()], j.records.back()) for j in left]
+        left = list(self._held)
         try:
+            # Of those no take has returned it is not known yet how often they were handed back.
+            await self._look_up(self._ready)
+            backs = [Ended(j.records.delivered, [j.records.handed_back()], j.records.back()) for j in left]
             await self._settle([pair for pair in zip(left, backs, strict=True) if not pair[0].lost])
         finally:
             for job in left:
@@ -278,7 +299,7 @@ class Claims:
             self._keeper.release(job.lease)
             # They name each other: so they go at once, and not when somebody looks for cycles.
             job.lease = None
-        self._held.pop(job.records.delivered.seq, None)
+        self._held.pop(job, None)
         self._supply.forget(job.records.delivered)
 
     # --- the end
