@@ -1,12 +1,13 @@
 """Files of staged messages."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pelton
-from pelton.api import NoStreamForSubjectError, NotAStoreError, StoreKeyError
+from pelton.api import NoStreamForSubjectError, NotAStoreError, StoreError, StoreKeyError
 from pelton.engine import StagedWriter, load, staged
 from pelton.jet import Savepoint
 
@@ -42,6 +43,38 @@ def test_a_file_that_is_gone_or_has_another_key_is_told(tmp_path: Path) -> None:
     stage(tmp_path / "file", "secret")
     with pytest.raises(StoreKeyError):
         next(iter(staged(str(tmp_path / "file"), "other")))
+
+
+def test_whatever_is_flipped_or_missing_nothing_wrong_is_read(tmp_path: Path) -> None:
+    stage(tmp_path / "file")
+    whole = (tmp_path / "file").read_bytes()
+    written = [place for place, byte in enumerate(whole) if byte]
+    refused = 0
+    for place in written:
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        refused += is_refused(tmp_path / "file", bytes(flipped))
+    # A few bits of SQLite's own head say nothing about what is stored.
+    assert refused > len(written) * 0.9
+    assert all(is_refused(tmp_path / "file", whole[:length]) for length in (100, 65_536, len(whole) - 65_536))
+
+
+def is_refused(path: Path, content: bytes) -> bool:
+    path.write_bytes(content)
+    try:
+        read = [message for portion in staged(str(path)) for message in portion]
+    except StoreError:
+        return True
+    assert read == MESSAGES
+    return False
+
+
+def test_a_file_whose_writer_failed_is_none(tmp_path: Path) -> None:
+    with suppress(ZeroDivisionError), StagedWriter(str(tmp_path / "file")) as writer:
+        writer.add(["a"] * 40_000, [b""] * 40_000)
+        raise ZeroDivisionError
+    with pytest.raises(StoreError, match="damaged"):
+        list(staged(str(tmp_path / "file")))
 
 
 async def loaded(home: Path, **config: Any) -> tuple[list[Any], Any]:

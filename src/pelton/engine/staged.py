@@ -38,7 +38,7 @@ _decode: Final = msgspec.msgpack.Decoder(_Portion).decode
 
 
 class StagedWriter:
-    """Writes the new staged file ``path``; close it, or use it in a ``with``."""
+    """Writes the new staged file ``path``, in a ``with``: what was left by an error is no staged file."""
 
     def __init__(self, path: str, key: Key | None = None) -> None:
         self._spool = _opened(path, key, new=True)
@@ -55,8 +55,15 @@ class StagedWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
-            self._flush()
+            self._finish()
         self._spool.close()
+
+    def _finish(self) -> None:
+        self._flush()
+        try:
+            self._spool.finish()
+        except Fault as fault:
+            raise public_error(fault) from fault
 
     def add(
         self, subjects: Sequence[str], payloads: Sequence[bytes], blocks: Sequence[bytes | None] | None = None
@@ -96,7 +103,8 @@ class StagedWriter:
 async def load(transaction: Transacting, path: str, key: Key | None = None) -> None:
     """Store the messages of a staged file in a transaction of the engine.
 
-    Memory holds one portion at a time. Raises NotAStoreError where the file is not there, and as publishing does.
+    Memory holds one portion at a time. Raises NotAStoreError where the file is not there, StoreError where it is
+    damaged, and as publishing does; what was stored before that is for the transaction's end to undo.
     """
     assert isinstance(transaction, Transaction), "only a store file is loaded into"
     for portion in _portions(path, key):
