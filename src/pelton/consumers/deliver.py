@@ -7,18 +7,24 @@ says when and why), logged, and passed by, and its neighbours flow on.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 
 from pelton.api import Delivered, PullRequest, headers
 from pelton.api.events import MaxDeliveries
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
-from pelton.storage import Row, intact
+from pelton.storage import Row, all_intact, intact
 
 _log: Final = logging.getLogger("pelton")
 _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
 _TOKEN_EPOCH_BITS: Final = 40
+
+_KEEP_RUN: Final = (
+    "INSERT INTO pending SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
+)
 
 Again = tuple[int, int, str | None]
 """Sequence, deliveries so far, subject where claims are kept."""
@@ -39,6 +45,8 @@ class Delivery:
         self._token_base = epoch << _TOKEN_EPOCH_BITS
         self._out: list[Delivered] = []
         self._pending: list[tuple[int, int, int, int, int, str | None]] = []
+        # Runs of first deliveries: first and last sequence, and what is added to that for the number of the delivery.
+        self._runs: list[tuple[int, int, int]] = []
         self._claims: list[tuple[int, str, int, int]] = []
         self._full = False
         self._held = False
@@ -150,7 +158,10 @@ class Delivery:
                 self._pass_all()
                 return
             rows = self._log.table.scan(c.cursor + 1, upto, limit, c.condition)
-            self._offer(rows)
+            if self._is_simple and rows and all_intact(rows):
+                self._take_all(rows)
+            else:
+                self._offer(rows)
             if len(rows) < limit and (not rows or c.cursor == rows[-1][0]):
                 # Nothing that matches is left: what does not match need not be met again.
                 self._pass_all()
@@ -191,6 +202,41 @@ class Delivery:
             c.cursor = row[0]
             c.ahead -= 1
             c.dirty = True
+
+    @property
+    def _is_simple(self) -> bool:
+        """Whether what lies ahead is delivered as it is, whatever it is."""
+        c = self._c
+        return not (c.per_subject or c.replay_upto or c.config.headers_only) and self._bytes_left == NEVER
+
+    def _take_all(self, rows: Sequence[Row]) -> None:
+        """Deliver rows that lie ahead and were looked at: what ``_offer`` does, for all of them at once."""
+        c = self._c
+        seqs, times, subjects, blocks, payloads, _ = zip(*rows, strict=True)
+        first, count = c.dseq + 1, len(rows)
+        numbers = range(first, first + count)
+        tokens = range(self._token_base + first, self._token_base + first + count)
+        names = (repeat(self._log.name), repeat(c.name))
+        once, none = repeat(1), repeat(0)
+        self._out += map(Delivered, subjects, seqs, times, blocks, payloads, numbers, once, none, *names, tokens)
+        c.dseq += count
+        c.cursor = seqs[-1]
+        c.delivered = max(c.delivered, c.cursor)
+        c.ahead -= count
+        c.dirty = True
+        if c.config.ack_policy != "none":
+            self._keep_all_pending(seqs, first)
+
+    def _keep_all_pending(self, seqs: Sequence[int], number: int) -> None:
+        c = self._c
+        due = due_after(c.config, 1, self._now)
+        c.unsettled += len(seqs)
+        c.due = min(c.due, due)
+        if seqs[-1] - seqs[0] + 1 == len(seqs):
+            self._runs.append((seqs[0], seqs[-1], number - seqs[0]))
+            return
+        numbers = range(number, number + len(seqs))
+        self._pending += zip(repeat(c.id), seqs, numbers, repeat(1), repeat(due), repeat(None))
 
     def _claim(self, subject: str, seq: int) -> bool:
         """Claim a subject for a message; False when it has to wait behind others."""
@@ -258,6 +304,9 @@ class Delivery:
 
     def _write(self) -> None:
         c = self._c
+        for first, last, shift in self._runs:
+            sql = _KEEP_RUN.format(table=self._log.table.name)
+            c.db.execute(sql, (c.id, shift, due_after(c.config, 1, self._now), first, last))
         if self._pending:
             c.db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, ?, 0)", self._pending)
         if self._claims:

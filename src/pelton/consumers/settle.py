@@ -7,7 +7,7 @@ rejected and told so; it never counts twice, and never hinders its neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from pelton.api import AckOp, AckRejectedError, PeltonError
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
@@ -15,6 +15,8 @@ from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after
 from pelton.consumers.sampling import ALL
 from pelton.storage import runs
+
+_MANY: Final = 8
 
 Known = dict[int, tuple[int, str | None, int]]
 """Of unsettled messages by sequence.
@@ -43,12 +45,28 @@ class Settlement:
 
     def take(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Judge acks as :meth:`run` does; those that hold take effect with :meth:`write`."""
-        if self._c.config.ack_policy == "none":
+        if self._c.config.ack_policy == "none" or self._take_all(acks):
             return [None] * len(acks)
         known = self._known(acks)
         if self._done:
             known = {seq: found for seq, found in known.items() if seq not in self._done}
         return [self._one(ack, known) for ack in acks]
+
+    def _take_all(self, acks: Sequence[AckOp]) -> bool:
+        """Settle deliveries all of which are held and done, if that is what they are: what mostly comes by the many."""
+        c = self._c
+        if len(acks) < _MANY or c.config.ack_policy != "explicit" or c.sampled or c.per_subject or self._done:
+            return False
+        done = {ack.seq: ack.consumer_seq for ack in acks if ack.kind == "ack"}
+        first, last = min(done, default=0), max(done, default=0)
+        if len(done) < len(acks) or last - first >= 4 * len(acks):
+            return False
+        sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
+        held: dict[int, int] = dict(c.db.execute(sql, (c.id, first, last)))  # type: ignore[arg-type]  # two integers
+        if not done.items() <= held.items():
+            return False
+        self._done = dict.fromkeys(done)
+        return True
 
     def _known(self, acks: Sequence[AckOp]) -> Known:
         c = self._c

@@ -67,8 +67,8 @@ class Catalogue:
         self.changed = False
         self.quota: Callable[[Storage, int], None] | None = None
         self._routes = Routes()
-        # The stream that takes a subject, or None; a new one whenever streams have changed.
-        self.route = self._routes.find
+        # The stream that takes a subject, or None; a new one whenever streams have changed. As with families of them.
+        self.route, self.family = self._routes.find, self._routes.family
         self._seen = -1
         self.version = -1
         self._used: set[StreamLog] = set()
@@ -160,7 +160,7 @@ class Catalogue:
         known = {log.id: log for log in self.streams.values()}
         self.streams = {}
         self._routes = Routes()
-        self.route = self._routes.find
+        self.route, self.family = self._routes.find, self._routes.family
         for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
             config = _stream_config(raw)  # type: ignore[arg-type]  # the column is a blob
             log = known.get(int(str(row_id))) or CopyingLog(self.db, int(str(row_id)), config, int(str(created)))

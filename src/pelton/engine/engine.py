@@ -46,6 +46,7 @@ from pelton.engine.pushes import Pushes
 from pelton.engine.restoring import restore_into
 from pelton.engine.room import Room
 from pelton.engine.settings import EngineSettings
+from pelton.engine.settling import SettleWork, Settling, settle_all, settling_apart
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
 from pelton.engine.transaction import Transaction
@@ -53,7 +54,7 @@ from pelton.engine.transactions import Transactions
 from pelton.engine.upkeep import Path, Progress, backup
 from pelton.engine.verbs import HANDLERS, QUESTIONS, READS
 from pelton.engine.waiting import News, WaitingPulls
-from pelton.engine.works import CallWork, Publishing, PublishWork, SettleWork, Settling, settle_all
+from pelton.engine.works import CallWork, Publishing, PublishWork
 from pelton.runtime import Runtime
 from pelton.runtime.version import VERSION
 from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel, WalSync
@@ -290,8 +291,7 @@ class Engine:
 
         def stage(some: Sequence[Settled]) -> asyncio.Future[list[PeltonError | None]]:
             future = self._loop.create_future()
-            messages, acks = [publishes for publishes, _ in some], [ack for _, ack in some]
-            self._settle(Settling(stream, consumer, acks, None, future, messages))
+            self._settle(settling_apart(stream, consumer, some, future))
             return future
 
         return await settle_all(stage, endings)

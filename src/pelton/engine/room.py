@@ -79,7 +79,8 @@ class Room:
 
     def load(self, bulk: Bulk) -> None:
         """Append messages without headers, or none."""
-        logs = {self.catalogue.route(subject) for subject, _, _, _ in bulk.spans}
+        subjects = bulk.subjects if bulk.spans is None else [span[0] for span in bulk.spans]
+        logs = set(map(self.catalogue.route, subjects))
         log = logs.pop() if len(logs) == 1 else None
         if log is None or not log.takes_bulk or self.catalogue.bus.listening:
             nothing = repeat(None)

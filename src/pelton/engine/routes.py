@@ -41,6 +41,12 @@ class Routes:
             self._known[subject] = log
         return log
 
+    def family(self, parent: str) -> StreamLog | None:
+        """Return the stream that takes every subject of ``parent`` and one more token, or None."""
+        if parent not in self._families:
+            self.find(f"{parent}.0")
+        return self._families.get(parent)
+
     def _search(self, subject: str, parent: str) -> StreamLog | None:
         if not is_subject(subject):
             return None

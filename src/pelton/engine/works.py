@@ -1,28 +1,19 @@
 """What the engine stages: pieces of work for the shared transaction, and the futures that wait for them.
 
 Publishes that meet in one round of the event loop share one :class:`PublishWork`, acks and settlements one
-:class:`SettleWork`, so that their rows are read and written together. Everything else is a :class:`CallWork`.
+``SettleWork`` (``settling.py``), so that their rows are read and written together. Everything else is a
+:class:`CallWork`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from pelton.api import (
-    AckOp,
-    AckRejectedError,
-    ApiError,
-    NoStreamForSubjectError,
-    Outgoing,
-    PeltonError,
-    PubAck,
-    Settled,
-)
-from pelton.consumers import Settlement
+from pelton.api import ApiError, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
 from pelton.engine.saying import catch_up
@@ -233,103 +224,3 @@ def _never(message: Outgoing) -> bool:
 
 def _is_bare(message: Outgoing) -> bool:
     return message[2] is None or is_bare(message[2])
-
-
-class Settling(NamedTuple):
-    """One caller's acks for a consumer, with messages to publish if (and only if) the acks hold.
-
-    ``apart`` are messages of each ack by itself: those of an ack that does not hold are left out.
-    """
-
-    stream: str
-    consumer: str
-    acks: Sequence[AckOp]
-    publishes: Sequence[Outgoing] | None
-    future: Future
-    apart: Sequence[Sequence[Outgoing]] | None = None
-
-
-class SettleWork(SharedWork[Settling]):
-    """Acks of many callers, applied together; each caller's publishes go with its ack or not at all."""
-
-    def run(self) -> None:
-        now = self._now()
-        self._results = [None] * len(self.entries)
-        numbered = sorted(enumerate(self.entries), key=_consumer_of)
-        for (stream, name), group in groupby(numbered, _consumer_of):
-            self._settle(stream, name, list(group), now)
-
-    def _settle(self, stream: str, name: str, group: list[tuple[int, Settling]], now: int) -> None:
-        try:
-            consumer = self._catalogue.consumer(stream, name)
-        except PeltonError as error:
-            for index, _ in group:
-                self._results[index] = error
-            return
-        acks = [ack for _, entry in group for ack in entry.acks]
-        settlement = Settlement(consumer, now, self._catalogue.interests.get(consumer.log))
-        answers = settlement.run(acks)
-        start = 0
-        for index, entry in group:
-            mine = answers[start : start + len(entry.acks)]
-            start += len(entry.acks)
-            if entry.apart is not None:
-                self._results[index] = self._publish_apart(entry, entry.apart, mine, settlement.gone, now)
-            else:
-                held = entry.publishes is None
-                self._results[index] = mine if held else self._publish(entry, mine, settlement.gone, now)
-
-    def _publish(self, entry: Settling, answers: list[PeltonError | None], gone: set[int], now: int) -> object:
-        for ack, refused in zip(entry.acks, answers, strict=True):
-            if refused is not None:
-                return refused
-            if ack.seq in gone:
-                return _is_gone(entry, ack)
-        # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
-        return append_all(self._catalogue, entry.publishes or (), now)
-
-    def _publish_apart(
-        self,
-        entry: Settling,
-        apart: Sequence[Sequence[Outgoing]],
-        answers: list[PeltonError | None],
-        gone: set[int],
-        now: int,
-    ) -> list[PeltonError | None]:
-        if gone:
-            pairs = zip(entry.acks, answers, strict=True)
-            answers = [_is_gone(entry, ack) if ack.seq in gone else refused for ack, refused in pairs]
-        held = (publishes for publishes, refused in zip(apart, answers, strict=True) if refused is None)
-        append_all(self._catalogue, [message for publishes in held for message in publishes], now)
-        return answers
-
-
-def _is_gone(entry: Settling, ack: AckOp) -> AckRejectedError:
-    """Refuse an ack of a message that was removed: whoever was given it again may have published the same."""
-    return AckRejectedError(entry.stream, entry.consumer, ack.seq, "the message is not there any more")
-
-
-def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
-    return numbered[1].stream, numbered[1].consumer
-
-
-async def settle_all(
-    stage: Callable[[Sequence[Settled]], Awaitable[list[PeltonError | None]]], endings: Sequence[Settled]
-) -> list[PeltonError | None]:
-    """Settle many deliveries in one transaction, or each alone where a message of one of them is refused."""
-    try:
-        return await stage(endings) if endings else []
-    except ApiError as refused:
-        if len(endings) == 1:
-            return [refused]
-    # The refusal undid them all. Staged at once, they share the next transaction all the same.
-    alone = await asyncio.gather(*(stage([ending]) for ending in endings), return_exceptions=True)
-    answers: list[PeltonError | None] = []
-    for answer in alone:
-        if isinstance(answer, ApiError):
-            answers.append(answer)
-        elif isinstance(answer, BaseException):
-            raise answer
-        else:
-            answers += answer
-    return answers

@@ -6,7 +6,7 @@ from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, FaultKind, as_fault, translated
 from pelton.storage.lean import LeanReads
-from pelton.storage.messages import Condition, MessageTable, Removed, intact, runs, subject_condition
+from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
 from pelton.storage.packing import Row
 from pelton.storage.schema import SCHEMA_VERSION, message_table
 from pelton.storage.spool import Spool
@@ -40,6 +40,7 @@ __all__ = [
     "WalSync",
     "Work",
     "Writer",
+    "all_intact",
     "as_fault",
     "content_checksums",
     "find_stream",

@@ -8,7 +8,7 @@ empty one differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import repeat, starmap
 from struct import Struct, pack
 from zlib import crc32
 
@@ -24,6 +24,20 @@ def row_checksum(seq: int, ts: int, subject: str, hdr: bytes | None, data: bytes
     if hdr is None:
         return crc32(_POSITION.pack(seq, ts, -1), crc)
     return crc32(_POSITION.pack(seq, ts, len(hdr)), crc32(hdr, crc))
+
+
+def row_checksums(
+    sequences: Sequence[int],
+    times: Sequence[int],
+    subjects: Sequence[str],
+    blocks: Sequence[bytes | None],
+    payloads: Sequence[bytes],
+) -> Iterator[int]:
+    """Return the checksums of rows, given by columns."""
+    if any(blocks) or b"" in blocks:
+        return starmap(row_checksum, zip(sequences, times, subjects, blocks, payloads, strict=True))
+    contents = map(crc32, payloads, map(crc32, map(str.encode, subjects)))
+    return map(crc32, map(_POSITION.pack, sequences, times, repeat(-1)), contents)
 
 
 def content_checksums(subjects: Iterable[str], payloads: Iterable[bytes]) -> list[int]:

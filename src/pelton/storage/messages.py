@@ -12,12 +12,15 @@ from contextlib import suppress
 from itertools import chain, islice, repeat
 from typing import Any, Final
 
-from pelton.storage.checksum import placed_checksums, row_checksum
+from pelton.storage.checksum import placed_checksums, row_checksum, row_checksums
 from pelton.storage.database import Database
 from pelton.storage.packing import ORIGINAL_LENGTH, Row, pack, unpack, unpack_all
 
 Removed = tuple[int, str, int, int]
 """Sequence, subject, payload bytes, header bytes (-1: none) of a removed row."""
+
+Alike = tuple[str, int, int, int, int]
+"""Of removed rows of one subject: that, their number, payload bytes, header bytes, and how many had headers."""
 
 _COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
 # A text that is none cannot even be read: what should be bytes and is no more stands as 0, which no checksum meets.
@@ -40,6 +43,15 @@ def intact(row: Row) -> bool:
         return False
 
 
+def all_intact(rows: Sequence[Row]) -> bool:
+    """Return whether all of these rows are intact: a third of the work that asking for each is."""
+    try:
+        seqs, times, subjects, blocks, payloads, sums = zip(*rows, strict=True)
+        return tuple(row_checksums(seqs, times, subjects, blocks, payloads)) == sums
+    except DAMAGED:
+        return False
+
+
 def _text(subject: object) -> str:
     return subject.decode(errors="replace") if isinstance(subject, bytes) else str(subject)
 
@@ -55,6 +67,12 @@ class MessageTable:
         self._get = f"SELECT {_COLUMNS} FROM {name} WHERE seq=?"
         self._scan = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?"
         self._scan_filtered = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? AND {{}} ORDER BY seq LIMIT ?"
+        self._sums = (
+            "SELECT CAST(min(subject) AS BLOB), min(subject)=max(subject), count(*), "
+            f"ifnull(sum({ORIGINAL_LENGTH}), 0), ifnull(sum(length(hdr)), 0), count(hdr) "
+            f"FROM {name} WHERE seq BETWEEN ? AND ?"
+        )
+        self._remove_quietly = f"DELETE FROM {name} WHERE seq BETWEEN ? AND ?"
         self._remove_range = f"DELETE FROM {name} WHERE seq BETWEEN ? AND ? {_REMOVED}"
         self._remove_front = f"DELETE FROM {name} WHERE seq IN (SELECT seq FROM {name} ORDER BY seq LIMIT ?) {_REMOVED}"
         self._subject = f"SELECT CAST(subject AS BLOB) FROM {name} WHERE seq=?"
@@ -169,6 +187,14 @@ class MessageTable:
     def remove_range(self, first: int, last: int) -> list[Removed]:
         return self._removed(self._remove_range, (first, last))
 
+    def remove_alike(self, first: int, last: int) -> Alike | None:
+        """Remove the rows of a range where all have the same subject, else none: a quarter of what a row each takes."""
+        subject, alike, *sums = self._db.execute(self._sums, (first, last)).fetchall()[0]
+        if not alike:
+            return None
+        self._db.execute(self._remove_quietly, (first, last))
+        return (_text(subject), *sums)  # type: ignore[return-value]  # four integers
+
     def remove_front(self, count: int) -> list[Removed]:
         return self._removed(self._remove_front, (count,))
 
@@ -228,9 +254,12 @@ class Condition:
 
 def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
     """Return ascending sequences as runs of neighbours, ``(first, last)`` each."""
+    ordered = sorted(sequences)
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1 == len(set(ordered)) - 1:
+        return [(ordered[0], ordered[-1])]
     found: list[tuple[int, int]] = []
     first = last = -1
-    for seq in sorted(sequences):
+    for seq in ordered:
         if seq == last + 1 and first >= 0:
             last = seq
             continue

@@ -9,28 +9,36 @@ import msgspec
 
 from pelton.storage import content_checksums
 
+Span = tuple[str, int, int, int]
+
 
 class Bulk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Messages without headers. ``size`` is the bytes of subjects and payloads.
 
-    ``spans`` say of each subject where it comes first and last among them, and how often.
+    ``spans`` say of each subject where it comes first and last among them, and how often; None: each comes once.
     """
 
     subjects: list[str]
     payloads: list[bytes]
     contents: list[int]
     size: int
-    spans: list[tuple[str, int, int, int]]
+    spans: list[Span] | None
 
 
 def bulk_of(subjects: list[str], payloads: list[bytes]) -> Bulk:
     """Return messages as a bulk."""
     lengths = map(len, subjects if all(map(str.isascii, subjects)) else map(str.encode, subjects))
     size = sum(map(len, payloads)) + sum(lengths)
-    return Bulk(subjects, payloads, content_checksums(subjects, payloads), size, _spans(subjects))
+    spans = None if len(set(subjects)) == len(subjects) else _spans(subjects)
+    return Bulk(subjects, payloads, content_checksums(subjects, payloads), size, spans)
 
 
-def _spans(subjects: Sequence[str]) -> list[tuple[str, int, int, int]]:
+def spans_of(bulk: Bulk) -> list[Span]:
+    """Return the spans of a bulk, also where each subject comes once."""
+    return _spans(bulk.subjects) if bulk.spans is None else bulk.spans
+
+
+def _spans(subjects: Sequence[str]) -> list[Span]:
     count = len(subjects)
     lasts = dict(zip(subjects, range(count), strict=True))
     firsts = dict(zip(reversed(subjects), reversed(range(count)), strict=True))

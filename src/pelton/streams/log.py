@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
-from pelton.storage import Removed, subject_condition
+from pelton.storage import Removed, runs, subject_condition
 from pelton.storage.checksum import row_checksum
 from pelton.streams.counters import digits, increment_of
 from pelton.streams.counting import Counting
@@ -32,6 +32,7 @@ from pelton.streams.timers import Firing
 from pelton.streams.wishes import Wish, wish_of
 
 _CHUNK: Final = 4096
+_FEW: Final = 8
 
 _SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
 
@@ -352,7 +353,9 @@ class StreamLog(StoredMessages):
     def remove_settled(self, sequences: Iterable[int]) -> None:
         """Remove messages that no consumer wants any more (work-queue and interest retention)."""
         self._write_rows()
-        self._forget(self.table.remove(sequences))
+        for first, last in runs(sequences):
+            if last - first < _FEW or not self._remove_alike(first, last):
+                self._forget(self.table.remove_range(first, last))
 
     def remove(self, sequences: Iterable[int]) -> int:
         """Remove messages whoever may still want them; return how many there were."""

@@ -1,0 +1,126 @@
+"""Settlements: acks of many callers, with what is published if they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain, groupby
+from typing import NamedTuple
+
+from pelton.api import AckOp, AckRejectedError, ApiError, Outgoing, PeltonError, Settled
+from pelton.consumers import Settlement
+from pelton.engine.bulks import Family, families_of, store_families
+from pelton.engine.works import Future, SharedWork, append_all
+
+
+class Apart(NamedTuple):
+    """Messages of each ack by itself: those of an ack that does not hold are left out; ``families`` are all of them."""
+
+    messages: Sequence[Sequence[Outgoing]]
+    families: Sequence[Family]
+
+
+class Settling(NamedTuple):
+    """One caller's acks for a consumer, with messages to publish if (and only if) the acks hold."""
+
+    stream: str
+    consumer: str
+    acks: Sequence[AckOp]
+    publishes: Sequence[Outgoing] | None
+    future: Future
+    apart: Apart | None = None
+
+
+def settling_apart(stream: str, consumer: str, endings: Sequence[Settled], future: Future) -> Settling:
+    """Return many deliveries to settle, each by itself."""
+    messages = [publishes for publishes, _ in endings]
+    apart = Apart(messages, families_of(list(chain.from_iterable(messages))))
+    return Settling(stream, consumer, [ack for _, ack in endings], None, future, apart)
+
+
+class SettleWork(SharedWork[Settling]):
+    """Acks of many callers, applied together; each caller's publishes go with its ack or not at all."""
+
+    def run(self) -> None:
+        now = self._now()
+        self._results = [None] * len(self.entries)
+        numbered = sorted(enumerate(self.entries), key=_consumer_of)
+        for (stream, name), group in groupby(numbered, _consumer_of):
+            self._settle(stream, name, list(group), now)
+
+    def _settle(self, stream: str, name: str, group: list[tuple[int, Settling]], now: int) -> None:
+        try:
+            consumer = self._catalogue.consumer(stream, name)
+        except PeltonError as error:
+            for index, _ in group:
+                self._results[index] = error
+            return
+        acks = [ack for _, entry in group for ack in entry.acks]
+        settlement = Settlement(consumer, now, self._catalogue.interests.get(consumer.log))
+        answers = settlement.run(acks)
+        start = 0
+        for index, entry in group:
+            mine = answers[start : start + len(entry.acks)]
+            start += len(entry.acks)
+            if entry.apart is not None:
+                self._results[index] = self._publish_apart(entry, entry.apart, mine, settlement.gone, now)
+            else:
+                held = entry.publishes is None
+                self._results[index] = mine if held else self._publish(entry, mine, settlement.gone, now)
+
+    def _publish(self, entry: Settling, answers: list[PeltonError | None], gone: set[int], now: int) -> object:
+        for ack, refused in zip(entry.acks, answers, strict=True):
+            if refused is not None:
+                return refused
+            if ack.seq in gone:
+                return _is_gone(entry, ack)
+        # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
+        return append_all(self._catalogue, entry.publishes or (), now)
+
+    def _publish_apart(
+        self,
+        entry: Settling,
+        apart: Apart,
+        answers: list[PeltonError | None],
+        gone: set[int],
+        now: int,
+    ) -> list[PeltonError | None]:
+        if gone:
+            pairs = zip(entry.acks, answers, strict=True)
+            answers = [_is_gone(entry, ack) if ack.seq in gone else refused for ack, refused in pairs]
+        if not any(answers) and store_families(self._catalogue, apart.families, now):
+            return answers
+        held = (publishes for publishes, refused in zip(apart.messages, answers, strict=True) if refused is None)
+        append_all(self._catalogue, [message for publishes in held for message in publishes], now)
+        return answers
+
+
+def _is_gone(entry: Settling, ack: AckOp) -> AckRejectedError:
+    """Refuse an ack of a message that was removed: whoever was given it again may have published the same."""
+    return AckRejectedError(entry.stream, entry.consumer, ack.seq, "the message is not there any more")
+
+
+def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
+    return numbered[1].stream, numbered[1].consumer
+
+
+async def settle_all(
+    stage: Callable[[Sequence[Settled]], Awaitable[list[PeltonError | None]]], endings: Sequence[Settled]
+) -> list[PeltonError | None]:
+    """Settle many deliveries in one transaction, or each alone where a message of one of them is refused."""
+    try:
+        return await stage(endings) if endings else []
+    except ApiError as refused:
+        if len(endings) == 1:
+            return [refused]
+    # The refusal undid them all. Staged at once, they share the next transaction all the same.
+    alone = await asyncio.gather(*(stage([ending]) for ending in endings), return_exceptions=True)
+    answers: list[PeltonError | None] = []
+    for answer in alone:
+        if isinstance(answer, ApiError):
+            answers.append(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            answers += answer
+    return answers
