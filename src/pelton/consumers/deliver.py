@@ -22,9 +22,7 @@ _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
 _TOKEN_EPOCH_BITS: Final = 40
 
-_KEEP_RUN: Final = (
-    "INSERT INTO pending SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
-)
+_KEEP_RUN: Final = "INSERT INTO pending SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
 
 Again = tuple[int, int, str | None]
 """Sequence, deliveries so far, subject where claims are kept."""

@@ -62,7 +62,7 @@ class Settlement:
         if len(done) < len(acks) or last - first >= 4 * len(acks):
             return False
         sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
-        held: dict[int, int] = dict(c.db.execute(sql, (c.id, first, last)))  # type: ignore[arg-type]  # two integers
+        held: dict[int, int] = dict(c.db.execute(sql, (c.id, first, last)))
         if not done.items() <= held.items():
             return False
         self._done = dict.fromkeys(done)
