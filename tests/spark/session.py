@@ -26,6 +26,9 @@ _SETTINGS = {
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    # Where Spark Connect listens once a test has started it: on a port that is free.
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
 }
 
 

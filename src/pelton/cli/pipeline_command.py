@@ -67,7 +67,7 @@ def _verb(verbs: Any, name: str, verb: Verb, text: str) -> argparse.ArgumentPars
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of format('pelton')"
     )
-    parser.add_argument("--master", default="local[*]", help="where Spark runs (default: local[*], this machine)")
+    parser.add_argument("--master", default="local[*]", help="where Spark runs; default: local[*]; Connect: sc://host")
     parser.add_argument("--memory", default="2g", help="Spark's own, on this machine (default 2g)")
     add_key(parser)
     parser.set_defaults(run=run, verb=verb)

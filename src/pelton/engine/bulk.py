@@ -1,7 +1,8 @@
 """Reads a stream of a store file in bulk, beside whoever has it open: no engine, no wake-ups, only rows.
 
-For processes that come and go and read much, such as Spark's. Nothing is written: what should have been removed by
-now, and was not looked at since, is still read.
+For processes that come and go and read much, such as Spark's. Nothing is written. So what is past its age is removed
+by whoever says what is to be read: an engine, which lets time pass before it tells of a stream. What falls due between
+that and the read is still read, unless somebody has removed it.
 """
 
 from __future__ import annotations

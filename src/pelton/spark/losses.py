@@ -21,7 +21,12 @@ class Losses:
         self._fail = fail
 
     def look(self, part: Range, position: int, first_seq: int) -> None:
-        """Compare where reading has come with the stream's first sequence. Raises DataLossError."""
+        """Compare where reading has come with the stream's first sequence. Raises DataLossError.
+
+        Who asked for what there is, from the front, is promised the front that is met: old messages go all the time.
+        """
+        if part.at_front and position == part.first:
+            return
         if part.must_hold and first_seq > position:
             self.lost(DataLossError(part.stream, position, min(first_seq - 1, part.last)))
 

@@ -14,16 +14,20 @@ _MOST_PARTITIONS: Final = 10_000
 class Range(InputPartition):
     """The sequences ``first`` to ``last`` of the stream that was made at ``created`` (RFC 3339).
 
-    ``must_hold``: whether the loss of its first sequences is an error.
+    ``must_hold``: whether the loss of sequences at the stream's front is an error. ``at_front``: the range begins where
+    the stream did when it was planned; what is due to go from there before it is read is not missed.
     """
 
-    def __init__(self, stream: str, created: str, first: int, last: int, *, must_hold: bool) -> None:
+    def __init__(
+        self, stream: str, created: str, first: int, last: int, *, must_hold: bool, at_front: bool = False
+    ) -> None:
         super().__init__((stream, first, last))
         self.stream = stream
         self.created = created
         self.first = first
         self.last = last
         self.must_hold = must_hold
+        self.at_front = at_front
 
     @property
     def span(self) -> int:
@@ -35,7 +39,8 @@ class Range(InputPartition):
         count = max(1, min(count, self.span))
         cuts = [self.first + self.span * part // count for part in range(count + 1)]
         for first, after in pairwise(cuts):
-            yield Range(self.stream, self.created, first, after - 1, must_hold=self.must_hold)
+            at_front = self.at_front and first == self.first
+            yield Range(self.stream, self.created, first, after - 1, must_hold=self.must_hold, at_front=at_front)
 
 
 def cut(ranges: Sequence[Range], *, rows: int, at_least: int) -> list[Range]:

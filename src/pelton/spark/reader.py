@@ -50,7 +50,8 @@ class PeltonReader(DataSourceReader):
 
     def _range(self, place: Place, stream: StreamView) -> Range:
         options, asked = self.options, self.narrowing
-        first = place.sequence(stream, options.start.of(stream.name))
+        start = options.start.of(stream.name)
+        first = place.sequence(stream, start)
         end = options.end.of(stream.name)
         # An ending sequence is read too, an ending time is not.
         last = end.value if end.kind == "sequence" else place.sequence(stream, end) - 1
@@ -60,8 +61,8 @@ class PeltonReader(DataSourceReader):
             first = max(first, place.sequence(stream, asked.from_time))
         if asked.before_time is not None:
             last = min(last, place.sequence(stream, asked.before_time) - 1)
-        must_hold = stream.loses_front and first > 0
-        return Range(stream.name, stream.created, first, last, must_hold=must_hold)
+        at_front = start.kind != "sequence" and first == stream.first
+        return Range(stream.name, stream.created, first, last, must_hold=stream.loses_front, at_front=at_front)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range."""

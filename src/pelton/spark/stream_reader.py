@@ -74,9 +74,16 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where a new query begins."""
-        start = self.options.start
         found = self._place.streams(self.options.streams)
-        return to_json({s.name: Position(self._place.sequence(s, start.of(s.name)) - 1, s.created) for s in found})
+        return to_json({stream.name: Position(self._begin(stream), stream.created) for stream in found})
+
+    def _begin(self, stream: StreamView) -> int:
+        start = self.options.start.of(stream.name)
+        first = self._place.sequence(stream, start)
+        if start.kind != "sequence" and first == stream.first and stream.messages:
+            # The front, wherever it is when the first batch reads it: limits move it all the time.
+            return 0
+        return first - 1
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends; ``start`` itself where there is none to be made yet."""
@@ -134,12 +141,13 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._losses.lost(DataLossError(name, first, upto.sequence, "it was deleted while a query read it"))
             return None
         must_hold = known is not None and self._must_hold(stream)
-        part = Range(name, stream.created, first, upto.sequence, must_hold=must_hold)
+        at_front = first == 1 and self.options.start.of(name).kind != "sequence"
+        part = Range(name, stream.created, first, upto.sequence, must_hold=must_hold, at_front=at_front)
         self._losses.look(part, first, stream.first)
         first = max(first, stream.first)
-        return (
-            Range(name, stream.created, first, upto.sequence, must_hold=must_hold) if first <= upto.sequence else None
-        )
+        if first > upto.sequence:
+            return None
+        return Range(name, stream.created, first, upto.sequence, must_hold=must_hold, at_front=at_front)
 
     def _must_hold(self, stream: StreamView) -> bool:
         # A work queue that we alone take from keeps what we have not acknowledged.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Form = Literal["delta", "parquet"]
-_QUERY: Final = "sql.streaming.queryId"
+_METADATA: Final = "metadata"
 _LOOK_S: Final = 1
 
 
@@ -44,7 +44,7 @@ def archive(
     dated = with_date(frame)
     _schema(dated)
     if form == "delta":
-        writer = dated.writeStream.foreachBatch(_Batches(target))
+        writer = dated.writeStream.foreachBatch(_Batches(target, whole(checkpoint)))
     else:
         writer = dated.writeStream.format("parquet").partitionBy(*PARTITIONS).option("path", whole(target))
     writer = writer.option("checkpointLocation", whole(checkpoint))
@@ -105,17 +105,30 @@ def with_date(frame: DataFrame) -> DataFrame:
 
 
 class _Batches:
-    """Appends each batch of a query; called by Spark, in the driver."""
+    """Appends each batch of a query; called by Spark, in the driver, or in a process beside it (Spark Connect)."""
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, target: str, checkpoint: str) -> None:
+        self._target = whole(target)
+        self._checkpoint = checkpoint
+        self._query = ""
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY)
-        if not query:
-            # Spark's own name for it, which it does not promise.
-            raise PeltonError(f"this Spark does not tell which query it runs ({_QUERY}): use append in foreachBatch")
-        _append(frame, self._target, Batch(query, number))
+        self._query = self._query or _query_of(frame.sparkSession, self._checkpoint)
+        _append(frame, self._target, Batch(self._query, number))
+
+
+def _query_of(spark: SparkSession, checkpoint: str) -> str:
+    """Return the id of the query that a checkpoint is of: one made anew in the same folder is another one.
+
+    Only the checkpoint tells it everywhere. How it does is Spark's own affair, so what is found is looked at.
+    """
+    text = "".join(row.value for row in spark.read.text(f"{checkpoint.rstrip('/')}/{_METADATA}").collect())
+    try:
+        return str(json.loads(text)["id"])
+    except (ValueError, KeyError, TypeError):
+        raise PeltonError(
+            f"{checkpoint}/{_METADATA} does not tell which query it is of: use append in foreachBatch"
+        ) from None
 
 
 def _append(frame: DataFrame, target: str, batch: Batch | None) -> bool:

@@ -69,12 +69,14 @@ def check_java() -> None:
 
 @contextmanager
 def running(name: str, *, master: str = "local[*]", memory: str = "2g") -> Iterator[SparkSession]:
-    """Lend a session: one that runs already, or a new one that is stopped at the end. Raises NoJavaError."""
+    """Lend a session: one that runs already, or a new one that is stopped at the end. Raises NoJavaError.
+
+    ``master`` may be a Spark Connect server too, ``sc://host:15002``, which needs no Java here.
+    """
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
-    check_java()
     session = _start(name, master, memory)
     try:
         yield session
@@ -83,6 +85,9 @@ def running(name: str, *, master: str = "local[*]", memory: str = "2g") -> Itera
 
 
 def _start(name: str, master: str, memory: str) -> SparkSession:
+    if master.startswith("sc://"):
+        return SparkSession.builder.remote(master).config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    check_java()
     # The workers' Python must be this one, whatever is found on their path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
