@@ -7,7 +7,7 @@ from typing import Final
 
 from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, parse_rfc3339
 from pelton.api.times import go_duration
-from pelton.consumers.rules_delivery import check_acks, check_direction, check_groups
+from pelton.consumers.rules_delivery import check_acks, check_direction, check_groups, check_heartbeats
 from pelton.consumers.sampling import check_sample_freq
 from pelton.subjects import is_filter, overlaps
 
@@ -33,6 +33,7 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
     check_sample_freq(config, stream.name)
     if sum(len(key) + len(value) for key, value in config.metadata.items()) > _METADATA_LIMIT:
         raise api_error("JSConsumerMetadataLengthErrF", consumer=config.name, limit=f"{_METADATA_LIMIT // 1024}KB")
+    check_heartbeats(config)
     check_groups(config)
     _check_supported(config, stream.name)
 

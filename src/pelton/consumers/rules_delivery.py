@@ -74,8 +74,12 @@ def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
         raise api_error("JSConsumerMaxPendingAckPolicyRequiredErr", **where)
     if 0 < config.idle_heartbeat < _LEAST_HEARTBEAT:
         raise api_error("JSConsumerSmallHeartbeatErr", **where)
-    if config.flow_control and not config.idle_heartbeat:
-        raise api_error("JSConsumerWithFlowControlNeedsHeartbeats", **where)
+
+
+def check_heartbeats(config: ConsumerConfig) -> None:
+    """Raise ApiError (10108) where the flow of what is pushed is controlled, and no heartbeats tell that it stands."""
+    if config.deliver_subject and config.flow_control and not config.idle_heartbeat:
+        raise api_error("JSConsumerWithFlowControlNeedsHeartbeats", **_where(config))
 
 
 def _check_pull(config: ConsumerConfig, stream: StreamConfig) -> None:

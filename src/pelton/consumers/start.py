@@ -11,7 +11,7 @@ def start_cursor(config: ConsumerConfig, log: StreamLog, filters: tuple[str, ...
     """Return the last sequence that the consumer does not deliver (0: it delivers all)."""
     log.flush()
     policy = config.deliver_policy
-    if policy in ("new", "last_per_subject"):
+    if policy == "new" or _is_of_lasts(config, log):
         return log.last
     if policy == "last":
         last = max((log.last_seq_of(text) for text in filters), default=log.last)
@@ -29,8 +29,13 @@ def begin(consumer: ConsumerLog) -> None:
     consumer.dirty = True
     if config.replay_policy == "original":
         consumer.replay_upto = log.last
-    if config.deliver_policy == "last_per_subject":
+    if _is_of_lasts(config, log):
         _offer_lasts(consumer)
+
+
+def _is_of_lasts(config: ConsumerConfig, log: StreamLog) -> bool:
+    # Where no subject has more than one message, each is its last, and nothing has to be looked for.
+    return config.deliver_policy == "last_per_subject" and log.config.max_msgs_per_subject != 1
 
 
 def _offer_lasts(consumer: ConsumerLog) -> None:
@@ -42,4 +47,4 @@ def _offer_lasts(consumer: ConsumerLog) -> None:
         claims = [(consumer.id, subject, seq) for _, seq, subject in lasts]
         consumer.db.executemany("INSERT INTO claims VALUES(?, ?, ?, 1)", claims)
     consumer.waiting = len(lasts)
-    consumer.delivered = min((seq for _, seq, _ in lasts), default=log.last + 1) - 1
+    consumer.delivered = min((seq for _, seq, _ in lasts), default=max(log.last, log.first)) - 1

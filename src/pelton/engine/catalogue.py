@@ -235,6 +235,10 @@ class Catalogue:
     def consumers_of(self, stream: str) -> list[ConsumerLog]:
         return self._followers.of(stream)
 
+    def listed_of(self, stream: str) -> list[ConsumerLog]:
+        """Return the consumers of a stream that count and are listed: of a direct one knows who made it."""
+        return [consumer for consumer in self._followers.of(stream) if not consumer.config.direct]
+
     # --- changes, inside a write transaction
 
     def bump(self) -> None:

@@ -47,8 +47,9 @@ def create(scope: Scope, request: ConsumerCreate) -> ConsumerInfo:
         return _again(scope, request, catalogue.consumer(log.name, config.name), config)
     if request.action == "update":
         raise api_error("JSConsumerDoesNotExist", stream=log.name, consumer=config.name)
-    others = catalogue.consumers_of(log.name)
-    scope.account.check_consumers(log.config, len(others), config.name)
+    others = catalogue.listed_of(log.name)
+    if not config.direct:
+        scope.account.check_consumers(log.config, len(others), config.name)
     if log.config.retention == "workqueue":
         check_on_workqueue(config, [other.config for other in others])
     cursor = start_cursor(config, log, filters_of(config))
@@ -64,7 +65,9 @@ def _named(scope: Scope, config: ConsumerConfig, log: StreamLog) -> ConsumerConf
 def _again(scope: Scope, request: ConsumerCreate, existing: ConsumerLog, config: ConsumerConfig) -> ConsumerInfo:
     # Only the verb for it pauses a consumer, or lets it go on: an update does neither.
     config = msgspec.structs.replace(config, pause_until=existing.config.pause_until)
-    if existing.config == config:
+    # To a server, an ephemeral consumer has a threshold, and a request that names none is another one.
+    unnamed = not config.durable_name and not request.config.inactive_threshold
+    if existing.config == config and not (request.action == "create" and unnamed):
         return _info(scope, existing)
     log = existing.log
     if request.action == "create":
@@ -73,7 +76,7 @@ def _again(scope: Scope, request: ConsumerCreate, existing: ConsumerLog, config:
     if existing.config.deliver_subject != config.deliver_subject and listeners_of(scope.catalogue, existing):
         raise api_error("JSConsumerNameExistErr", stream=log.name, consumer=config.name)
     if log.config.retention == "workqueue":
-        others = [other.config for other in scope.catalogue.consumers_of(log.name) if other is not existing]
+        others = [other.config for other in scope.catalogue.listed_of(log.name) if other is not existing]
         check_unique_on_workqueue(config, others)
     return _info(scope, scope.catalogue.update_consumer(existing, config))
 
@@ -98,7 +101,7 @@ def info(scope: Scope, request: ConsumerInfoRequest) -> ConsumerInfo:
 def names_of(scope: Scope, stream: str) -> list[str]:
     scope.catalogue.stream(stream)
     scope.catalogue.sweep(scope.now())
-    return sorted(consumer.name for consumer in scope.catalogue.consumers_of(stream))
+    return sorted(consumer.name for consumer in scope.catalogue.listed_of(stream))
 
 
 def delete(scope: Scope, request: ConsumerDelete) -> Success:

@@ -148,7 +148,7 @@ def info_of(scope: Scope, log: CopyingLog) -> StreamInfo:
 def _state(scope: Scope, log: StreamLog) -> StreamState:
     log.flush()
     now = scope.now()
-    consumers = [scope.catalogue.use_consumer(consumer) for consumer in scope.catalogue.consumers_of(log.name)]
+    consumers = [scope.catalogue.use_consumer(each) for each in scope.catalogue.listed_of(log.name)]
     state = StreamState(
         messages=log.msgs,
         bytes=log.bytes,

@@ -20,6 +20,7 @@ from pelton.streams.expect import Batch, expectations, is_bare, last_expected_of
 from pelton.streams.log import StreamLog
 
 LARGEST: Final = 1000
+_API_LEVEL: Final = 5
 
 
 def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
@@ -44,6 +45,8 @@ def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoin
 
 
 def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubAck:
+    for message in messages:
+        _check_part(log, message)
     log.batch = Batch(log.last, _lasts(log, messages))
     try:
         for subject, data, block in messages:
@@ -54,6 +57,19 @@ def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubA
     finally:
         log.batch = None
     return ack
+
+
+def _check_part(log: StreamLog, message: Outgoing) -> None:
+    """Raise what speaks against a message before any of its batch is looked at."""
+    log.check_publish(message)
+    block = message[2]
+    if block is not None and not is_level(headers.first(block, headers.REQUIRED_API_LEVEL)):
+        raise api_error("JSRequiredApiLevelErr", stream=log.name)
+
+
+def is_level(level: str | None) -> bool:
+    """Whether a level of NATS's API, as a header requires it, is one that we have; none is required without a text."""
+    return not level or (level.isdecimal() and int(level[:9]) <= _API_LEVEL)
 
 
 def _lasts(log: StreamLog, messages: Sequence[Outgoing]) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """What a publisher asks for in headers.
 
-Message id and the ``Nats-Expected-*`` conditions (ADR-4, ADR-8): how they are read, and whether they hold. A
-header without a value asks for nothing. What is no sequence equals none: like nats-server, the refusal tells the
-one there is.
+Message id and the ``Nats-Expected-*`` conditions (ADR-4, ADR-8): how they are read, and whether they hold. In which
+order they are asked is in ``judging.py``. A header without a value asks for nothing. What is no sequence equals none:
+like nats-server, the refusal tells the one there is.
 """
 
 from __future__ import annotations
@@ -107,37 +107,32 @@ class Batch:
             raise api_error("JSStreamRollupFailedF", err=f"batch rollup {kind} invalid")
 
 
-def check_expectations(
-    stream: Known, asked: Expectations, subject: str, now: int, batch: Batch | None = None
-) -> int | None:
-    """Raise where a condition fails; return the sequence of the original when this is a duplicate.
-
-    The order is that of nats-server 2.15, but that it looks at the sequences before the duplicate: here repeating
-    a publish that was stored is harmless, whatever it expected.
-    """
+def check_stream(stream: Known, asked: Expectations) -> None:
+    """Raise where another stream is expected (10060)."""
     if asked.stream and asked.stream != stream.name:
         raise api_error("JSStreamNotMatchErr")
+
+
+def check_source(asked: Expectations) -> None:
+    """Raise where a message says that it comes from a source (10227): only what a stream takes from another one may."""
     if asked.source:
-        # Only what a stream takes from another one may say so.
         raise api_error("JSMessageSourceHdrNotAllowedErr")
-    if asked.last_subject_seq is None and asked.last_subject_filter and batch is None:
-        raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
-    if asked.msg_id and (duplicate := stream.known_id(asked.msg_id, now)) is not None:
-        if batch is not None:
-            raise api_error("JSAtomicPublishContainsDuplicateMessageErr")
-        return duplicate
-    if batch is not None:
-        batch.check(stream, asked, subject)
-        return None
+
+
+def check_sequences(stream: Known, asked: Expectations, subject: str) -> None:
+    """Raise where a last sequence is not the expected one (10071)."""
     if asked.last_subject_seq is not None:
         last = last_expected_of(stream, asked.last_subject_filter or subject)
         if last != asked.last_subject_seq:
             raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
     if asked.last_seq is not None and asked.last_seq != stream.last:
         raise api_error("JSStreamWrongLastSequenceErrF", seq=stream.last)
+
+
+def check_last_id(stream: Known, asked: Expectations) -> None:
+    """Raise where the last message id is not the expected one (10070)."""
     if asked.last_msg_id and asked.last_msg_id != (known := stream.last_id()):
         raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
-    return None
 
 
 def last_expected_of(stream: Known, subject_filter: str) -> int:

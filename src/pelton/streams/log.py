@@ -21,18 +21,20 @@ from typing import Final
 from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
 from pelton.storage import Removed, runs, subject_condition
 from pelton.storage.checksum import row_checksum
-from pelton.streams.counters import digits, increment_of
+from pelton.streams.counters import digits
 from pelton.streams.counting import Counting
-from pelton.streams.expect import Batch, check_expectations, expectations
+from pelton.streams.expect import Batch
+from pelton.streams.judging import Judged, judged
 from pelton.streams.mappings import mappings_of
 from pelton.streams.room import check_room
 from pelton.streams.stored import ANY, StoredMessages
 from pelton.streams.ticking import pass_time
 from pelton.streams.timers import Firing
-from pelton.streams.wishes import Wish, wish_of
+from pelton.streams.wishes import Wish
 
 _CHUNK: Final = 4096
 _FEW: Final = 8
+_NOTHING: Final = Judged()
 
 _SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
 
@@ -75,36 +77,27 @@ class StreamLog(StoredMessages):
     def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
         """Store one message, or raise ApiError before anything has changed.
 
-        Order of the checks: sealed, size, increment (``counters.py``), conditions and duplicate (``expect.py``),
-        schedules, roll-up and time to live (``wishes.py``), limits.
+        Order of the checks: sealed, size, what its headers ask for (``judging.py``), increment, limits.
         """
         if self.config.sealed:
             raise api_error("JSStreamSealedErr")
         subject = self.stored_subject(subject)
         self._check_size(hdr, data)
-        asked, wish, increment, value = None, None, "", ""
-        if hdr is not None:
-            increment = increment_of(hdr, data, counting=self._counting is not None)
-            asked = expectations(hdr)
-            if asked is not None:
-                duplicate = check_expectations(self, asked, subject, now, self.batch)
-                if duplicate is not None:
-                    return PubAck(self.name, duplicate, True)
-            wish = wish_of(self, subject, hdr, now)
-            hdr = wish.hdr if wish is not None else hdr
-            if wish is not None and wish.rollup and self.batch is not None:
-                self.batch.check_rollup(wish.rollup, subject)
+        asked = _NOTHING if hdr is None else judged(self, subject, hdr, data, now)
+        if asked.duplicate is not None:
+            return PubAck(self.name, asked.duplicate, True)
+        hdr, wish, value = asked.hdr, asked.wish, ""
         if self.quota is not None:
             self.quota(self.config.storage, self.size_of(subject, hdr, data))
         if self._counting is not None:
             # The last refusal there is: a stream that counts always has room.
-            hdr, data, total = self._counting.add(subject, hdr, increment)
+            hdr, data, total = self._counting.add(subject, hdr, asked.increment)
             value = digits(total.value)
         unwanted = self.is_wanted is not None and not self.is_wanted(subject)
         if self._checked and not unwanted:
             check_room(self, subject, self.size_of(subject, hdr, data), replaces=bool(wish and wish.rollup))
         seq = self._pass(now) if unwanted else self._store(subject, hdr, data, now)
-        if asked is not None and asked.msg_id:
+        if asked.msg_id:
             self.ids.add(seq, now, asked.msg_id)
             self.dirty = True
         if not unwanted and (wish is not None or self.config.allow_msg_schedules):
@@ -159,6 +152,11 @@ class StreamLog(StoredMessages):
         self.last_ts = now
         self.dirty = True
         return acks
+
+    @property
+    def counts(self) -> bool:
+        """Whether its subjects are counters."""
+        return self._counting is not None
 
     @property
     def is_plain(self) -> bool:

@@ -19,11 +19,10 @@ from typing import Final, NamedTuple
 from pelton.api import ApiError, Outgoing, PubAck, api_error, headers
 from pelton.api.events import BatchAbandoned, Event, Reason
 from pelton.storage import Database
-from pelton.streams.atomic import LARGEST, append_atomic
+from pelton.streams.atomic import LARGEST, append_atomic, is_level
 from pelton.streams.log import StreamLog
 
 _MARK: Final = f"\r\n{headers.BATCH_ID}:".encode()
-_API_LEVEL: Final = 5
 _ID_LIMIT: Final = 64
 _IDLE: Final = 10 * 10**9
 _OF_A_STREAM: Final = 50
@@ -155,7 +154,7 @@ class Staging:
 
     def _judged(self, log: StreamLog, batch: _Open | None, member: Member) -> tuple[ApiError | None, Reason | None]:
         """Return why the message cannot be the next, and what is told of its batch."""
-        if member.level and not (member.level.isdigit() and int(member.level[:9]) <= _API_LEVEL):
+        if not is_level(member.level):
             return api_error("JSRequiredApiLevelErr", stream=log.name), "unsupported"
         if member.position > LARGEST:
             error = api_error("JSAtomicPublishTooLargeBatchErrF", stream=log.name, size=LARGEST)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import tzinfo
 from typing import Final, NamedTuple, Protocol
 
-from pelton.api import StreamConfig, api_error, headers
+from pelton.api import ApiError, StreamConfig, api_error, headers
 from pelton.api.durations import parse_duration
 from pelton.api.times import SECOND
 from pelton.streams.blocks import with_header, without_headers
@@ -22,7 +22,6 @@ PURGE: Final = "purge"
 _SUBJECT: Final = "sub"
 _TTL: Final = headers.TTL.encode()
 _SCHEDULE: Final = b"Nats-Schedule"
-_MARK: Final = b"Nats-"
 
 
 class Wish(NamedTuple):
@@ -48,19 +47,27 @@ class Holder(Protocol):
         """Whether the last message of a subject is a schedule; None when there is no message."""
 
 
-def wish_of(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish | None:
-    """Return what a header block asks for, None if nothing. Raises ApiError where that cannot be."""
-    if _MARK not in hdr:
-        return None
-    text = headers.first(hdr, headers.TTL) if _TTL in hdr else None
-    if text and not stream.config.allow_msg_ttl and _is_life(text):
+def check_life(config: StreamConfig, hdr: bytes) -> None:
+    """Raise where a message is to expire, and none of its stream may (10166)."""
+    if _TTL in hdr and not config.allow_msg_ttl and _is_life(headers.first(hdr, headers.TTL) or ""):
         raise api_error("JSMessageTTLDisabledErr")
-    wish = _schedule_wish(stream, subject, hdr, now) if _SCHEDULE in hdr else Wish(hdr)
-    if rollup := rollup_of(wish.hdr, stream.config):
-        wish = wish._replace(rollup=rollup)
-    if text:
-        wish = _lifetime(stream.config, wish, text, now)
-    return None if wish == Wish(hdr) else wish
+
+
+def scheduled(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish:
+    """Return what a header block asks for as to schedules. Raises ApiError where that cannot be."""
+    return _schedule_wish(stream, subject, hdr, now) if _SCHEDULE in hdr else Wish(hdr)
+
+
+def replacing(config: StreamConfig, wish: Wish) -> Wish:
+    """Add what is to be replaced. Raises ApiError (10111)."""
+    rollup = rollup_of(wish.hdr, config)
+    return wish._replace(rollup=rollup) if rollup else wish
+
+
+def with_life(config: StreamConfig, wish: Wish, now: int) -> Wish:
+    """Add when the message is to expire. Raises ApiError (10165)."""
+    text = headers.first(wish.hdr, headers.TTL) if _TTL in wish.hdr else None
+    return _lifetime(config, wish, text, now) if text else wish
 
 
 # --- lives
@@ -115,7 +122,7 @@ def _lifetime(config: StreamConfig, wish: Wish, text: str, now: int) -> Wish:
 
 def _schedule_wish(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish:
     pattern = headers.first(hdr, headers.SCHEDULE) or ""
-    if pattern and not stream.config.allow_msg_schedules:
+    if not stream.config.allow_msg_schedules and (pattern or not _is_zone(hdr)):
         raise api_error("JSMessageSchedulesDisabledErr")
     zone = zone_of(hdr)
     wish = Wish(hdr)
@@ -137,6 +144,14 @@ def zone_of(hdr: bytes) -> tzinfo | None:
         return parse_zone(name)
     except ValueError:
         raise api_error("JSMessageSchedulesTimeZoneInvalidErr") from None
+
+
+def _is_zone(hdr: bytes) -> bool:
+    try:
+        zone_of(hdr)
+    except ApiError:
+        return False
+    return True
 
 
 def schedule_of(hdr: bytes) -> Schedule:

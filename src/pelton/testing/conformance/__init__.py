@@ -28,6 +28,7 @@ from pelton.testing.conformance import (  # noqa: F401  # each fills the table
     elsewhere,
     events,
     expectations,
+    faults,
     fetch,
     groups,
     interest,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pelton.api import ConsumerConfig, ConsumerCreate
 from pelton.connect import Jet
 from pelton.jet import Stream
@@ -59,7 +61,18 @@ async def pushing_takes_no_field_of_pulling(jet: Jet) -> None:
 async def flow_control_needs_heartbeats(jet: Jet) -> None:
     stream = await _stream(jet)
     await refused(10083, stream.create_consumer(deliver_subject="d", idle_heartbeat=0.001))
-    await refused(10108, stream.create_consumer(deliver_subject="d", flow_control=True))
+    pushing: dict[str, Any] = {"deliver_subject": "d", "flow_control": True}
+    await refused(10108, stream.create_consumer(**pushing))
+    # Of other faults, those that come after it.
+    await refused(10108, stream.create_consumer(**pushing, priority_groups=("g",)))
+    others: dict[int, dict[str, Any]] = {
+        10091: {"direct": True, "durable_name": "x"},
+        10094: {"deliver_policy": "by_start_sequence"},
+        10095: {"sample_freq": "x"},
+        10138: {"filter_subjects": ("s.>", "s.a")},
+    }
+    for err_code, fields in others.items():
+        await refused(err_code, stream.create_consumer(**pushing, **fields))
 
 
 @case

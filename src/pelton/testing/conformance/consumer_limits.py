@@ -117,3 +117,18 @@ async def a_deleted_consumer_makes_room(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"], max_consumers=1)
     await (await stream.create_consumer(durable_name="a")).delete()
     await stream.create_consumer(durable_name="b")
+
+
+@case
+async def a_direct_consumer_is_not_counted(jet: Jet) -> None:
+    for retention in ("limits", "workqueue"):
+        stream = await jet.create_stream(retention, subjects=[retention], retention=retention, max_consumers=1)
+        direct = {"deliver_subject": "d", "direct": True, "ack_policy": "none"}
+        await stream.create_consumer(name="d1", **direct)
+        await stream.create_consumer(name="c")
+        await refused(10026, stream.create_consumer(name="other"))
+        await stream.create_consumer(name="d2", **direct)
+        assert (await stream.info()).state.consumer_count == 1
+        assert await stream.consumer_names() == ["c"]
+        await stream.delete_consumer("d1")
+        await refused(10014, stream.delete_consumer("d1"))

@@ -89,6 +89,19 @@ async def create_only_refuses_what_is_there(jet: Jet) -> None:
 
 
 @case
+async def create_only_takes_an_ephemeral_one_without_a_threshold_for_another(jet: Jet) -> None:
+    await _five(jet)
+    for threshold, same in ((0, False), (60, True)):
+        config = consumer_config(name=f"c{threshold}", inactive_threshold=threshold)
+        request = ConsumerCreate(stream_name="S", config=config, action="create")
+        await jet.backend.call(request)
+        if same:
+            assert (await jet.backend.call(request)).name == "c60"
+        else:
+            await refused(10148, jet.backend.call(request))
+
+
+@case
 async def update_only_refuses_what_is_not_there(jet: Jet) -> None:
     await _five(jet)
     config = ConsumerConfig(durable_name="c")

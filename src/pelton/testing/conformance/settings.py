@@ -100,6 +100,17 @@ async def the_last_of_nothing_lies_before_the_first_sequence(jet: Jet) -> None:
 
 
 @case
+async def the_last_of_no_subject_lies_before_the_last_message(jet: Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s.>"])
+    single = await jet.create_stream("T", subjects=["t.>"], max_msgs_per_subject=1)
+    for subject in ("a", "b", "a"):
+        await jet.publish_batch([(f"s.{subject}", b""), (f"t.{subject}", b"")])
+    for one, name, position in ((stream, "s.none", 2), (stream, "s.a", 2), (stream, "s.b", 1), (single, "t.a", 1)):
+        consumer = await one.create_consumer(deliver_policy="last_per_subject", filter_subject=name)
+        assert (await consumer.info()).delivered.stream_seq == position, name
+
+
+@case
 async def purging_it_empty_moves_the_first_sequence_on_only(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"], first_seq=100)
     for seq, expected in ((0, 100), (50, 100), (150, 150)):
