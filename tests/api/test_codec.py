@@ -103,7 +103,7 @@ def test_another_prefix() -> None:
     assert api.decode_request("$JS.hub.API.STREAM.DELETE.orders", b"", "$JS.hub.API") == request
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a b", "*", "a>", "a/b", "a\\b", "a\n"])
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "*", "a>", "a\n"])
 def test_names_that_would_change_the_subject_are_refused(name: str) -> None:
     with pytest.raises(api.ConfigError, match="cannot name a stream"):
         api.api_subject(api.StreamInfoRequest(name=name))

@@ -48,6 +48,7 @@ STREAM_POOL: Final[Pool] = {
     "subject_delete_marker_ttl": (HOUR, 60 * SECOND, 1),
     "allow_msg_counter": (True, False),
     "allow_atomic": (True, False),
+    "allow_batched": (True, False),
     "allow_msg_schedules": (True, False),
     "persist_mode": ("default",),
 }

@@ -37,6 +37,7 @@ DURATIONS: Final = frozenset(
 TIMES: Final = frozenset({"opt_start_time", "pause_until"})
 
 _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
+_TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
 
 
 def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:
@@ -66,6 +67,12 @@ def check_name(what: str, name: object) -> None:
     """Refuse a name that is not one token of an API subject and one part of a path (ADR-6)."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} cannot name a {what}: use text without spaces and any of . * > / \\")
+
+
+def check_token(what: str, name: str) -> None:
+    """Refuse a name that is not one token of an API subject."""
+    if not _TOKEN.fullmatch(name):
+        raise ConfigError(f"{name!r} cannot name a {what}: use text without spaces and any of . * >")
 
 
 def _build(base: C, fields: dict[str, Any], what: str) -> C:

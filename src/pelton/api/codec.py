@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from pelton.api.build import check_name
+from pelton.api.build import check_token
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.errors import ApiError, api_error, from_reply
 from pelton.api.info import ErrorBody
@@ -31,7 +31,7 @@ class _Envelope(msgspec.Struct):
 def api_subject(request: Request[Any], prefix: str = PREFIX) -> str:
     """The subject a request is sent to; `ConfigError` for a name that would make it another subject."""
     for what, name in _named(request).items():
-        check_name(what, name)
+        check_token(what, name)
     if isinstance(request, ConsumerCreate):
         return f"{prefix}.CONSUMER.CREATE.{_consumer_tail(request)}"
     names = {"name": request.config.name} if isinstance(request, StreamCreate | StreamUpdate) else {}

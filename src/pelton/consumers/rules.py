@@ -45,7 +45,8 @@ def _check_name(config: ConsumerConfig, stream: str) -> None:
     if any(char in name for char in "/\\"):
         raise api_error("JSConsumerNameContainsPathSeparatorsErr", stream=stream, consumer=name)
     if not name or any(char in _NOT_IN_NAMES for char in name) or not name.isprintable():
-        raise api_error("JSConsumerBadDurableNameErr", stream=stream, consumer=name)
+        text = "consumer name can not contain '.', '*', '>', '\\', '/'"
+        raise api_error("JSStreamInvalidConfigF", stream=stream, consumer=name, err=text)
     if len(name.encode()) > _NAME_LIMIT:
         raise api_error("JSConsumerNameTooLongErrF", stream=stream, consumer=name, max=_NAME_LIMIT)
 

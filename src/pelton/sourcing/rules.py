@@ -40,6 +40,7 @@ def _check_mirror(config: StreamConfig, mirror: StreamSource) -> None:
         "JSMirrorWithSourcesErr": bool(config.sources),
         "JSMirrorWithCountersErr": config.allow_msg_counter,
         "JSMirrorWithAtomicPublishErr": config.allow_atomic,
+        "JSMirrorWithBatchPublishErr": config.allow_batched,
     }
     for constant, refused in refusals.items():
         if refused:

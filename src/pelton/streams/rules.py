@@ -7,7 +7,7 @@ file keeps all its streams).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from pelton.api import ApiError, ConfigError, StreamConfig, api_error
 from pelton.streams.counters import check_counting
@@ -17,7 +17,6 @@ from pelton.subjects import is_filter, is_subset, overlaps
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
-_PLAIN: Final = StreamConfig()
 _DESCRIPTION_LIMIT: Final = 4096
 _METADATA_LIMIT: Final = 128 * 1024
 _REPLICAS_LIMIT: Final = 5
@@ -27,13 +26,6 @@ _API_SPACES: Final = ("$JS.>", "$JSC.>", "$NRG.>")
 _API_EVENTS: Final = "$JS.EVENT.>"
 _SYSTEM_SPACE: Final = "$SYS.>"
 _ACCOUNT_EVENTS: Final = "$SYS.ACCOUNT.>"
-
-# Fields that only their default value is honoured of.
-_UNSUPPORTED: Final = (
-    "template_owner",
-    "allow_batched",
-)
-
 
 def invalid(text: str, stream: str) -> ApiError:
     """Return the error for a configuration that contradicts itself (10052)."""
@@ -55,12 +47,14 @@ def check_new_stream(config: StreamConfig) -> None:
 
 def check_stream(config: StreamConfig) -> None:
     """Raise ApiError or ConfigError where a resolved configuration cannot be."""
+    if config.template_owner:
+        # Of the templates of streams, which NATS had once; its field is left in the schemas.
+        raise api_error("JSInvalidJSONErr", stream=config.name, err='json: unknown field "template_owner"')
     check_stream_name(config.name)
     _check_texts(config)
     _check_replicas(config)
     if config.allow_msg_counter and (reason := check_counting(config)):
         raise invalid(reason, config.name)
-    _check_supported(config)
     _check_times(config)
     _check_policies(config)
     check_time(config)
@@ -110,7 +104,7 @@ def check_stream_name(name: str) -> None:
     if any(char in name for char in "/\\"):
         raise api_error("JSStreamNameContainsPathSeparatorsErr", stream=name)
     if not name or any(char in _NOT_IN_NAMES for char in name) or not name.isprintable():
-        raise invalid("stream name is required and can not contain '.', '*', '>'", name)
+        raise invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'", name)
     if len(name.encode()) > _NAME_LIMIT:
         raise invalid(f"stream name is too long, maximum allowed is {_NAME_LIMIT}", name)
 
@@ -125,13 +119,6 @@ def _check_replicas(config: StreamConfig) -> None:
             f"stream {config.name!r}: num_replicas is {config.num_replicas}, but an embedded store keeps one copy: "
             "leave it at 1 here, replication lives on a NATS cluster (pelton.open('nats://...'))"
         )
-
-
-def _check_supported(config: StreamConfig) -> None:
-    for field in _UNSUPPORTED:
-        value: Any = getattr(config, field)
-        if value != getattr(_PLAIN, field):
-            raise ConfigError(f"stream {config.name!r}: the embedded engine does not support {field!r}; leave it out")
 
 
 def _check_subjects(config: StreamConfig) -> None:

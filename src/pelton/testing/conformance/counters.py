@@ -177,6 +177,13 @@ async def sources_that_cannot_be_read_are_refused(jet: Jet) -> None:
     assert await jet.add("s.a") == 1
 
 
+@only("server", "see above: embedded, nothing that is published breaks a counter, only damage does")
+async def sources_that_cannot_be_read_break_a_counter(jet: Jet) -> None:
+    await _counting(jet)
+    assert (await jet.publish("s.a", headers={_INCR: "1", _SOURCES: "no json"})).val == "1"
+    await refused(10172, jet.add("s.a"))
+
+
 @case
 async def the_stored_message_is_what_must_not_be_too_large(jet: Jet) -> None:
     await _counting(jet, max_msg_size=40)

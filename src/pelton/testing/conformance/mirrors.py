@@ -187,6 +187,7 @@ async def what_no_mirror_can_have(jet: Jet) -> None:
         10173: {"allow_msg_counter": True},
         10186: {"allow_msg_schedules": True},
         10198: {"allow_atomic": True},
+        10209: {"allow_batched": True},
     }
     for code, fields in wrong.items():
         await refused(code, jet.create_stream("M", mirror=ALL, **fields))

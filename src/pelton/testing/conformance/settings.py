@@ -185,6 +185,20 @@ async def a_persist_mode_is_kept_and_cannot_be_changed(jet: Jet) -> None:
         assert error.description == "stream configuration update can not change persist mode"
 
 
+@case
+async def fast_ingest_is_kept_and_can_be_changed(jet: Jet) -> None:
+    for change, allowed in ((jet.create_stream, True), (jet.update_stream, False), (jet.update_stream, True)):
+        stream = await change("S", subjects=["s"], allow_batched=allowed)
+        assert stream.config.allow_batched == allowed
+        assert [ack.stream for ack in await jet.publish_batch([("s", b"")] * 2)] == ["S", "S"]
+
+
+@case
+async def there_are_no_templates(jet: Jet) -> None:
+    error = await refused(10025, jet.create_stream("S", template_owner="T"))
+    assert error.description == 'invalid JSON: json: unknown field "template_owner"'
+
+
 # --- what it captures
 
 

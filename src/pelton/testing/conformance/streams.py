@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from pelton.api import StreamNames, StreamNotFoundError, StreamUpdate, stream_config
+from pelton.api import (
+    ConsumerConfig,
+    ConsumerCreate,
+    StreamConfig,
+    StreamCreate,
+    StreamNames,
+    StreamNotFoundError,
+    StreamUpdate,
+    stream_config,
+)
 from pelton.connect import Jet
 from pelton.testing.conformance.table import case, refused
 
@@ -235,3 +244,13 @@ async def the_account_counts_streams_and_consumers(jet: Jet) -> None:
     await stream.create_consumer(durable_name="c")
     info = await jet.account_info()
     assert (info.streams, info.consumers) == (2, 1)
+
+
+@case
+async def names_are_no_paths(jet: Jet) -> None:
+    await jet.create_stream("S")
+    for name in ("a/b", "a\\b", "/"):
+        await refused(10128, jet.backend.call(StreamCreate(config=StreamConfig(name=name))))
+        for durable in ("", name):
+            config = ConsumerConfig(name=name, durable_name=durable)
+            await refused(10127, jet.backend.call(ConsumerCreate(stream_name="S", config=config)))
