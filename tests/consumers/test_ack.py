@@ -6,6 +6,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp
+from pelton.jet import ack_of
 from pelton.testing import ManualRuntime
 
 
@@ -240,3 +241,36 @@ async def test_publishing_and_acking_go_together_or_not_at_all(jet: pelton.Jet, 
     with pytest.raises(pelton.AckRejectedError):
         await jet.backend.settle([("done", b"", None)], "s", "c", acks[0])
     assert (await consumer.info()).num_ack_pending == 1
+
+
+async def test_an_ack_of_a_consumer_that_is_gone_settles_nothing_of_another_one_of_its_name(
+    stream: pelton.Stream, jet: pelton.Jet
+) -> None:
+    async def made_anew() -> tuple[pelton.Consumer, pelton.Message]:
+        consumer = await stream.create_consumer(durable_name="c")
+        [message] = await consumer.fetch(1)
+        return consumer, message
+
+    _, old = await made_anew()
+    await stream.delete_consumer("c")
+    consumer, new = await made_anew()
+    assert (old.metadata.stream_seq, old.metadata.consumer_seq) == (1, 1)
+    assert (new.metadata.stream_seq, new.metadata.consumer_seq) == (1, 1)
+    assert new.metadata.token > old.metadata.token
+    for late in (old.ack(), old.nak(), old.term(), old.in_progress()):
+        with pytest.raises(pelton.AckRejectedError, match="its consumer was deleted"):
+            await late
+    assert (await consumer.info()).num_ack_pending == 1
+    await new.ack()
+    stale = await consumer.fetch(3)
+    await stream.delete_consumer("c")
+    consumer, fresh = await made_anew()
+    others = await consumer.fetch(9)
+    # Many at once are judged as one.
+    acks = [ack_of(message.delivered, "ack") for message in stale + stale]
+    assert all(await jet.backend.ack("s", "c", [*acks, *acks]))
+    assert (await consumer.info()).num_ack_pending == len(others) + 1
+    await consumer.ack([fresh, *others[:1]])
+    # What comes by a server's protocol names no more than this.
+    place = others[1].metadata
+    assert await jet.backend.ack("s", "c", [AckOp(seq=place.stream_seq, consumer_seq=place.consumer_seq)]) == [None]

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from pelton import Jet
-from pelton.api import AckOp, PeltonError
-from pelton.queue import JobContext, Queue
+from pelton.api import AckOp, Delivered, PeltonError
+from pelton.queue import JobContext, JobRules, Queue
 from pelton.queue.leases import Lease, LeaseKeeper
 from pelton.runtime import SystemClock
 from tests.queue.conftest import ON_BOTH, OpenQueue
@@ -151,6 +151,30 @@ async def test_order_of_a_key_is_kept_through_a_crash(path: str) -> None:
     await jet.close()
 
 
+async def test_a_queue_that_is_made_anew_hears_nothing_of_the_one_before(jet: Jet, another: OpenQueue) -> None:
+    """Its jobs and deliveries have the numbers of those that were."""
+
+    async def paint(colour: str) -> None: ...
+
+    old, rules = await jet.queue("g", exclusive=True, lease=0.3), JobRules()
+    await old.job(paint).enqueue("red", key="k")
+    async with old.claims(rules) as before:
+        [late] = await before.take(timeout=20)
+        for name in await jet.stream_names():
+            await jet.delete_stream(name)
+        new = await another("g", exclusive=True, lease=0.3)
+        await new.job(paint).enqueue("blue", key="k")
+        async with new.claims(rules) as now:
+            [job] = await now.take(timeout=20)
+            assert (job.id, job.records.delivered.consumer_seq) == (late.id, late.records.delivered.consumer_seq)
+            assert job.token > late.token
+            late.complete("red")
+            assert await before.settle([late]) == [late]
+            job.complete("blue")
+            assert await now.settle([job]) == []
+    assert [outcome.value() for outcome in await ended(new)] == ["blue"]
+
+
 async def test_a_settlement_of_a_replaced_delivery_is_refused(keyed: Queue, jet: Jet) -> None:
     """Fencing, without the keeper's help: the job itself loses its lease, and does not look."""
 
@@ -167,6 +191,10 @@ async def test_a_settlement_of_a_replaced_delivery_is_refused(keyed: Queue, jet:
     await drain(keyed, concurrency=1)
     assert (await handle.outcome()).value() == "attempt 3"
     assert len(await ended(keyed)) == 1
+
+
+def delivered(number: int) -> Delivered:
+    return Delivered("s", number, 0, None, b"", number, 1, 0, "s", "c", number)
 
 
 class Store:
@@ -206,7 +234,7 @@ def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, p
 
     keeper.start()
     threading.Event().wait(phase)  # rounds fall differently against the lease
-    lease = Lease("s", "c", 1, 1, clock.monotonic(), on_lost)
+    lease = Lease(delivered(1), clock.monotonic(), on_lost)
     keeper.hold(lease)
     assert told.wait(5)
     keeper.stop()
@@ -219,7 +247,7 @@ def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:
     store, clock = Store(), SystemClock()
     store.down = "raises"
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
-    lease = Lease("s", "c", 1, 1, clock.monotonic(), lambda reason: None)
+    lease = Lease(delivered(1), clock.monotonic(), lambda reason: None)
     keeper.start()
     keeper.hold(lease)
     held = lease.confirmed
@@ -236,8 +264,8 @@ def test_a_refused_extension_is_told_once_and_a_released_lease_is_left_alone() -
     store, clock, reasons = Store(), SystemClock(), list[str]()
     store.refused = PeltonError("replaced")
     keeper = LeaseKeeper(store, clock, 0.1)  # type: ignore[arg-type]
-    lost, told = Lease("s", "c", 1, 1, clock.monotonic(), reasons.append), threading.Event()
-    kept = Lease("s", "c", 2, 2, clock.monotonic(), lambda reason: told.set())
+    lost, told = Lease(delivered(1), clock.monotonic(), reasons.append), threading.Event()
+    kept = Lease(delivered(2), clock.monotonic(), lambda reason: told.set())
     keeper.hold(lost)
     keeper.hold(kept)
     keeper.release(kept)
@@ -285,8 +313,8 @@ async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
 
 def test_where_late_acks_are_confirmed_the_clock_alone_judges() -> None:
     told: list[str] = []
-    here = Lease("s", "c", 1, 1, 0.0, told.append)
-    there = Lease("s", "c", 1, 1, 0.0, told.append, by_clock=True)
+    here = Lease(delivered(1), 0.0, told.append)
+    there = Lease(delivered(1), 0.0, told.append, by_clock=True)
     assert not here.is_over(99.0, 1.0)
     assert not there.is_over(0.7, 1.0)
     assert there.is_over(0.9, 1.0)

@@ -66,7 +66,8 @@ class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
 class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """What a client says of one delivery: done, again (after `delay_ns`), still working, or never again.
 
-    `num_delivered` names nothing: a server repeats it in what it says of the ack.
+    `num_delivered` names nothing: a server repeats it in what it says of the ack. `token` is the delivery's, or 0: with
+    it an ack never settles the delivery of another consumer that was made under the same name.
     """
 
     kind: AckKind = "ack"
@@ -75,6 +76,7 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     delay_ns: int = 0
     reason: str = ""
     num_delivered: int = 1
+    token: int = 0
 
 
 class Incoming(msgspec.Struct, gc=False):

@@ -14,13 +14,12 @@ from typing import Final
 from pelton.api import Delivered, PullRequest, headers
 from pelton.api.events import MaxDeliveries
 from pelton.consumers.interest import Interest, exhaust, remove_settled
-from pelton.consumers.log import NEVER, ConsumerLog, due_after
+from pelton.consumers.log import NEVER, TOKEN_EPOCH_BITS, ConsumerLog, due_after
 from pelton.storage import Row, all_intact, intact
 
 _log: Final = logging.getLogger("pelton")
 _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
-_TOKEN_EPOCH_BITS: Final = 40
 
 _KEEP_RUN: Final = "INSERT INTO pending SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
 
@@ -40,7 +39,7 @@ class Delivery:
         self._batch = request.batch
         self._bytes_left = request.max_bytes if request.max_bytes > 0 else NEVER
         self._now = now
-        self._token_base = epoch << _TOKEN_EPOCH_BITS
+        self._token_base = epoch << TOKEN_EPOCH_BITS
         self._out: list[Delivered] = []
         self._pending: list[tuple[int, int, int, int, int, str | None]] = []
         # Runs of first deliveries: first and last sequence, and what is added to that for the number of the delivery.

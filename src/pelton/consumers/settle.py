@@ -12,7 +12,7 @@ from typing import Any, Final
 from pelton.api import AckOp, AckRejectedError, PeltonError
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
-from pelton.consumers.log import ConsumerLog, due_after
+from pelton.consumers.log import TOKEN_EPOCH_BITS, ConsumerLog, due_after
 from pelton.consumers.sampling import ALL
 from pelton.storage import runs
 
@@ -63,10 +63,14 @@ class Settlement:
             return False
         sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
         held: dict[int, int] = dict(c.db.execute(sql, (c.id, first, last)))
-        if not done.items() <= held.items():
+        if not done.items() <= held.items() or any(map(self._is_of_another, acks)):
             return False
         self._done = dict.fromkeys(done)
         return True
+
+    def _is_of_another(self, ack: AckOp) -> bool:
+        """Whether a delivery is of a consumer of this name that is gone; what is no token of ours tells nothing."""
+        return 0 < ack.token >> TOKEN_EPOCH_BITS < self._c.born
 
     def _known(self, acks: Sequence[AckOp]) -> Known:
         c = self._c
@@ -82,6 +86,8 @@ class Settlement:
 
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
         found = known.get(ack.seq)
+        if self._is_of_another(ack):
+            return self._rejected(ack, "its consumer was deleted: another one has its name")
         if found is None and self._is_gone(ack.seq):
             self.gone.add(ack.seq)
             return None

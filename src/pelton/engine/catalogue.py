@@ -17,7 +17,7 @@ from pelton.api import ConsumerConfig, Outgoing, StreamConfig, api_error, rfc333
 from pelton.api.config import Storage
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import ZERO_TIME
-from pelton.consumers import ConsumerLog, Interest, begin, drop_rows, first_wanted
+from pelton.consumers import ConsumerLog, Interest, begin, first_wanted
 from pelton.engine.bus import Bus
 from pelton.engine.followers import Followers
 from pelton.engine.routes import Routes
@@ -192,6 +192,11 @@ class Catalogue:
 
     # --- look-up
 
+    @property
+    def epoch(self) -> int:
+        """The upper part of the fencing tokens of deliveries."""
+        return self._followers.epoch
+
     def stream(self, name: str) -> CopyingLog:
         """Return a stream with fresh state; raises StreamNotFoundError."""
         log = self.streams.get(name)
@@ -278,7 +283,7 @@ class Catalogue:
 
     def delete_stream(self, log: CopyingLog) -> None:
         consumers = self.consumers_of(log.name)
-        drop_rows(self.db, [consumer.id for consumer in consumers])
+        self._followers.drop_rows(consumers)
         self.staging.drop_stream(log.id)
         origins = self.network.drop(log)
         for sql in (
@@ -303,8 +308,8 @@ class Catalogue:
 
     def create_consumer(self, log: StreamLog, config: ConsumerConfig, cursor: int, now: int) -> ConsumerLog:
         run = self.db.execute
-        columns, raw = "(stream, name, config, created) VALUES(?, ?, ?, ?)", _encode(config)
-        run(f"INSERT INTO consumers{columns}", (log.id, config.name, raw, now))
+        columns, raw = "(stream, name, config, created, epoch) VALUES(?, ?, ?, ?, ?)", _encode(config)
+        run(f"INSERT INTO consumers{columns}", (log.id, config.name, raw, now, self.epoch))
         row_id = self.db.connection.last_insert_rowid()
         ahead_last, removals = cursor, -1
         state = (row_id, 0, cursor, cursor, (1 << 63) - 1, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0)
@@ -338,7 +343,7 @@ class Catalogue:
         first: dict[StreamLog, int] = {}
         for consumer in consumers:
             first[consumer.log] = min(first_wanted(consumer), first.get(consumer.log, consumer.cursor + 1))
-        drop_rows(self.db, [consumer.id for consumer in consumers])
+        self._followers.drop_rows(consumers)
         for consumer in consumers:
             consumer.reset()
             self._used_consumers.discard(consumer)

@@ -35,7 +35,7 @@ from pelton.engine.audit import Audit
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
-from pelton.engine.epoch import current_epoch
+from pelton.engine.epoch import move_epoch
 from pelton.engine.faults import public_error
 from pelton.engine.feeding import Feeding
 from pelton.engine.idle import IdleBatches
@@ -87,7 +87,7 @@ class Engine:
         try:
             self._db = self._database()
             try:
-                self._epoch = current_epoch(self._db)
+                move_epoch(self._db)
             except BaseException:
                 self._db.close()
                 raise
@@ -100,10 +100,10 @@ class Engine:
         self._idle_batches = IdleBatches(self.catalogue.staging, self._clock, self.stage)
         self._direct = DirectGets(self.catalogue, self._clock.now)
         self._audit = Audit(self.catalogue, self._clock.now(), VERSION)
-        self._pushes = Pushes(self, self._waiting, self._channel, runtime, self._epoch)
+        self._pushes = Pushes(self, self._waiting, self._channel, runtime)
         polled = self._channel.polled
         self._subscriptions = Subscriptions(self, self._pushes, self._clock, self._db.path, polled=polled)
-        self._pulls = Pulls(self, self._waiting, self._channel, self._clock, self._epoch)
+        self._pulls = Pulls(self, self._waiting, self._channel, self._clock)
         self._committer = Committer(
             self._db,
             self,
@@ -439,7 +439,7 @@ class Engine:
 
     def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None:
         """Give back what was delivered to a pull that was cancelled in the same moment."""
-        acks = [AckOp(kind="nak", seq=message.seq, consumer_seq=message.consumer_seq) for message in delivered]
+        acks = [AckOp(kind="nak", seq=one.seq, consumer_seq=one.consumer_seq, token=one.token) for one in delivered]
         if acks:
             future = self._loop.create_future()
             # Whatever becomes of it, nobody waits: what cannot be given back falls due after its ack wait.

@@ -4,6 +4,9 @@ A delivery is not synced to disk before it is handed out (losing it only means d
 power loss its number may be given a second time. A token therefore carries an epoch above the delivery
 number; the epoch is moved, durably, by the first process that opens the store after the machine has started
 again.
+
+It moves as well when a durable consumer is deleted: another one of its name numbers its deliveries from 1 again. All
+processes follow at once, since the catalogue moves with it.
 """
 
 from __future__ import annotations
@@ -25,17 +28,15 @@ def boot_id() -> str:
         return ""
 
 
-def current_epoch(database: Database, boot: Callable[[], str] = boot_id) -> int:
-    """Return the store's epoch, moving it first if the machine was started since the store was last opened."""
+def move_epoch(database: Database, boot: Callable[[], str] = boot_id) -> None:
+    """Move the store's epoch if the machine was started since the store was last opened."""
     now = boot()
     with database.reading():
-        known = database.value("SELECT value FROM meta WHERE key='boot'")
-        if now and known == now:
-            return int(database.value("SELECT value FROM meta WHERE key='epoch'"))
+        if now and database.value("SELECT value FROM meta WHERE key='boot'") == now:
+            return
     with database.writing():
         # Where the run of the machine can't be told, every opening moves the epoch: safe, and 23 bits last
         # long.
         if not now or database.value("SELECT value FROM meta WHERE key='boot'") != now:
-            database.execute("UPDATE meta SET value=value+1 WHERE key='epoch'")
+            database.execute("UPDATE meta SET value=value+1 WHERE key IN ('epoch', 'catalogue')")
             database.execute("UPDATE meta SET value=? WHERE key='boot'", (now,))
-        return int(database.value("SELECT value FROM meta WHERE key='epoch'"))

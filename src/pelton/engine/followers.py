@@ -7,13 +7,13 @@ for those that have read theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from pelton.api import ConsumerConfig
-from pelton.consumers import NEVER, ConsumerLog
+from pelton.consumers import NEVER, ConsumerLog, drop_rows
 from pelton.storage import Database
 from pelton.streams import Herald, StreamLog
 
@@ -26,6 +26,8 @@ class Followers:
     def __init__(self, database: Database, herald: Herald) -> None:
         self._db = database
         self._herald = herald
+        # The store's, which is the upper part of the fencing tokens of deliveries.
+        self.epoch = 0
         self.by_name: dict[tuple[str, str], ConsumerLog] = {}
         self.pushed: dict[tuple[str, str], ConsumerLog] = {}
         self._by_stream: dict[str, dict[str, ConsumerLog]] = {}
@@ -36,16 +38,18 @@ class Followers:
 
     def load(self, streams: Mapping[int, StreamLog]) -> None:
         """Read which there are."""
+        self._load_epoch()
         known, configs = {consumer.id: consumer for consumer in self.by_name.values()}, self._configs
         self.by_name.clear()
         self.pushed.clear()
         self._by_stream, self._configs = {}, {}
-        sql = "SELECT id, stream, config, created FROM consumers ORDER BY id"
-        rows: list[tuple[int, int, bytes, int]] = self._db.execute(sql).fetchall()  # type: ignore[assignment]  # the columns named
-        for row_id, stream, raw, created in rows:
+        sql = "SELECT id, stream, config, created, epoch FROM consumers ORDER BY id"
+        rows: list[tuple[int, int, bytes, int, int]] = self._db.execute(sql).fetchall()  # type: ignore[assignment]  # the columns named
+        for row_id, stream, raw, created, epoch in rows:
             consumer = known.get(row_id)
             if consumer is None:
                 consumer = ConsumerLog(self._db, row_id, streams[stream], _decode(raw), created, self._herald)
+                consumer.born = epoch
             elif configs.get(row_id) != raw:
                 consumer.configure(_decode(raw))
             self.add(consumer, raw)
@@ -65,7 +69,9 @@ class Followers:
     def create(self, row_id: int, log: StreamLog, config: ConsumerConfig, raw: bytes, now: int) -> None:
         """Know a consumer that was made just now."""
         next_sweep = self._next_sweep
-        self.add(ConsumerLog(self._db, row_id, log, config, now, self._herald), raw)
+        consumer = ConsumerLog(self._db, row_id, log, config, now, self._herald)
+        consumer.born = self.epoch
+        self.add(consumer, raw)
         threshold = config.inactive_threshold
         self._next_sweep = min(next_sweep, now + threshold) if threshold > 0 else next_sweep
 
@@ -73,6 +79,17 @@ class Followers:
         key = (consumer.log.name, consumer.name)
         del self.by_name[key], self._by_stream[key[0]][key[1]], self._configs[consumer.id]
         self.pushed.pop(key, None)
+
+    def drop_rows(self, consumers: Sequence[ConsumerLog]) -> None:
+        """Remove all rows of deleted consumers."""
+        drop_rows(self._db, [consumer.id for consumer in consumers])
+        if any(consumer.config.durable_name and consumer.config.ack_policy != "none" for consumer in consumers):
+            # Others may get their names, and number their deliveries from 1 again.
+            self._db.execute("UPDATE meta SET value=value+1 WHERE key='epoch'")
+            self._load_epoch()
+
+    def _load_epoch(self) -> None:
+        self.epoch = int(self._db.value("SELECT value FROM meta WHERE key='epoch'"))
 
     def of(self, stream: str) -> list[ConsumerLog]:
         return list(self._by_stream.get(stream, {}).values())

@@ -66,14 +66,13 @@ class Found(NamedTuple):
 
 
 class Pulls:
-    """The pulls of one engine. ``epoch`` is the upper part of the fencing tokens it hands out."""
+    """The pulls of one engine."""
 
-    def __init__(self, host: Host, waiting: WaitingPulls, peers: Peers, clock: Clock, epoch: int) -> None:
+    def __init__(self, host: Host, waiting: WaitingPulls, peers: Peers, clock: Clock) -> None:
         self._host = host
         self._waiting = waiting
         self._peers = peers
         self._clock = clock
-        self._epoch = epoch
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
@@ -117,7 +116,7 @@ class Pulls:
             log.last_active, log.dirty = now, True
         if log.config.priority_groups:
             return self._tried_in_turn(one, log, now)
-        delivery = Delivery(log, one.request, now, self._epoch, catalogue.interests.get(log.log))
+        delivery = Delivery(log, one.request, now, catalogue.epoch, catalogue.interests.get(log.log))
         return Found(delivery.run(), delivery.blocked)
 
     def _tried_in_turn(self, one: _Pull, log: ConsumerLog, now: int) -> Found:
@@ -138,7 +137,8 @@ class Pulls:
 
     def _served(self, one: _Pull, log: ConsumerLog, turn: Turn, verdict: Verdict, now: int) -> Found:
         request = msgspec.structs.replace(one.request, batch=verdict.batch)
-        delivery = Delivery(log, request, now, self._epoch, self._host.catalogue.interests.get(log.log))
+        catalogue = self._host.catalogue
+        delivery = Delivery(log, request, now, catalogue.epoch, catalogue.interests.get(log.log))
         messages = delivery.run()
         if messages and log.config.priority_policy == "pinned_client":
             turn.pin_to(messages, self._host.new_name)

@@ -62,15 +62,12 @@ class Host(Protocol):
 class Pump:
     """Delivers ``consumer`` from the start until :meth:`stop`, or until it is gone."""
 
-    def __init__(
-        self, host: Host, consumer: ConsumerLog, waiting: WaitingPulls, runtime: Runtime, epoch: int, owner: str
-    ) -> None:
+    def __init__(self, host: Host, consumer: ConsumerLog, waiting: WaitingPulls, runtime: Runtime, owner: str) -> None:
         self._host = host
         self.consumer = consumer
         self._key: Key = (consumer.log.name, consumer.name)
         self._waiting = waiting
         self._clock: Clock = runtime.clock
-        self._epoch = epoch
         self._owner = owner
         self._fresh = True
         self._last_said = self._clock.monotonic()
@@ -223,13 +220,14 @@ class Pump:
     def _found(self, log: ConsumerLog, room: int, now: int) -> list[Delivered]:
         if room <= 0:
             return []
-        interest = self._host.catalogue.interests.get(log.log)
+        catalogue = self._host.catalogue
+        interest = catalogue.interests.get(log.log)
         request = PullRequest(batch=1 if log.config.rate_limit_bps else room, max_bytes=_BATCH_BYTES)
-        delivery = Delivery(log, request, now, self._epoch, interest)
+        delivery = Delivery(log, request, now, catalogue.epoch, interest)
         found = delivery.run()
         if delivery.blocked:
             # One message alone may be of any size.
-            found = Delivery(log, PullRequest(batch=1), now, self._epoch, interest).run()
+            found = Delivery(log, PullRequest(batch=1), now, catalogue.epoch, interest).run()
         return found
 
     def _count(self, log: ConsumerLog, found: list[Delivered]) -> None:

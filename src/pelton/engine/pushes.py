@@ -34,12 +34,11 @@ class Peers(Protocol):
 class Pushes:
     """The push consumers that this process pumps."""
 
-    def __init__(self, host: Host, waiting: WaitingPulls, peers: Peers, runtime: Runtime, epoch: int) -> None:
+    def __init__(self, host: Host, waiting: WaitingPulls, peers: Peers, runtime: Runtime) -> None:
         self._host = host
         self._waiting = waiting
         self._peers = peers
         self._runtime = runtime
-        self._epoch = epoch
         self._pumps: dict[Key, Pump] = {}
         self._seen = (-1, -1)
         self._closed = False
@@ -89,7 +88,7 @@ class Pushes:
                 pump.poke()
         for key, consumer in wanted.items():
             if key not in self._pumps:
-                pump = Pump(self._host, consumer, self._waiting, self._runtime, self._epoch, self._peers.name)
+                pump = Pump(self._host, consumer, self._waiting, self._runtime, self._peers.name)
                 self._pumps[key] = pump
 
     def _wanted(self) -> dict[Key, ConsumerLog]:

@@ -3,7 +3,7 @@
 from pelton.api.times import Seconds
 from pelton.jet.consumer import Consumer
 from pelton.jet.listening import Heard, Listening
-from pelton.jet.message import Message, Metadata
+from pelton.jet.message import Message, Metadata, ack_of
 from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
 from pelton.jet.stream import Stream
 from pelton.jet.streams import Streams
@@ -23,4 +23,5 @@ __all__ = [
     "Stream",
     "Streams",
     "StreamsTransaction",
+    "ack_of",
 ]

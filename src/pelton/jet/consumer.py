@@ -13,7 +13,6 @@ import msgspec
 
 from pelton.api import (
     AckKind,
-    AckOp,
     AckRejectedError,
     Backend,
     ConfigError,
@@ -34,7 +33,7 @@ from pelton.api import (
 )
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds, datetime_ns
-from pelton.jet.message import Message
+from pelton.jet.message import Message, ack_of
 from pelton.jet.pulling import Pulling, Room
 from pelton.jet.push import Pushed
 from pelton.jet.source import PushSource, Source, take
@@ -250,10 +249,7 @@ class Consumer:
             await self._acked("nak", messages)
 
     async def _acked(self, kind: AckKind, messages: Sequence[Message]) -> None:
-        acks = [
-            AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, num_delivered=d.num_delivered)
-            for d in (message.delivered for message in messages)
-        ]
+        acks = [ack_of(message.delivered, kind) for message in messages]
         for refused in await self._backend.ack(self.stream_name, self.name, acks):
             if refused is not None:
                 raise refused

@@ -96,6 +96,7 @@ def ack_of(delivered: Delivered, kind: AckKind, *, delay_ns: int = 0, reason: st
         delay_ns=delay_ns,
         reason=reason,
         num_delivered=delivered.num_delivered,
+        token=delivered.token,
     )
 
 

@@ -73,7 +73,7 @@ class ClaimedJob:
 
     @property
     def token(self) -> int:
-        """A number that grows with every start of a job of the queue; an outside system may refuse smaller ones."""
+        """A number that grows with every start of a job of the same key; an outside system may refuse smaller ones."""
         return self.records.delivered.token
 
     @property

@@ -142,7 +142,7 @@ class Claims:
         d = taken.delivered
         asked = asked if taken.asked is None else taken.asked
         job = ClaimedJob(AttemptRecords(self._queue.names, self.worker, d))
-        job.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, job.lose, by_clock=self._by_clock)
+        job.lease = Lease(d, asked, job.lose, by_clock=self._by_clock)
         self._keeper.hold(job.lease)
         self._held[job] = None
         return job

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class JobContext:
     """One attempt of a job. Safe to use from the job's thread.
 
-    ``token`` grows with every start of a job of the queue: an outside system that remembers the largest it
-    has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why the
+    ``token`` grows with every start of a job of the same key, or of the same job: an outside system that remembers the
+    largest it has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why the
     previous attempt failed.
     """
 

@@ -23,7 +23,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from pelton.api import AckOp, PeltonError
+from pelton.api import AckOp, Delivered, PeltonError
+from pelton.jet import ack_of
 from pelton.queue.decide import describe
 
 if TYPE_CHECKING:
@@ -43,27 +44,20 @@ _TOLD: Final = 0.8
 class Lease:
     """A job's hold on its message: extended by the keeper, lost at most once."""
 
-    __slots__ = ("by_clock", "confirmed", "consumer", "consumer_seq", "lost", "on_lost", "seq", "stream")
+    __slots__ = ("by_clock", "confirmed", "delivered", "lost", "on_lost")
 
     def __init__(
-        self,
-        stream: str,
-        consumer: str,
-        seq: int,
-        consumer_seq: int,
-        confirmed: float,
-        on_lost: Callable[[str], None],
-        *,
-        by_clock: bool = False,
+        self, delivered: Delivered, confirmed: float, on_lost: Callable[[str], None], *, by_clock: bool = False
     ) -> None:
-        self.stream = stream
-        self.consumer = consumer
-        self.seq = seq
-        self.consumer_seq = consumer_seq
+        self.delivered = delivered
         self.confirmed = confirmed
         self.on_lost = on_lost
         self.by_clock = by_clock
         self.lost = False
+
+    def extension(self) -> AckOp:
+        """Return what extends it."""
+        return ack_of(self.delivered, "progress")
 
     def is_doubtful(self, now: float, duration: float) -> bool:
         """Whether somebody else may hold the message by now (monotonic seconds), as far as we can tell."""
@@ -157,10 +151,10 @@ class LeaseKeeper:
     async def _extend(self, backend: Extender, due: list[Lease]) -> None:
         groups: dict[tuple[str, str], list[Lease]] = {}
         for lease in due:
-            groups.setdefault((lease.stream, lease.consumer), []).append(lease)
+            groups.setdefault((lease.delivered.stream, lease.delivered.consumer), []).append(lease)
         for (stream, consumer), leases in groups.items():
             asked = self._clock.monotonic()
-            acks = [AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq) for lease in leases]
+            acks = [lease.extension() for lease in leases]
             answers = await asyncio.wait_for(backend.ack(stream, consumer, acks), self._time_left(leases, asked))
             self._note(leases, answers, asked)
 

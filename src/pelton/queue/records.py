@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pelton.api import AckOp, Delivered, JobArgumentsError, Outgoing
+from pelton.jet import ack_of
 from pelton.queue.decide import Again, Finish, after_deaths
 from pelton.queue.job import JobRules
 from pelton.queue.model import Attempt, DeadLetter, Ending, Envelope, Outcome
@@ -103,15 +104,11 @@ class AttemptRecords:
 
     def done(self) -> AckOp:
         """Return the ack of a job that has ended."""
-        d = self.delivered
-        return AckOp(kind="ack", seq=d.seq, consumer_seq=d.consumer_seq, num_delivered=d.num_delivered)
+        return ack_of(self.delivered, "ack")
 
     def back(self, delay: float = 0.0) -> AckOp:
         """Return the ack that gives a job back, for after ``delay`` seconds."""
-        d, delay_ns = self.delivered, int(delay * 1e9)
-        return AckOp(
-            kind="nak", seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns, num_delivered=d.num_delivered
-        )
+        return ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9))
 
     def _letter(self, outcome: Outcome) -> Outgoing:
         unread = self.delivered if not self.envelope.job else None

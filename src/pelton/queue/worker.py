@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import AckOp, ConfigError, JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
+from pelton.api import ConfigError, JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
 from pelton.queue.attempt import JobAttempt
 from pelton.queue.leases import Lease, LeaseKeeper
 from pelton.queue.signals import watch_signals
@@ -226,7 +226,7 @@ class Worker:
         d = taken.delivered
         asked = asked if taken.asked is None else taken.asked
         by_clock = not self._queue.jet.backend.refuses_late_acks
-        attempt.lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, asked, on_lost, by_clock=by_clock)
+        attempt.lease = Lease(d, asked, on_lost, by_clock=by_clock)
         self._keeper.hold(attempt.lease)
         return attempt
 
@@ -279,8 +279,8 @@ class Worker:
         if lease.is_over(asked, self._queue.lease):
             lease.lose("it was not extended in time")
             return False
-        progress = AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq)
-        [refused] = await self._supply.extender.ack(lease.stream, lease.consumer, [progress])
+        d = lease.delivered
+        [refused] = await self._supply.extender.ack(d.stream, d.consumer, [lease.extension()])
         if refused is not None:
             lease.lose(str(refused))
             return False

@@ -118,7 +118,7 @@ class Origin:
 
     async def note(self, batch: Sequence[Delivered]) -> None:
         """Acknowledge what the target has; AckRejectedError when somebody else carries it as well."""
-        acks = [AckOp(seq=message.seq, consumer_seq=message.consumer_seq) for message in batch]
+        acks = [AckOp(seq=message.seq, consumer_seq=message.consumer_seq, token=message.token) for message in batch]
         tries = 0
 
         async def acknowledge() -> list[PeltonError | None]:

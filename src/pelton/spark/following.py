@@ -116,4 +116,5 @@ def _ack(delivered: Delivered, upto: int) -> AckOp:
         seq=delivered.seq,
         consumer_seq=delivered.consumer_seq,
         num_delivered=delivered.num_delivered,
+        token=delivered.token,
     )

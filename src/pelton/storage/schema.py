@@ -10,6 +10,8 @@ configurations, which hardly ever change.
 - ``ids``: message ids of the duplicate window, appended by sequence, forgotten from the front.
 - ``timers``: when single messages expire, ``schedules``: subjects that hold a schedule, its message, and when it
   fires next. Indexed by deadline, apart from the messages: those without a deadline cost nothing.
+- ``consumers.epoch``: the store's epoch when it was made. An ack of an earlier one's delivery, to a consumer of the
+  same name that is gone, has a token of an earlier epoch.
 - ``pending``: one row per message delivered and not settled: ``dseq`` names its last delivery, ``n`` counts
   its deliveries, ``due`` is when it may be delivered again, ``waits`` is 1 once it was given back.
   ``consumer_state.due`` is never later than the earliest of them.
@@ -61,7 +63,8 @@ CREATE TABLE schedules(stream INTEGER NOT NULL, subject TEXT NOT NULL, seq INTEG
                        PRIMARY KEY(stream, subject)) WITHOUT ROWID;
 CREATE INDEX schedules_due ON schedules(stream, due);
 CREATE TABLE consumers(id INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER NOT NULL, name TEXT NOT NULL,
-                       config BLOB NOT NULL, created INTEGER NOT NULL, UNIQUE(stream, name));
+                       config BLOB NOT NULL, created INTEGER NOT NULL, epoch INTEGER NOT NULL,
+                       UNIQUE(stream, name));
 CREATE TABLE consumer_state(id INTEGER PRIMARY KEY, dseq INTEGER NOT NULL, cursor INTEGER NOT NULL,
                             delivered INTEGER NOT NULL, due INTEGER NOT NULL, unsettled INTEGER NOT NULL,
                             waiting INTEGER NOT NULL, ahead INTEGER NOT NULL, ahead_last INTEGER NOT NULL,

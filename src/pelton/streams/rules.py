@@ -27,6 +27,7 @@ _API_EVENTS: Final = "$JS.EVENT.>"
 _SYSTEM_SPACE: Final = "$SYS.>"
 _ACCOUNT_EVENTS: Final = "$SYS.ACCOUNT.>"
 
+
 def invalid(text: str, stream: str) -> ApiError:
     """Return the error for a configuration that contradicts itself (10052)."""
     return api_error("JSStreamInvalidConfigF", stream=stream, err=text)

@@ -175,7 +175,7 @@ class Hand:
         d = taken.delivered
         assert taken.asked is not None
         told = asyncio.Event()
-        lease = Lease(d.stream, d.consumer, d.seq, d.consumer_seq, taken.asked, lambda _: told.set(), by_clock=True)
+        lease = Lease(d, taken.asked, lambda _: told.set(), by_clock=True)
         if not lease.is_over(self._clock.monotonic(), LEASE_S):
             self._shop.note("start", taken, self._client.name)
             keeper = self._client.spawn(self._keep(supply, lease))
@@ -239,9 +239,8 @@ class Hand:
             pause = LEASE_S / 6 if lease.confirmed == now else LEASE_S / 20
 
     async def _extend(self, supply: Supply, lease: Lease, now: float) -> None:
-        ack = AckOp(kind="progress", seq=lease.seq, consumer_seq=lease.consumer_seq)
         with suppress(StoreError):
-            [refused] = await supply.extender.ack(lease.stream, lease.consumer, [ack])
+            [refused] = await supply.extender.ack(lease.delivered.stream, lease.delivered.consumer, [lease.extension()])
             if refused is None:
                 lease.confirmed = now
             else:
