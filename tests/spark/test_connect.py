@@ -27,7 +27,7 @@ def server(spark: SparkSession) -> Iterator[str]:
     """Let the JVM of the tests serve programs; its own session goes on as it was."""
     jvm: Any = spark._jvm
     service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
-    service.start(spark._jsc.sc())  # type: ignore[attr-defined]  # the JVM's own context
+    service.start(spark._jsc.sc())
     module = getattr(getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$")
     yield f"sc://127.0.0.1:{module.localPort()}"
     none = jvm.scala.Option.empty()

@@ -141,7 +141,7 @@ def test_removed_messages_and_compressed_ones(spark: SparkSession, tmp_path: Pat
 def test_an_encrypted_store(spark: SparkSession, tmp_path: Path) -> None:
     fill(tmp_path / "s.pelton", 10, key="secret")
     (tmp_path / "key").write_text("secret\n")
-    assert sequences(read(spark, tmp_path / "s.pelton", key="secret")) == list(range(1, 11))
+    assert sequences(read(spark, tmp_path / "s.pelton", secretKey="secret")) == list(range(1, 11))
     assert sequences(read(spark, tmp_path / "s.pelton", keyFile=str(tmp_path / "key"))) == list(range(1, 11))
     with pytest.raises(PySparkException, match="it is encrypted"):
         read(spark, tmp_path / "s.pelton").collect()

@@ -210,7 +210,7 @@ def test_an_encrypted_store_has_encrypted_files_beside_it(spark: SparkSession, t
         jet.create_stream("orders", subjects=["orders.>"], allow_direct=True)
         with jet.transaction() as tx:
             tx.publish("orders.first", b"")
-    write(numbers(spark, 100), tmp_path / "s.pelton", key="secret", stagingPath=str(tmp_path / "staged"))
+    write(numbers(spark, 100), tmp_path / "s.pelton", secretKey="secret", stagingPath=str(tmp_path / "staged"))
     assert len(rows(tmp_path / "s.pelton", key="secret")) == 101
     assert not (tmp_path / "staged").exists()
 

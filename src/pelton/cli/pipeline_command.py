@@ -151,15 +151,17 @@ def _report(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
 
 def _place(options: argparse.Namespace) -> dict[str, str]:
     """Return the options of the data source that say where the store is. Raises ConfigError."""
+    from pelton.spark.secrecy import place_of
+
     exists = os.path.exists(options.store)
     if not exists and ":" not in options.store:
         raise ConfigError(f"{options.store}: no such file")
-    place = {"path": os.path.abspath(options.store)} if exists else {"servers": options.store}
+    place = {"path": os.path.abspath(options.store)} if exists else place_of(options.store)
     key = key_of(options) if exists else None
     if isinstance(key, KeyFile):
         place["keyFile"] = os.path.abspath(options.key_file)
     elif key is not None:
-        place["key"] = str(key)
+        place["secretKey"] = str(key)
     for given in options.option:
         name, equals, value = given.partition("=")
         if not equals:

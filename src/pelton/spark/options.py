@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from pelton.api import ConfigError
 from pelton.api.times import parse_rfc3339
+from pelton.spark.secrecy import refuse_shown
 from pelton.subjects import is_filter
 
 Decode = Literal["json", "msgpack", "text"]
@@ -33,7 +34,7 @@ _CLUSTER: Final[Mapping[str, str]] = {
     "inboxPrefix": "inbox_prefix",
     "patience": "patience",
 }
-_PLACE: Final = ("path", "servers", "key", "keyFile", *_CLUSTER)
+_PLACE: Final = ("path", "servers", "secretKey", "keyFile", *_CLUSTER)
 _READING: Final = (
     "stream",
     "subjects",
@@ -159,6 +160,7 @@ class _Taker:
 
 def _known(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     """Return the options under the names that we write them with."""
+    refuse_shown(given)
     written = {name.lower(): name for name in names}
     options: dict[str, str] = {}
     for name, value in given.items():
@@ -178,12 +180,12 @@ def _place(options: Mapping[str, str], take: _Taker) -> PlaceOptions:
     if path is not None:
         if login:
             raise ConfigError(f"{', '.join(login)} belong to a cluster; {path!r} is a file: leave them out")
-        if "key" in options and "keyFile" in options:
-            raise ConfigError("key and keyFile both say what opens the store: keep one")
-        return PlaceOptions(path, False, options.get("key"), options.get("keyFile"))
-    if "key" in options or "keyFile" in options:
+        if "secretKey" in options and "keyFile" in options:
+            raise ConfigError("secretKey and keyFile both say what opens the store: keep one")
+        return PlaceOptions(path, False, options.get("secretKey"), options.get("keyFile"))
+    if "secretKey" in options or "keyFile" in options:
         raise ConfigError(
-            "key and keyFile open an encrypted store file; a cluster takes user, token, credentials, nkey"
+            "secretKey and keyFile open an encrypted store file; a cluster takes user, token, credentials, nkey"
         )
     for name, read in (("tlsFirst", _flag), ("patience", _seconds)):
         if name in options:
