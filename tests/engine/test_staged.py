@@ -1,8 +1,11 @@
 """Files of staged messages."""
 
+from array import array
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -10,8 +13,38 @@ import pelton
 from pelton.api import NoStreamForSubjectError, NotAStoreError, StoreError, StoreKeyError
 from pelton.engine import StagedWriter, load, staged
 from pelton.jet import Savepoint
+from pelton.storage import Columns
+from pelton.streams import Packed
 
 MESSAGES = [(f"orders.{n}", b"payload %d" % n, b"NATS/1.0\r\na: b\r\n\r\n" if n % 3 == 0 else None) for n in range(10)]
+
+
+def packed(subjects: list[str], payloads: list[bytes]) -> Packed:
+    """What Spark's writer makes of Arrow, made of lists."""
+    names = list(dict.fromkeys(subjects))
+    texts = [name.encode() for name in names]
+    begins = dict(zip(names, accumulate(map(len, texts), initial=0), strict=False))
+    spots = [begins[subject] << 8 | len(subject.encode()) for subject in subjects]
+    lengths = {len(data) for data in payloads}
+    starts = accumulate(map(len, payloads), initial=1)
+    pieces = b"".join(b"1%08d%08d" % (at, len(data)) for at, data in zip(starts, payloads, strict=False))
+    columns = Columns(
+        len(subjects),
+        memoryview(b"".join(texts)),
+        memoryview(array("I", spots).tobytes()),
+        memoryview(b"".join(payloads)),
+        lengths.pop() if len(lengths) == 1 else -1,
+        memoryview(pieces),
+        memoryview(
+            array(
+                "I", [crc32(data, crc32(subject.encode())) for subject, data in zip(subjects, payloads, strict=True)]
+            ).tobytes()
+        ),
+    )
+    size = sum(len(subject.encode()) + len(data) for subject, data in zip(subjects, payloads, strict=True))
+    places = {name: [row for row, subject in enumerate(subjects) if subject == name] for name in names}
+    firsts, lasts = [found[0] for found in places.values()], [found[-1] for found in places.values()]
+    return Packed(columns, size, names, firsts, lasts, [len(found) for found in places.values()])
 
 
 def stage(path: Path, key: str | None = None) -> None:
@@ -19,7 +52,9 @@ def stage(path: Path, key: str | None = None) -> None:
         plain = MESSAGES[1:3]
         writer.add(*[[message[part] for message in MESSAGES[:1]] for part in (0, 1, 2)])  # type: ignore[arg-type]
         writer.add([subject for subject, _, _ in plain], [data for _, data, _ in plain])
-        writer.add(*[[message[part] for message in MESSAGES[3:]] for part in (0, 1, 2)])  # type: ignore[arg-type]
+        writer.add(*[[message[part] for message in MESSAGES[3:7]] for part in (0, 1, 2)])  # type: ignore[arg-type]
+        writer.add_packed(packed(*[[message[part] for message in MESSAGES[7:9]] for part in (0, 1)]))  # type: ignore[arg-type]
+        writer.add(*[[message[part] for message in MESSAGES[9:]] for part in (0, 1, 2)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", [None, "secret"])
@@ -77,10 +112,14 @@ def test_a_file_whose_writer_failed_is_none(tmp_path: Path) -> None:
         list(staged(str(tmp_path / "file")))
 
 
-async def loaded(home: Path, **config: Any) -> tuple[list[Any], Any]:
+PLAIN = [f"orders.{n % 7}é" for n in range(100)]
+
+
+async def loaded(home: Path, payloads: list[bytes], **config: Any) -> tuple[list[Any], Any]:
     """Load two staged files between two publishes, and return what the stream holds, and its state."""
     with StagedWriter(str(home / "plain")) as writer:
-        writer.add([f"orders.{n % 7}é" for n in range(100)], [b"payload %d" % n for n in range(100)])
+        writer.add_packed(packed(PLAIN[:60], payloads[:60]))
+        writer.add_packed(packed(PLAIN[60:], payloads[60:]))
     stage(home / "file")
     async with pelton.open(home / "s.pelton") as jet:
         stream = await jet.create_stream("orders", subjects=["orders.>"], allow_direct=True, **config)
@@ -97,10 +136,12 @@ async def loaded(home: Path, **config: Any) -> tuple[list[Any], Any]:
 
 
 @pytest.mark.parametrize("config", [{}, {"compression": "s2"}, {"max_msgs": 150}, {"max_msgs_per_subject": 3}])
-async def test_what_is_loaded_is_as_if_it_was_published(tmp_path: Path, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize("payload", ["payload %d", "payload %02d", ""])
+async def test_what_is_loaded_is_as_if_it_was_published(tmp_path: Path, config: dict[str, Any], payload: str) -> None:
     (tmp_path / "one").mkdir()
-    found, state = await loaded(tmp_path / "one", **config)
-    plain = [(f"orders.{n % 7}é", b"payload %d" % n, None) for n in range(100)]
+    payloads = [(payload % n if payload else "").encode() for n in range(100)]
+    found, state = await loaded(tmp_path / "one", payloads, **config)
+    plain = [(subject, data, None) for subject, data in zip(PLAIN, payloads, strict=True)]
     published = [("orders.0é", b"before", None), *plain, *MESSAGES, *plain, ("orders.0é", b"after", None)]
     async with pelton.open(tmp_path / "t.pelton") as jet:
         stream = await jet.create_stream("orders", subjects=["orders.>"], allow_direct=True, **config)

@@ -7,7 +7,6 @@ through it alone. What reaches others when it commits (messages told, waiting pu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 from pelton.api import AccountLimits, AckOp, DirectGet, DirectReply, Incoming, Outgoing, PeltonError, PubAck
@@ -18,9 +17,9 @@ from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
 from pelton.engine.waiting import News
 from pelton.engine.works import append_all, make_ready
-from pelton.storage import Database, UserSql, Writer
+from pelton.storage import Database, PlacedSums, UserSql, Writer
 from pelton.storage.user_sql import Bindings
-from pelton.streams import Bulk, is_bare
+from pelton.streams import Packed, is_bare
 
 
 class Mark(NamedTuple):
@@ -77,20 +76,18 @@ class Room:
         self.keep(mark)
         return acks
 
-    def load(self, bulk: Bulk) -> None:
+    def load(self, packed: Packed, sums: PlacedSums) -> None:
         """Append messages without headers, or none."""
-        subjects = bulk.subjects if bulk.spans is None else [span[0] for span in bulk.spans]
-        logs = set(map(self.catalogue.route, subjects))
+        logs = set(map(self.catalogue.route, packed.subjects))
         log = logs.pop() if len(logs) == 1 else None
         if log is None or not log.takes_bulk or self.catalogue.bus.listening:
-            nothing = repeat(None)
-            self.publish(list(zip(bulk.subjects, bulk.payloads, nothing)))  # noqa: B905  # nothing has no end
+            self.publish(packed.messages())
             self.flush()
             return
         self._settle_up()
         now = self.now()
         make_ready(self.catalogue, log, now)
-        log.store_bulk(bulk, now)
+        log.store_packed(packed, now, sums)
 
     def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
         """Whether none of these messages can be refused."""

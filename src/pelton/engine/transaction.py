@@ -36,9 +36,9 @@ from pelton.api import (
 from pelton.engine.faults import public_error
 from pelton.engine.room import Mark, Room
 from pelton.runtime import Clock, Timer, owner
-from pelton.storage import Refusal, as_fault, translated
+from pelton.storage import PlacedSums, Refusal, as_fault, placed_sums, translated
 from pelton.storage.user_sql import RefusalKind
-from pelton.streams import Bulk, is_member
+from pelton.streams import Packed, is_member
 
 T = TypeVar("T")
 _SQL_ERRORS: Final[dict[RefusalKind, type[SqlError]]] = {
@@ -177,11 +177,11 @@ class Transaction:
         room = await self._opened()
         return self._done(lambda: room.publish(messages))
 
-    async def load(self, messages: Bulk | Sequence[Outgoing]) -> None:
+    async def load(self, messages: Packed | Sequence[Outgoing], sums: PlacedSums = placed_sums) -> None:
         """Store many messages, or none, and hold none of them in memory."""
         room = await self._opened()
-        if isinstance(messages, Bulk):
-            self._done(lambda: room.load(messages))
+        if isinstance(messages, Packed):
+            self._done(lambda: room.load(messages, sums))
             return
         self._done(lambda: room.publish(messages))
         self._done(room.flush)

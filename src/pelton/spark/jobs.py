@@ -42,7 +42,8 @@ class JobShape(Shape):
             raise ConfigError(f"column key: {error}") from None
         has_blocks = any(block is not None for _, _, block in jobs)
         blocks = [block for _, _, block in jobs] if has_blocks else None
-        return Messages([subject for subject, _, _ in jobs], [data for _, data, _ in jobs], blocks)
+        subjects, payloads = [subject for subject, _, _ in jobs], [data for _, data, _ in jobs]
+        return Messages(pa.array(subjects, pa.string()), pa.array(payloads, pa.binary()), blocks)
 
 
 def _text(value: str | None) -> str:

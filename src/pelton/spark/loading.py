@@ -14,6 +14,7 @@ from pelton.api import WrongLastSequenceError
 from pelton.jet import Savepoint
 from pelton.spark.ledger import STREAM, Ledger
 from pelton.spark.place import Place, key_of
+from pelton.spark.sums import placed_sums
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing
@@ -58,4 +59,4 @@ async def _store(jet: Streams, options: PlaceOptions, files: Sequence[str], note
         if note is not None:
             await transaction.publish([note])
         for path in files:
-            await engine.load(transaction, path, key_of(options))
+            await engine.load(transaction, path, key_of(options), placed_sums)

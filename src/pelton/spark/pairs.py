@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pelton.api import ConfigError, StreamConfig, headers
 from pelton.buckets.entry import OPERATION_HEADER
@@ -34,18 +35,19 @@ class BucketShape(Shape):
 
     def messages(self, batch: pa.RecordBatch) -> Messages:
         """Return a message a row."""
-        keys: list[str] = rows.check_filled(batch, "key").to_pylist()
+        keys = rows.text_of(rows.check_filled(batch, "key"))
         Checked(_check)(keys)
         ttl = rows.seconds(rows.optional(batch, "ttl", self._has_ttl))
         blocks = rows.blocks(len(keys), ((headers.TTL, ttl),))
-        subjects = [self._prefix + key for key in keys]
+        subjects = pc.binary_join_element_wise(self._prefix, keys, "")
         if self._rest:
             return Messages(subjects, rows.payloads(batch, "value", self._rest), blocks)
-        values = rows.as_bytes(batch.column("value"))
-        if batch.column("value").null_count:
+        values = batch.column("value").cast(pa.binary())
+        if values.null_count:
             kept = blocks or [None] * len(keys)
-            blocks = [_DELETED if value is None else block for value, block in zip(values, kept, strict=True)]
-            values = [b"" if value is None else value for value in values]
+            gone = values.is_null().to_pylist()
+            blocks = [_DELETED if is_gone else block for is_gone, block in zip(gone, kept, strict=True)]
+            values = values.fill_null(b"")
         return Messages(subjects, values, blocks)
 
 

@@ -55,9 +55,8 @@ def finish(writing: Writing, batch: Batch) -> None:
 def _identified(messages: Messages, base: bytes, row: int) -> list[Outgoing]:
     blocks = messages.blocks or [None] * len(messages.subjects)
     found: list[Outgoing] = []
-    for number, (subject, data, block) in enumerate(
-        zip(messages.subjects, messages.payloads, blocks, strict=True), row
-    ):
+    subjects, payloads = messages.subjects.to_pylist(), messages.payloads.to_pylist()
+    for number, (subject, data, block) in enumerate(zip(subjects, payloads, blocks, strict=True), row):
         if block is None or headers.first(block, headers.MSG_ID) is None:
             line = b"%b: %b%d-%x\r\n\r\n" % (_ID, base, number, crc32(data, crc32(subject.encode())))
             block = (_OPENING if block is None else block[:-2]) + line

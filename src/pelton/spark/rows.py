@@ -30,10 +30,10 @@ _READ: Final = frozenset({"stream", "sequence", "time", "size", "value", "error"
 
 
 class Messages(NamedTuple):
-    """Messages, one list a field; ``blocks`` None where none has headers."""
+    """Messages, by columns (Arrow's string and binary); ``blocks`` None where none has headers."""
 
-    subjects: list[str]
-    payloads: list[bytes]
+    subjects: pa.StringArray
+    payloads: pa.BinaryArray
     blocks: list[bytes | None] | None
 
 
@@ -98,17 +98,11 @@ def check_filled(batch: pa.RecordBatch, name: str) -> pa.Array:
     return column
 
 
-def payloads(batch: pa.RecordBatch, name: str, rest: list[str]) -> list[bytes]:
+def payloads(batch: pa.RecordBatch, name: str, rest: list[str]) -> pa.BinaryArray:
     """Return each row's payload: its column, or the rest as JSON."""
     if rest:
-        return json_rows(batch, rest)
-    return as_bytes(check_filled(batch, name))
-
-
-def as_bytes(column: pa.Array) -> list[Any]:
-    """Return texts or bytes as bytes, null as None."""
-    found: list[Any] = column.cast(pa.binary()).to_pylist()
-    return found
+        return pa.array(json_rows(batch, rest), pa.binary())
+    return check_filled(batch, name).cast(pa.binary())
 
 
 class Checked:
@@ -118,9 +112,9 @@ class Checked:
         self._check = check
         self._known: set[str] = set()
 
-    def __call__(self, values: list[str]) -> None:
-        """Check values."""
-        new = set(values) - self._known
+    def __call__(self, column: pa.Array) -> None:
+        """Check the values of a column."""
+        new = set(pc.unique(column).to_pylist()) - self._known
         for value in new:
             self._check(value)
         if len(self._known) > _KNOWN:

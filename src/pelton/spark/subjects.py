@@ -51,14 +51,15 @@ class StreamShape(Shape):
         blocks = rows.blocks(len(subjects), ((headers.MSG_ID, ids), (headers.TTL, ttl)), given)
         return Messages(subjects, rows.payloads(batch, "data", self._rest), blocks)
 
-    def _subjects(self, batch: pa.RecordBatch) -> list[str]:
+    def _subjects(self, batch: pa.RecordBatch) -> pa.StringArray:
         if self._parts is None:
-            column = rows.check_filled(batch, "subject")
+            column = rows.text_of(rows.check_filled(batch, "subject"))
         else:
             column = pc.binary_join_element_wise(*[self._part(batch, *part) for part in self._parts], "")
-        found: list[str] = [column.as_py()] * batch.num_rows if isinstance(column, pa.Scalar) else column.to_pylist()
-        self._checked(found)
-        return found
+        if isinstance(column, pa.Scalar):
+            column = pa.repeat(column, batch.num_rows)
+        self._checked(column)
+        return column
 
     def _part(self, batch: pa.RecordBatch, text: str, is_column: bool) -> pa.Array | pa.Scalar:
         if not is_column:

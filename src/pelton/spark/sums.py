@@ -1,4 +1,4 @@
-"""Checksums of thousands of rows at a time: what :func:`pelton.storage.sums_of_columns` does, with numpy.
+"""Checksums of thousands of rows at a time: what functions of these names in :mod:`pelton.storage` do, with numpy.
 
 A CRC is linear: that of a content followed by where and when a row is stored is the exclusive or of what each 16 bits
 of those contribute. What each value of each 16 bits contributes is looked up in tables of 256 KiB.
@@ -7,6 +7,7 @@ of those contribute. What each value of each 16 bits contributes is looked up in
 from __future__ import annotations
 
 from functools import cache
+from struct import pack
 from typing import Any, Final
 from zlib import crc32
 
@@ -16,6 +17,7 @@ Table = np.ndarray[Any, np.dtype[np.uint32]]
 
 _POSITION: Final = bytes(20)
 _BITS: Final = 16
+_SEQ_WORDS: Final = 4
 _NONE: Final = crc32(_POSITION)
 
 
@@ -24,11 +26,28 @@ def sums_of_columns(seqs: bytes, times: bytes, header_lengths: bytes, contents: 
     sums = np.full(len(contents) // 4, _NONE, np.uint32)
     tables = iter(_tables())
     for column, kind in ((seqs, "i8"), (times, "i8"), (header_lengths, "i4"), (contents, "u4")):
-        values = np.frombuffer(column, kind).astype(f"<{kind}", copy=False).view("<u2")
+        values = _words(column, kind)
         words = int(kind[1]) // 2
         for word in range(words):
             sums ^= next(tables)[values[word::words]]
     return sums.tobytes()
+
+
+def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:
+    """Return the checksums of rows that follow each other, as the function of this name in the storage does."""
+    seqs, begun = np.arange(first, first + len(contents) // 4, dtype="<i8").view("<u2"), _words(contents, "u4")
+    # What all rows have in common comes in once.
+    sums = np.full(len(contents) // 4, crc32(_POSITION[:8] + pack("<qi", ts, -1)), np.uint32)
+    tables = _tables()
+    for word in range(_SEQ_WORDS):
+        sums ^= tables[word][seqs[word::_SEQ_WORDS]]
+    for word, table in enumerate(tables[-2:]):
+        sums ^= table[begun[word::2]]
+    return sums.tobytes()
+
+
+def _words(column: memoryview | bytes, kind: str) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    return np.frombuffer(column, kind).astype(f"<{kind}", copy=False).view("<u2")
 
 
 @cache

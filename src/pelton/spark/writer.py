@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -20,6 +21,7 @@ from pelton.api import ConfigError
 from pelton.engine import StagedWriter
 from pelton.spark.attempts import Attempt, Batch, streaming_batch, this_attempt
 from pelton.spark.loading import load
+from pelton.spark.packing import packed_of, portions
 from pelton.spark.place import key_of
 from pelton.spark.remote_write import finish, write_cluster
 from pelton.spark.staging import ONCE, staging_of
@@ -29,6 +31,8 @@ from pelton.spark.writing import Writing, plan
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from pelton.spark.rows import Messages
 
 
 @dataclass
@@ -100,17 +104,24 @@ def _write(writing: Writing, batches: Iterator[pa.RecordBatch], batch: Batch) ->
 
 
 def _stage(writing: Writing, batches: Iterator[pa.RecordBatch], batch: Batch, attempt: Attempt) -> str | None:
-    filled = (rows for rows in batches if rows.num_rows)
+    filled = portions(batches)
     first = next(filled, None)
     if first is None:
         return None
     name = f"{attempt.partition}-{attempt.task}-{writing.run}"
     path = staging_of(writing.options).new_file(batch, name)
     with StagedWriter(path, key_of(writing.options.place)) as staged:
-        staged.add(*writing.shape.messages(first))
-        for rows in filled:
-            staged.add(*writing.shape.messages(rows))
+        for rows in chain((first,), filled):
+            _add(staged, writing.shape.messages(rows))
     return path
+
+
+def _add(staged: StagedWriter, messages: Messages) -> None:
+    packed = None if messages.blocks is not None else packed_of(messages.subjects, messages.payloads)
+    if packed is not None:
+        staged.add_packed(packed)
+    else:
+        staged.add(messages.subjects.to_pylist(), messages.payloads.to_pylist(), messages.blocks)
 
 
 def _commit(writing: Writing, messages: Sequence[WriterCommitMessage | None]) -> None:

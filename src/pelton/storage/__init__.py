@@ -1,7 +1,8 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. Rows, not semantics."""
 
 from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
-from pelton.storage.checksum import SumsOfColumns, content_checksums, sums_of_columns
+from pelton.storage.checksum import PlacedSums, SumsOfColumns, content_checksums, placed_sums, sums_of_columns
+from pelton.storage.columns import FIELD, Columns
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, FaultKind, as_fault, translated
@@ -16,8 +17,10 @@ from pelton.storage.wal import WalSync, sync_to_disk
 from pelton.storage.writer import Writer
 
 __all__ = [
+    "FIELD",
     "SCHEMA_VERSION",
     "BulkRead",
+    "Columns",
     "Committer",
     "Condition",
     "Database",
@@ -27,6 +30,7 @@ __all__ = [
     "MemoryChannel",
     "MessageTable",
     "Participant",
+    "PlacedSums",
     "Portion",
     "Refusal",
     "Removed",
@@ -46,6 +50,7 @@ __all__ = [
     "find_stream",
     "intact",
     "message_table",
+    "placed_sums",
     "runs",
     "subject_condition",
     "sums_of_columns",

@@ -12,7 +12,10 @@ from contextlib import suppress
 from itertools import chain, islice, repeat
 from typing import Any, Final
 
-from pelton.storage.checksum import placed_checksums, row_checksum, row_checksums
+import apsw
+
+from pelton.storage.checksum import PlacedSums, placed_checksums, placed_sums, row_checksum, row_checksums
+from pelton.storage.columns import FIELD, Columns, pairs
 from pelton.storage.database import Database
 from pelton.storage.packing import ORIGINAL_LENGTH, Row, pack, unpack, unpack_all
 
@@ -29,6 +32,11 @@ DAMAGED_COLUMNS: Final = (
 )
 # Rows a statement where there are very many: a fifth less work than one each.
 _MANY: Final = 50
+# Only the first row is told its sequence: SQLite finds the next one faster than it makes sure that a given one is new.
+_INSERT_PACKED: Final = (
+    "INSERT INTO {name} SELECT iif(rowid = 1, ?1, NULL), ?2, CAST(substr(?4, (value >> 8 & 0xffffff) + 1, value & 255) "
+    "AS TEXT), NULL, substr(?5, {begin}, {length}), value >> 32 & 0xffffffff FROM carray(?3)"
+)
 _REMOVED: Final = f"RETURNING seq, CAST(subject AS BLOB), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1)"
 # SQLite keeps a value's type beside it: a flipped bit can make a text of a blob, or of a text none.
 DAMAGED: Final = (TypeError, ValueError, AttributeError, struct.error)
@@ -64,6 +72,9 @@ class MessageTable:
         self.name = name = f"m_{stream}"
         self._insert = f"INSERT INTO {name} VALUES(?, ?, ?, ?, ?, ?)"
         self._insert_many = self._insert + ", (?, ?, ?, ?, ?, ?)" * (_MANY - 1)
+        self._insert_even = _INSERT_PACKED.format(name=name, begin="(rowid - 1) * ?6 + 1", length="?6")
+        begin, length = (f"CAST(substr(?6, rowid * {2 * FIELD + 1} - {end}, {FIELD}) AS INTEGER)" for end in (15, 7))
+        self._insert_uneven = _INSERT_PACKED.format(name=name, begin=begin, length=length)
         self._get = f"SELECT {_COLUMNS} FROM {name} WHERE seq=?"
         self._scan = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?"
         self._scan_filtered = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? AND {{}} ORDER BY seq LIMIT ?"
@@ -102,6 +113,16 @@ class MessageTable:
         many = (tuple(islice(values, _MANY * 6)) for _ in range(len(subjects) // _MANY))
         self._db.executemany(self._insert_many, many)
         self._db.executemany(self._insert, rows)
+
+    def insert_packed(self, first: int, ts: int, columns: Columns, sums: PlacedSums = placed_sums) -> None:
+        """Append rows from ``first`` on, in one statement that cuts them out of their columns."""
+        rows = apsw.carray(pairs(columns.spots, sums(first, ts, columns.contents)))
+        # Of bytes that are none SQLite cuts no empty payload, but null.
+        bindings = (first, ts, rows, columns.subjects, columns.payloads or b"\0")
+        if columns.length >= 0:
+            self._db.execute(self._insert_even, (*bindings, columns.length))
+        else:
+            self._db.execute(self._insert_uneven, (*bindings, columns.pieces))
 
     def get(self, seq: int) -> Row | None:
         found = self._read(self._get, (seq,))

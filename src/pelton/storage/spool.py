@@ -66,16 +66,20 @@ class Spool:
 
     def portions(self) -> Iterator[bytes]:
         """Iterate over the portions in order, one in memory at a time. Raises Fault where something is not as added."""
-        with translated(self._path):
-            before = found = 0
-            for number, data, kept in self._connection.execute("SELECT * FROM portions ORDER BY number"):
-                found += 1
-                if not isinstance(data, bytes) or number != found or kept != crc32(data, before):
+        before = found = 0
+        try:
+            with translated(self._path):
+                for number, data, kept in self._connection.execute("SELECT * FROM portions ORDER BY number"):
+                    found += 1
+                    if not isinstance(data, bytes) or number != found or kept != crc32(data, before):
+                        raise self._damaged()
+                    before = kept
+                    yield data
+                if found != self._connection.pragma("user_version"):
                     raise self._damaged()
-                before = kept
-                yield data
-            if found != self._connection.pragma("user_version"):
-                raise self._damaged()
+        except UnicodeDecodeError as error:
+            # SQLite keeps a value's type beside it: a flipped bit makes a text of bytes.
+            raise self._damaged() from error
 
     def _damaged(self) -> Fault:
         return Fault("corrupt", self._path, "the staged file is damaged; whoever staged it has to do it again")

@@ -2,7 +2,7 @@
 
 from pelton.streams.atomic import append_atomic, spans_streams
 from pelton.streams.blocks import without_headers
-from pelton.streams.bulk import Bulk, bulk_of
+from pelton.streams.bulk import Bulk, Packed, bulk_of
 from pelton.streams.changes import changed_stream, check_consumers
 from pelton.streams.copying import CopyingLog
 from pelton.streams.direct import DirectReads, stored_message
@@ -21,6 +21,7 @@ __all__ = [
     "CopyingLog",
     "DirectReads",
     "Herald",
+    "Packed",
     "Staging",
     "StreamLog",
     "append_atomic",

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pelton.storage import content_checksums
+from pelton.api import Outgoing
+from pelton.storage import Columns, content_checksums
 
 Span = tuple[str, int, int, int]
 
@@ -23,6 +24,24 @@ class Bulk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     contents: list[int]
     size: int
     spans: list[Span] | None
+
+
+class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Messages without headers, without an object of Python's a message. ``size`` is as a :class:`Bulk`'s.
+
+    Of each of the distinct ``subjects`` it is known where it comes first and last among them, and how often.
+    """
+
+    columns: Columns
+    size: int
+    subjects: list[str]
+    firsts: list[int]
+    lasts: list[int]
+    counts: list[int]
+
+    def messages(self) -> list[Outgoing]:
+        """Return them one by one."""
+        return [(subject, data, None) for subject, data in self.columns.rows()]
 
 
 def bulk_of(subjects: list[str], payloads: list[bytes]) -> Bulk:

@@ -25,9 +25,10 @@ from pelton.streams.counters import digits
 from pelton.streams.counting import Counting
 from pelton.streams.expect import Batch
 from pelton.streams.judging import Judged, judged
+from pelton.streams.many import ManyMessages
 from pelton.streams.mappings import mappings_of
 from pelton.streams.room import check_room
-from pelton.streams.stored import ANY, StoredMessages
+from pelton.streams.stored import ANY
 from pelton.streams.ticking import pass_time
 from pelton.streams.timers import Firing
 from pelton.streams.wishes import Wish
@@ -39,7 +40,7 @@ _NOTHING: Final = Judged()
 _SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
 
 
-class StreamLog(StoredMessages):
+class StreamLog(ManyMessages):
     """The messages of the stream with row id ``stream`` and configuration ``config``."""
 
     # Set while a batch is stored as one.

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from pelton.api import Outgoing, StreamConfig
 from pelton.api.config import Storage
 from pelton.storage import Condition, Database, LeanReads, MessageTable, Removed, Row, subject_condition
-from pelton.streams.bulk import Bulk, spans_of
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.timers import Timers
 from pelton.streams.wishes import NEVER
@@ -23,11 +22,6 @@ ANY: Final = Condition("1", ())
 _UPSERT_SUBJECT: Final = (
     "INSERT INTO subjects VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "
     "first=iif(?6, excluded.first, first), last=max(last, excluded.last), msgs=msgs+excluded.msgs"
-)
-# Of rows each of which has a subject of its own.
-_COUNT_ROWS: Final = (
-    "INSERT INTO subjects SELECT ?1, subject, seq, seq, 1 FROM {table} WHERE seq BETWEEN ?2 AND ?3 "
-    "ON CONFLICT DO UPDATE SET last=excluded.last, msgs=msgs+1"
 )
 _FEW: Final = 4
 _KNOWN_LIMIT: Final = 50_000
@@ -141,51 +135,12 @@ class StoredMessages:
         self.dirty = False
         self.stale = True
 
-    def store_bulk(self, bulk: Bulk, now: int) -> None:
-        """Store messages that nothing has to be asked about; the caller has seen that ``takes_bulk`` holds."""
-        self._write_rows()
-        first, count = self.last + 1, len(bulk.subjects)
-        self.table.insert_columns(first, now, bulk.subjects, bulk.payloads, bulk.contents)
-        if bulk.spans is None and not self._deltas:
-            self._db.execute(_COUNT_ROWS.format(table=self.table.name), (self.id, first, first + count - 1))
-            self.arrived.update(bulk.subjects)
-        else:
-            for subject, begins, ends, number in spans_of(bulk):
-                delta = self._deltas.setdefault(subject, [first + begins, 0, 0])
-                delta[1] = first + ends
-                delta[2] += number
-        self._known.clear()
-        if not self.msgs:
-            self.first = first
-        self.msgs += count
-        self.bytes += bulk.size + count * self.cost.message
-        self.last, self.last_ts, self.dirty = first + count - 1, now, True
-
     def _write_rows(self) -> None:
         if self._rows:
             self.table.insert(self._rows, packed=self.config.compression != "none")
             if self.msgs == len(self._rows):
                 self.first = self._rows[0][0]
             self._rows.clear()
-
-    def _remove_alike(self, first: int, last: int) -> bool:
-        """Remove the messages of a range at once where all have the same subject, and nobody asks which they were."""
-        if self.gone is not None or self.lasts or self.is_timed:
-            return False
-        removed = self.table.remove_alike(first, last)
-        if removed is None:
-            return False
-        subject, count, data, hdr, blocks = removed
-        self.msgs -= count
-        self.bytes -= count * self.cost.size(len(subject.encode()), 0, -1) + data + hdr + blocks * self.cost.header
-        self._deltas.setdefault(subject, [first, first, 0])[2] -= count
-        if subject in self._known:
-            self._known[subject][2] -= count
-        if first <= self.first:
-            self.first = (self.table.next_seq(self.first) if self.msgs else None) or self.last + 1
-            self._oldest_ts = None
-        self.dirty = True
-        return True
 
     # --- time
 
