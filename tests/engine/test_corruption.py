@@ -69,6 +69,26 @@ async def test_a_flip_in_any_column_is_told_and_set_aside(
         assert (await jet.publish("s.a")).seq == 6
 
 
+@pytest.mark.parametrize("filter_subject", ["s.*", "s.b"])
+@pytest.mark.parametrize("subject", ["t.b", "s.c.d", "s.a"])
+async def test_a_message_whose_filter_does_not_know_it_any_more_is_told_of(
+    tmp_path: Path, filter_subject: str, subject: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        stream = await jet.create_stream("s", subjects=["s.>"], retention="workqueue")
+        await jet.publish_batch([("s.a", b"1"), ("s.a", b"2"), ("s.b", b"3"), ("s.a", b"4")])
+        await stream.create_consumer(durable_name="c", filter_subject=filter_subject)
+    with raw(path) as connection:
+        connection.execute("UPDATE m_1 SET subject=? WHERE seq=3", (subject,))
+    async with pelton.open(path) as jet:
+        consumer = await (await jet.stream("s")).consumer("c")
+        with caplog.at_level(logging.ERROR, "pelton"):
+            messages = await consumer.fetch(9, no_wait=True)
+        assert [message.metadata.stream_seq for message in messages] == ([1, 2, 4] if filter_subject == "s.*" else [])
+    assert "message 3 of stream 's' is damaged" in caplog.text
+
+
 @pytest.mark.parametrize("flip", _FLIPS.values(), ids=_FLIPS.keys())
 async def test_a_flip_in_a_compressed_row_is_told_and_set_aside(tmp_path: Path, flip: str) -> None:
     path = tmp_path / "a.pelton"

@@ -20,6 +20,8 @@ from pelton.storage import Row, all_intact, intact
 _log: Final = logging.getLogger("pelton")
 _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
+# Rows that are looked through, while others wait, for one that is damaged.
+_LOOK_AT_MOST: Final = 65_536
 
 _KEEP_RUN: Final = "INSERT INTO pending SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
 
@@ -173,9 +175,24 @@ class Delivery:
     def _pass_all(self) -> None:
         c = self._c
         c.cursor = max(c.cursor, self._log.last)
-        # Also where a damaged subject made the count one too high.
+        if c.ahead > 0:
+            self._look_for_damage(c.ahead)
         c.ahead = 0
         c.dirty = True
+
+    def _look_for_damage(self, missing: int) -> None:
+        """Report that fewer messages match than were counted: one whose subject is damaged is met by no filter."""
+        log = self._log
+        _log.error(
+            "%d messages of stream %r that consumer %r was to get match its filters no more: damaged; see pelton verify",
+            missing,
+            log.name,
+            self._c.name,
+        )
+        if log.last - log.first < _LOOK_AT_MOST:
+            for seq in range(log.first, log.last + 1, _SCAN_AT_MOST):
+                for row in log.table.scan(seq, min(seq + _SCAN_AT_MOST - 1, log.last), _SCAN_AT_MOST):
+                    self._intact(row)
 
     def _offer(self, rows: list[Row]) -> None:
         c = self._c
