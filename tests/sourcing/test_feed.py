@@ -161,6 +161,30 @@ async def test_who_begins_takes_over(stores: tuple[pelton.Jet, pelton.Jet]) -> N
     assert await data_of(hub) == list(range(10))
 
 
+async def test_who_stood_still_with_a_batch_doubles_nothing(
+    stores: tuple[pelton.Jet, pelton.Jet], runtime: ManualRuntime
+) -> None:
+    edge, hub = stores
+    await publish(edge, 0, 1500)
+    real, pulls = edge.backend.pull, 0
+
+    async def stands_still(*args: Any) -> list[Any]:
+        nonlocal pulls
+        pulls += 1
+        found = await real(*args)
+        if pulls == 2:
+            # Longer than any duplicate window; meanwhile another one goes on.
+            edge.backend.pull = real  # type: ignore[method-assign]  # as it was
+            runtime.clock.advance(7200)
+            await edge.feed("S", hub, until_empty=True)
+        return found
+
+    edge.backend.pull = stands_still  # type: ignore[method-assign]  # of this one store
+    with pytest.raises(pelton.AckRejectedError, match="another process feeds"):
+        await edge.feed("S", hub, until_empty=True)
+    assert await data_of(hub) == list(range(1500))
+
+
 async def test_an_outage_of_hours_has_nothing_delivered_again(
     stores: tuple[pelton.Jet, pelton.Jet], runtime: ManualRuntime
 ) -> None:

@@ -11,7 +11,8 @@ it is from (``Pelton-Feed``); since the order of a subject is kept, the last mes
 whether one was stored. Where that cannot be told (others publish to the subject, or it was consumed), the message id,
 the same each time, makes the target drop the second within its duplicate window.
 
-One process feeds at a time: who begins takes over, and the one before stops.
+One process feeds at a time: who begins takes over, and the one before stops. One that stood still with a batch in its
+hands cannot know for how long others went on: before it stores that it looks whether it still feeds, and what is missing.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from pelton.streams import without_headers
 _log: Final = logging.getLogger("pelton")
 FEED: Final = "Pelton-Feed"
 _TOO_LARGE: Final = 10054
+# Well within any duplicate window, and longer than a pull waits.
+_STALE_S: Final = 20.0
 _NOT_CARRIED: Final = (headers.MSG_ID, "Nats-Expected-", headers.STREAM_SOURCE, FEED)
 _NOT_COUNTED: Final = (*_NOT_CARRIED, headers.INCREMENT, headers.COUNTER_SOURCES)
 
@@ -67,6 +70,8 @@ class Carrier:
         self._runtime = runtime
         self._identity = ""
         self._doubtful = True
+        # When the batch in hand was asked for: monotonic seconds, wall nanoseconds.
+        self._asked = (0.0, 0)
         self._streams: dict[str, str] = {}
         self._totals = Totals()
 
@@ -82,6 +87,7 @@ class Carrier:
         wait, carried, batch = not until_empty, 0, list[Delivered]()
         while True:
             if not batch:
+                self._asked = self._moment()
                 batch = await self._origin.pull(wait=wait)
             if not batch and await self._origin.is_done():
                 if until_empty:
@@ -96,6 +102,7 @@ class Carrier:
 
     async def _carried(self, batch: Sequence[Delivered], *, wait: bool) -> list[Delivered]:
         """Carry a batch, and return the next one."""
+        asked = self._moment()
         following = self._runtime.spawn(self._origin.pull(wait=wait), f"feed of {self._stream}")
         try:
             await self._store(batch)
@@ -103,13 +110,26 @@ class Carrier:
             if wait and len(batch) < BATCH:
                 # Who waits may be given everything, and never see a gap.
                 await self._origin.check_owner()
-            return await following
+            found = await following
+            self._asked = asked
+            return found
         finally:
             following.cancel()
+
+    def _moment(self) -> tuple[float, int]:
+        return self._runtime.clock.monotonic(), self._runtime.clock.now()
+
+    def _is_stale(self) -> bool:
+        """Whether the batch in hand is old: this process stood still, or the machine did, which one clock may not show."""
+        (then, wall_then), (now, wall_now) = self._asked, self._moment()
+        return max(now - then, (wall_now - wall_then) / 1e9) > _STALE_S
 
     async def _store(self, batch: Sequence[Delivered]) -> None:
         """Store a batch in the target, however long that takes."""
         attempt = 0
+        if self._is_stale():
+            await self._origin.check_owner()
+            self._doubt()
         while True:
             try:
                 left = await self._missing(batch) if self._doubtful else batch
