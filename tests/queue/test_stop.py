@@ -5,8 +5,14 @@ import os
 import signal
 import threading
 
+import pytest
+
 import pelton
 from pelton.queue import JobContext, JobCounts, Queue
+from pelton.queue.attempt import JobAttempt
+from pelton.queue.job import Call
+from pelton.queue.supply import Taken
+from pelton.queue.worker import Worker
 from tests.queue.helpers import Child, drain, working
 from tests.queue.roles import QUEUE, register
 
@@ -49,6 +55,44 @@ async def test_after_the_grace_an_async_job_is_cancelled_and_handed_back(queue: 
         assert await queue.counts() == JobCounts(pending=1)
     await drain(queue)
     assert (await handle.outcome()).value() == 1  # being handed back burns no attempt
+
+
+async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
+    keyed: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handing, go_on = asyncio.Event(), asyncio.Event()
+    hand_back = JobAttempt.hand_back
+
+    async def slowly(attempt: JobAttempt) -> None:
+        handing.set()
+        await go_on.wait()
+        await hand_back(attempt)
+
+    async def for_nobody(worker: Worker, found: list[Taken], asked: float) -> None:
+        monkeypatch.setattr(Worker, "_room", lambda worker: 0)
+        await take_in(worker, found, asked)
+
+    take_in = Worker._take_in
+    with monkeypatch.context() as patch:
+        patch.setattr(JobAttempt, "hand_back", slowly)
+        patch.setattr(Worker, "_take_in", for_nobody)
+
+        @keyed.job(max_attempts=1)
+        async def job() -> None: ...
+
+        await keyed.enqueue_many([Call(job, b"{}", key) for key in "ab"])
+        work = asyncio.create_task(keyed.work(concurrency=2, handle_signals=False))
+        await asyncio.wait_for(handing.wait(), 20)
+        keyed.stop()
+        # The fetchers are gone by the time that the rest is handed back.
+        while [task for task in asyncio.all_tasks() if task.get_name().endswith("fetcher")]:
+            await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.wait_for(work, 20)
+    monkeypatch.undo()
+    assert await keyed.counts() == JobCounts(pending=2)
+    await drain(keyed)
+    assert await keyed.counts() == JobCounts(completed=2)
 
 
 async def test_a_job_that_finishes_although_cancelled_has_finished(queue: Queue) -> None:

@@ -184,7 +184,7 @@ class Delivery:
         """Report that fewer messages match than were counted: one whose subject is damaged is met by no filter."""
         log = self._log
         _log.error(
-            "%d messages of stream %r that consumer %r was to get match its filters no more: damaged; see pelton verify",
+            "%d messages of stream %r that consumer %r was to get match its filters no more: run pelton verify",
             missing,
             log.name,
             self._c.name,

@@ -64,6 +64,7 @@ class Worker:
         self._supply = queue.supply(self.name)
         self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
         self._waiting: deque[JobAttempt] = deque()
+        self._surplus: list[JobAttempt] = []
         self._running: dict[asyncio.Task[None], JobAttempt] = {}
         self._arrived = Signal()
         self._taken = Signal()
@@ -125,8 +126,9 @@ class Worker:
             raise
 
     async def _hand_back_waiting(self) -> None:
-        waiting = list(self._waiting)
+        waiting = [*self._waiting, *self._surplus]
         self._waiting.clear()
+        self._surplus.clear()
         with suppress(PeltonError):
             await asyncio.gather(*(self._hand_back(attempt) for attempt in waiting))
 
@@ -189,8 +191,14 @@ class Worker:
         attempts = [self._held(taken, asked) for taken in found]
         self._waiting.extend(attempts[: max(room, 0)])
         self._arrived.notify()
-        for attempt in attempts[max(room, 0) :]:
-            await self._hand_back(attempt)
+        surplus = deque(attempts[max(room, 0) :])
+        try:
+            while surplus:
+                await self._hand_back(surplus[0])
+                surplus.popleft()
+        finally:
+            # A worker that stops hands back the rest.
+            self._surplus += surplus
 
     def _request(self, wanted: int) -> PullRequest:
         if self._settings.until_empty:

@@ -12,7 +12,8 @@ whether one was stored. Where that cannot be told (others publish to the subject
 the same each time, makes the target drop the second within its duplicate window.
 
 One process feeds at a time: who begins takes over, and the one before stops. One that stood still with a batch in its
-hands cannot know for how long others went on: before it stores that it looks whether it still feeds, and what is missing.
+hands cannot know for how long others went on: before it stores that, it looks whether it still feeds, and what is
+missing.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Carrier:
         return self._runtime.clock.monotonic(), self._runtime.clock.now()
 
     def _is_stale(self) -> bool:
-        """Whether the batch in hand is old: this process stood still, or the machine did, which one clock may not show."""
+        """Whether the batch in hand is old: this process stood still, or the machine, which one clock may not show."""
         (then, wall_then), (now, wall_now) = self._asked, self._moment()
         return max(now - then, (wall_now - wall_then) / 1e9) > _STALE_S
 
