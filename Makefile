@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential power crash linear safety demo bench bench-spark soak java clean lock
+.PHONY: test check differential power crash linear safety demo bench bench-spark declarative soak java clean lock
 
 # Two processes: most tests wait for a disk, a server or another process. What is dear to start stays in one of them.
 test: $(VENV)/.dev java
@@ -50,6 +50,10 @@ bench: $(VENV)/.bench
 # Reads and writes by Spark beside Parquet and beside what Spark does with less: make bench-spark ARGS="--rows 200000"
 bench-spark: $(VENV)/.dev java
 	$(BIN)/python -m benchmarks.spark $(ARGS)
+
+# The example of Spark Declarative Pipelines, twice in a row: a minute on an idle machine.
+declarative: $(VENV)/.dev java
+	$(BIN)/python -m pytest tests/examples/test_spark_pipeline.py --declarative $(ARGS)
 
 # Minutes (10) and the seed of the troubles may be given: make soak ARGS="60 7"
 soak: $(VENV)/.dev

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pelton.spark.pipelines.analytics import JobMetrics, job_metrics
 from pelton.spark.pipelines.archiving import append, archive, read_archive, watch
 from pelton.spark.pipelines.letters import Redriven, redrive
-from pelton.spark.pipelines.queues import by_cause, dead_letters, history
+from pelton.spark.pipelines.queues import by_cause, dead_letters, history, results
 from pelton.spark.pipelines.replaying import Replayed, replay
 from pelton.spark.pipelines.reporting import report
 
@@ -26,5 +26,6 @@ __all__ = [
     "redrive",
     "replay",
     "report",
+    "results",
     "watch",
 ]

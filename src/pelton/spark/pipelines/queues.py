@@ -34,10 +34,14 @@ def history(spark: SparkSession, queue: str, **place: str) -> DataFrame:
     Raises ConfigError.
     """
     names = QueueNames(queue)
-    rows = _read(spark, names, names.history, place, _OUTCOME)
+    return _read(spark, names, names.history, place, _OUTCOME).select(*_ending())
+
+
+def _ending() -> list[Column | str]:
+    """Return what there is to say of how a job ended."""
     # Nanoseconds go as whole numbers: as seconds since 1970 they would lose their end.
     wait, run = "value.started_at - value.enqueued_at", "value.finished_at - value.started_at"
-    return rows.select(
+    return [
         "value.id",
         "value.job",
         F.coalesce("value.key", F.lit("")).alias("key"),
@@ -49,6 +53,29 @@ def history(spark: SparkSession, queue: str, **place: str) -> DataFrame:
         F.expr(f"({run}) / 1e9").alias("run_s"),
         F.coalesce("value.error", F.lit("")).alias("error"),
         cause_of(F.coalesce("value.error", F.lit(""))).alias("cause"),
+    ]
+
+
+def results(spark: SparkSession, queue: str, schema: str | None = None, **place: str) -> DataFrame:
+    """Return how jobs end as a stream of rows, for :func:`~pelton.spark.pipelines.archive`: a table of results.
+
+    Beside what :func:`history` says of a job there are ``result``, and ``stream``, ``sequence`` and ``time`` of the
+    history's message. ``schema`` gives the result's columns ("car STRING, hours DOUBLE"), null where it does not fit
+    and where the job failed; without it the result is JSON. In a store file a row is written with the completion of
+    its job, in one transaction. ``place`` as in :func:`history`. Raises ConfigError.
+    """
+    names = QueueNames(queue)
+    queue_place(queue, place)
+    reader = spark.readStream.format("pelton").schema("stream STRING, sequence BIGINT, time TIMESTAMP, data BINARY")
+    rows = reader.options(**place).option("stream", names.history).load()
+    value = F.from_json(F.col("data").cast("string"), _OUTCOME).alias("value")
+    result = F.col("value.result")
+    return rows.select("stream", "sequence", "time", value).select(
+        "stream",
+        "sequence",
+        "time",
+        *_ending(),
+        (result if schema is None else F.from_json(result, schema)).alias("result"),
     )
 
 
