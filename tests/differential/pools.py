@@ -151,6 +151,18 @@ FEATURE_HEADERS: Final[tuple[Pool, ...]] = (
         "Nats-TTL": ("1h",),
     },
 )
+# What may be wrong with a message, to be drawn together: which of it is told?
+FAULTS: Final[Pool] = {
+    **EXPECTATIONS,
+    "Nats-Expected-Last-Sequence": ("0", "1", "9"),
+    "Nats-Incr": ("1", "x"),
+    "Nats-TTL": ("1h",),
+    "Nats-Schedule": ("@at 2099-01-01T00:00:00Z", "x"),
+    "Nats-Schedule-Time-Zone": ("x",),
+    "Nats-Rollup": ("sub", "all", "no"),
+    "Nats-Stream-Source": ("a 1 > > a",),
+    "Nats-Required-Api-Level": ("99",),
+}
 BATCH_HEADERS: Final[Pool] = {
     "Nats-Batch-Id": ("b1", "b1", "b1", "b2", ""),
     "Nats-Batch-Sequence": ("1", "2", "3", "0", "x"),

@@ -69,13 +69,17 @@ publish_special = st.builds(
     publishing.Publish,
     subject=subjects,
     size=st.sampled_from([0, 0, 1]),
-    headers=st.one_of(feature_headers, some(pools.BATCH_HEADERS)),
+    headers=st.one_of(feature_headers, some(pools.BATCH_HEADERS), few(pools.FAULTS)),
 )
 publish_many = st.lists(st.tuples(subjects, sizes), min_size=1, max_size=6).map(
     lambda batch: publishing.PublishMany(messages=tuple(batch))
 )
 publish_atomic = st.lists(
-    st.tuples(subjects, st.sampled_from([0, 1, 10]), st.one_of(st.just({}), message_headers, feature_headers)),
+    st.tuples(
+        subjects,
+        st.sampled_from([0, 1, 10]),
+        st.one_of(st.just({}), message_headers, feature_headers, few(pools.FAULTS)),
+    ),
     min_size=1,
     max_size=4,
 ).map(lambda batch: publishing.PublishAtomic(messages=tuple(batch)))

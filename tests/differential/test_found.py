@@ -9,8 +9,8 @@ import pytest
 from tests.differential.stage import Stage
 from tests.differential.stage import stage as on_stage
 from tests.differential.steps import CreateStream, Step, UpdateStream
-from tests.differential.steps_consumers import CreateConsumer, Reset
-from tests.differential.steps_publish import Publish, PublishMany
+from tests.differential.steps_consumers import CreateConsumer, ListConsumers, Reset
+from tests.differential.steps_publish import Publish, PublishAtomic, PublishMany
 
 _S = {"subjects": ("s.>",)}
 _T = {"subjects": ("t.>",)}
@@ -32,6 +32,30 @@ _FOUND: dict[str, list[Step]] = {
         CreateConsumer(),
         Publish(size=0),
         Reset(seq=1),
+    ],
+    "a schedule where an increment is missed": [
+        CreateStream(config={**_S, "allow_msg_counter": True, "allow_atomic": True}),
+        PublishAtomic(messages=(("s.a", 0, {"Nats-Schedule": "@at 2099-01-01T00:00:00Z"}),)),
+    ],
+    "an ephemeral consumer created again": [
+        CreateStream(config=_S),
+        CreateConsumer(config={"durable_name": ""}),
+        CreateConsumer(config={"durable_name": ""}, action="create"),
+    ],
+    "controlled flow without heartbeats, of a direct consumer": [
+        CreateStream(config=_S),
+        CreateConsumer(),
+        CreateConsumer(config={"deliver_subject": "push.c", "direct": True, "flow_control": True}),
+    ],
+    "a direct consumer": [
+        CreateStream(config=_S),
+        CreateConsumer(config={"deliver_subject": "push.c", "direct": True, "durable_name": ""}),
+        ListConsumers(),
+    ],
+    "the last of no subject": [
+        CreateStream(config=_S),
+        PublishMany(messages=(("s.a", 0), ("s.b", 0), ("s.a", 0))),
+        CreateConsumer(config={"deliver_policy": "last_per_subject", "filter_subject": "s.*.c"}),
     ],
 }
 
