@@ -8,6 +8,7 @@ One thing is ours: a repeated publish is answered whatever sequence it expected,
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import api_error
@@ -24,7 +25,7 @@ from pelton.streams.expect import (
 )
 from pelton.streams.wishes import Holder, Wish, check_life, replacing, scheduled, with_life
 
-_MARK: Final = b"Nats-"
+_WISHES: Final = re.compile(rb"\nNats-(?:TTL|Schedule|Rollup)")
 
 
 class Judge(Known, Holder, Protocol):
@@ -49,47 +50,67 @@ class Judged(NamedTuple):
 def judged(stream: Judge, subject: str, hdr: bytes, data: bytes, now: int) -> Judged:
     """Return what a header block asks for. Raises ApiError."""
     increment = increment_of(hdr, data, counting=stream.counts)
-    asked = expectations(hdr)
-    if asked is None and _MARK not in hdr:
-        return Judged(hdr)
-    if asked is not None:
+    asked, wishes = expectations(hdr), _WISHES.search(hdr) is not None
+    if asked is not None and asked.stream:
         check_stream(stream, asked)
-    check_life(stream.config, hdr)
-    batch = stream.batch
-    if batch is not None:
-        _check_member(stream, asked, increment, now)
-        if asked is not None:
-            batch.check(stream, asked, subject)
-        duplicate, wish = None, scheduled(stream, subject, hdr, now)
-    else:
+    if wishes:
+        check_life(stream.config, hdr)
+    if stream.batch is not None:
+        return _member(stream, stream.batch, subject, hdr, now, asked, increment, wishes=wishes)
+    duplicate = None
+    if asked is not None:
         duplicate = _duplicate_of(stream, asked, now)
-        if asked is not None and duplicate is None:
+        if duplicate is None:
             check_sequences(stream, asked, subject)
-        wish = scheduled(stream, subject, hdr, now)
-        if asked is not None:
+    wish = scheduled(stream, subject, hdr, now) if wishes else None
+    if asked is not None:
+        if asked.source:
             check_source(asked)
-            if duplicate is not None:
-                return Judged(duplicate=duplicate)
+        if duplicate is not None:
+            return Judged(duplicate=duplicate)
+        if asked.last_msg_id:
             check_last_id(stream, asked)
-    wish = with_life(stream.config, replacing(stream.config, wish), now)
-    if batch is not None and wish.rollup:
-        batch.check_rollup(wish.rollup, subject)
-    msg_id = asked.msg_id if asked is not None else ""
-    return Judged(wish.hdr, msg_id, None if wish == Wish(hdr) else wish, increment)
+    if wish is not None:
+        wish = with_life(stream.config, replacing(stream.config, wish), now)
+    return _found(hdr, asked, wish, increment)
 
 
-def _duplicate_of(stream: Judge, asked: Expectations | None, now: int) -> int | None:
-    if asked is None:
-        return None
-    if asked.last_subject_seq is None and asked.last_subject_filter:
-        raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
-    return stream.known_id(asked.msg_id, now) if asked.msg_id else None
-
-
-def _check_member(stream: Judge, asked: Expectations | None, increment: str, now: int) -> None:
+def _member(
+    stream: Judge,
+    batch: Batch,
+    subject: str,
+    hdr: bytes,
+    now: int,
+    asked: Expectations | None,
+    increment: str,
+    *,
+    wishes: bool,
+) -> Judged:
+    """What follows for a message of a batch."""
     if asked is not None:
         if asked.msg_id and stream.known_id(asked.msg_id, now) is not None:
             raise api_error("JSAtomicPublishContainsDuplicateMessageErr")
         check_source(asked)
     if stream.counts and not increment:
         raise api_error("JSMessageIncrMissingErr")
+    if asked is not None:
+        batch.check(stream, asked, subject)
+    wish = scheduled(stream, subject, hdr, now) if wishes else None
+    if wish is not None:
+        wish = with_life(stream.config, replacing(stream.config, wish), now)
+        if wish.rollup:
+            batch.check_rollup(wish.rollup, subject)
+    return _found(hdr, asked, wish, increment)
+
+
+def _found(hdr: bytes, asked: Expectations | None, wish: Wish | None, increment: str) -> Judged:
+    msg_id = asked.msg_id if asked is not None else ""
+    if wish is None or wish == Wish(hdr):
+        return Judged(hdr, msg_id, None, increment)
+    return Judged(wish.hdr, msg_id, wish, increment)
+
+
+def _duplicate_of(stream: Judge, asked: Expectations, now: int) -> int | None:
+    if asked.last_subject_seq is None and asked.last_subject_filter:
+        raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
+    return stream.known_id(asked.msg_id, now) if asked.msg_id else None
