@@ -157,6 +157,8 @@ def _publishes(step: Publish, side: Side, engine: Engine) -> bool:
     if log is not None and step.headers.get("Nats-TTL") in MALFORMED_LIVES:
         # A server looks at it last of all: after a missing increment, and not where nobody wants the message.
         return log.config.allow_msg_counter or log.config.retention == "interest"
+    if _rolls_up_partly(engine, step.subject, step.headers):
+        return True
     if (step.headers.get("Nats-Batch-Sequence"), step.headers.get("Nats-Batch-Commit")) == ("0", "eob"):
         # A server counts below zero here, and finds the batch too large.
         return True
@@ -166,18 +168,30 @@ def _publishes(step: Publish, side: Side, engine: Engine) -> bool:
 
 
 def _purges(step: steps.Purge, side: Side, engine: Engine) -> bool:
+    return _is_partly_purged(engine, side.real(step.name), step.filter or ">")
+
+
+def _is_partly_purged(engine: Engine, name: str, purged: str) -> bool:
     # A server takes a consumer with several filters past messages of all when those of one are purged.
-    purged = step.filter or ">"
     for (stream, _), consumer in engine.catalogue.consumers.items():
         hit = [is_subset(text, purged) for text in consumer.filters]
-        if stream == side.real(step.name) and any(hit) and not all(hit):
+        if stream == name and any(hit) and not all(hit):
             return True
     return False
+
+
+def _rolls_up_partly(engine: Engine, subject: str, block: dict[str, str]) -> bool:
+    # A roll-up is a purge, and a schedule is a roll-up.
+    log = engine.catalogue.route(subject)
+    rolls = block.get("Nats-Rollup") == "sub" or "Nats-Schedule" in block
+    return rolls and log is not None and _is_partly_purged(engine, log.name, log.stored_subject(subject))
 
 
 def _publishes_as_one(step: PublishAtomic, side: Side, engine: Engine) -> bool:
     # A batch that spans streams has no meaning: each server answers for its own part.
     if len({engine.catalogue.route(subject) for subject, _, _ in step.messages}) > 1:
+        return True
+    if any(_rolls_up_partly(engine, subject, block) for subject, _, block in step.messages):
         return True
     # In a batch a server says of some malformed lives that lives are not allowed.
     return any(block.get("Nats-TTL") in MALFORMED_LIVES for _, _, block in step.messages)

@@ -57,6 +57,12 @@ _FOUND: dict[str, list[Step]] = {
         PublishMany(messages=(("s.a", 0), ("s.b", 0), ("s.a", 0))),
         CreateConsumer(config={"deliver_policy": "last_per_subject", "filter_subject": "s.*.c"}),
     ],
+    "a consumer behind a roll-up": [
+        CreateStream(config={**_S, "allow_rollup_hdrs": True}),
+        CreateConsumer(),
+        Publish(size=0),
+        Publish(size=0, headers={"Nats-Rollup": "sub"}),
+    ],
 }
 
 

@@ -6,7 +6,7 @@ from pelton.consumers.info import consumer_info
 from pelton.consumers.interest import Interest, first_wanted
 from pelton.consumers.log import NEVER, ConsumerLog, drop_rows
 from pelton.consumers.pulls import check_pull, too_many_waiting
-from pelton.consumers.purged import follow_purge
+from pelton.consumers.purged import follow_purge, follow_roll_ups
 from pelton.consumers.rules import check_consumer
 from pelton.consumers.rules_update import check_consumer_update
 from pelton.consumers.settle import Settlement
@@ -30,6 +30,7 @@ __all__ = [
     "drop_rows",
     "first_wanted",
     "follow_purge",
+    "follow_roll_ups",
     "next_refresh",
     "say_unpinned",
     "start_cursor",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pelton.consumers.log import ConsumerLog
+from pelton.streams import StreamLog
 from pelton.subjects import is_subset
 
 
@@ -11,6 +14,14 @@ def follow_purge(consumer: ConsumerLog, purged: str) -> None:
     first = _first_left(consumer, purged)
     if first is not None:
         consumer.pass_to(first - 1)
+
+
+def follow_roll_ups(log: StreamLog, consumers: Iterable[ConsumerLog]) -> None:
+    """Let consumers pass what was rolled up in their stream: to them it was purged."""
+    for consumer in consumers:
+        for subject in log.rolled:
+            follow_purge(consumer, subject)
+    log.rolled.clear()
 
 
 def _first_left(consumer: ConsumerLog, purged: str) -> int | None:

@@ -17,7 +17,7 @@ from pelton.api import ConsumerConfig, Outgoing, StreamConfig, api_error, rfc333
 from pelton.api.config import Storage
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import ZERO_TIME
-from pelton.consumers import ConsumerLog, Interest, begin, first_wanted
+from pelton.consumers import ConsumerLog, Interest, begin, first_wanted, follow_roll_ups
 from pelton.engine.bus import Bus
 from pelton.engine.followers import Followers
 from pelton.engine.routes import Routes
@@ -119,6 +119,9 @@ class Catalogue:
             self._flush_used()
 
     def _flush_used(self) -> None:
+        for log in self._used:
+            if log.rolled:
+                follow_roll_ups(log, [self.use_consumer(each) for each in self.consumers_of(log.name)])
         for consumer in self._used_consumers:
             if consumer.dirty:
                 self.changed = True

@@ -181,6 +181,7 @@ class StreamLog(ManyMessages):
         """Remove what the message ``seq`` replaces; the limits have been applied to it before, as to any."""
         if self.is_trimmed:
             self.flush()
+        self.rolled.add("" if kind == "all" else subject)
         if kind == "all":
             self.purge("", seq, 0)
         else:

@@ -70,6 +70,8 @@ class StoredMessages:
         # Which subjects got messages, and how many removals there had been, since somebody was last told.
         self.arrived: set[str] = set()
         self.told_removals = 0
+        # What was rolled up since consumers were told: subjects, and an empty text for all of them.
+        self.rolled: set[str] = set()
         # Where streams take from one another (``sourcing``): called when messages were written, before limits are
         # applied; what was removed since somebody looked, None where nobody does; whether all was.
         self.on_stored: Callable[[], None] | None = None
@@ -126,6 +128,7 @@ class StoredMessages:
         self._deltas.clear()
         self._firsts.clear()
         self.arrived.clear()
+        self.rolled.clear()
         self.outbox.clear()
         if self.gone is not None:
             self.gone.clear()

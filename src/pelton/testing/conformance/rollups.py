@@ -152,3 +152,19 @@ async def a_consumer_sees_what_is_left(jet: Jet) -> None:
     await jet.publish("s.b", b"new", headers={"Nats-Rollup": "all"})
     await pending(consumer, 1)
     assert [message.data for message in await consumer.fetch(5)] == [b"new"]
+
+
+@case
+async def consumers_pass_what_was_replaced(jet: Jet) -> None:
+    stream = await _pairs(jet)
+    names = {"every": ">", "mine": "s.a", "other": "s.b", "none": "s.c"}
+    for name, text in names.items():
+        await stream.create_consumer(durable_name=name, filter_subject=text)
+
+    async def positions() -> list[int]:
+        return [(await (await stream.consumer(name)).info()).delivered.stream_seq for name in names]
+
+    await jet.publish("s.a", headers={"Nats-Rollup": "sub"})
+    assert await positions() == [1, 4, 0, 0]
+    await jet.publish("s.b", headers={"Nats-Rollup": "all"})
+    assert await positions() == [5, 5, 5, 5]
