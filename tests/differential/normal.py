@@ -34,9 +34,6 @@ _SAME = {10043: 10057}
 # The number of a delivery.
 _NUMBERS = frozenset({"consumer_seq"})
 
-# A consumer hears of new messages a moment after their acks, and its reset may come before: 5 of 600 told one too few.
-_EARLY = frozenset({"num_pending"})
-
 # While acks are awaited, a server's floor stays behind gaps in the stream and the numbers of redeliveries.
 _LAGGING = frozenset({"ack_floor"})
 
@@ -56,8 +53,6 @@ def plain(value: Any, renumbered: Renumbered = frozenset()) -> Any:
         left_out = _TIMES | _UNTRUE | _ELSEWHERE
         if isinstance(value, api.ConsumerInfo) and value.num_ack_pending:
             left_out |= _LAGGING
-        if isinstance(value, api.ConsumerResetReply):
-            left_out |= _EARLY
         if isinstance(value, api.PriorityGroupState):
             value = msgspec.structs.replace(value, pinned_client_id=value.pinned_client_id and "pin")
         if isinstance(value, api.Delivered) and value.headers:

@@ -58,8 +58,11 @@ class Pair:
     async def _step(self, step: Step, number: int, mine: Side, theirs: Side) -> None:
         got, wanted = await observed(step.run(mine), mine), await observed(step.run(theirs), theirs)
         self.comparisons += 1
-        if got != wanted:
+        if got == wanted:
+            return
+        if not _is_early(got, wanted):
             raise _difference(f"step {number}, {step}", got, wanted)
+        await self._look(f"a moment after step {number}, {step}", mine, theirs, messages=False)
 
     async def _look(self, when: str, mine: Side, theirs: Side, *, messages: bool) -> None:
         """Compare everything there is. What a server does beside its answer may take it a moment."""
@@ -99,6 +102,15 @@ async def everything(side: Side, messages: bool) -> dict[str, Any]:
                 await observed(side.call(api.MsgGet(stream=name, seq=seq)), side) for seq in wanted if seq > 0
             ]
     return found
+
+
+def _is_early(got: Any, wanted: Any) -> bool:
+    """Whether a server may only not have counted yet what lies ahead of a consumer.
+
+    Consumers hear of new messages a moment after their acks: of 600 resets that followed a publish 5 told one too few.
+    """
+    found = _differences("", got, wanted)
+    return all(path.endswith("num_pending") and isinstance(b, int) and b < a for path, a, b in found)
 
 
 def _difference(where: str, got: Any, wanted: Any) -> DifferenceError:

@@ -63,6 +63,16 @@ _FOUND: dict[str, list[Step]] = {
         Publish(size=0),
         Publish(size=0, headers={"Nats-Rollup": "sub"}),
     ],
+    "a filter beside none in a work queue": [
+        CreateStream(config={**_S, "retention": "workqueue"}),
+        CreateConsumer(),
+        CreateConsumer(config={"filter_subject": "s.a"}, name="d"),
+    ],
+    "a batch that is republished": [
+        CreateStream(config={**_S, "republish": {"src": "s.>", "dest": "t.>"}, "allow_atomic": True}),
+        CreateStream(config=_T, name="T"),
+        PublishAtomic(messages=(("s.a", 0, {}),)),
+    ],
 }
 
 

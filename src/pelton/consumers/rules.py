@@ -138,7 +138,7 @@ def check_unique_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerC
     mine = filters_of(config)
     for other in others:
         theirs = filters_of(other)
-        if not mine or not theirs:
+        if not mine:
             raise api_error("JSConsumerWQMultipleUnfilteredErr", consumer=config.name)
-        if any(overlaps(a, b) for a in mine for b in theirs):
+        if not theirs or any(overlaps(a, b) for a in mine for b in theirs):
             raise api_error("JSConsumerWQConsumerNotUniqueErr", consumer=config.name)

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pelton.api import ApiError, Outgoing
-from pelton.streams import StreamLog, is_bare
+from pelton.streams import StreamLog, is_bare, is_member
 
 if TYPE_CHECKING:
     from pelton.engine.catalogue import Catalogue
@@ -42,14 +42,19 @@ def hand_on(catalogue: Catalogue, messages: Sequence[Outgoing]) -> None:
     for log, group in groupby(messages, lambda message: logs[message[0]]):
         if log is not None:
             for bare, run in groupby(group, lambda message: is_bare(message[2])):
-                _store(catalogue.use(log), run, now, plain=bare)
+                if bare and catalogue.use(log).is_plain:
+                    log.append_plain(run, now)
+                else:
+                    _store(catalogue, log, run, now)
 
 
-def _store(log: StreamLog, messages: Iterable[Outgoing], now: int, *, plain: bool) -> None:
-    if plain and log.is_plain:
-        log.append_plain(messages, now)
-        return
-    for subject, data, headers in messages:
+def _store(catalogue: Catalogue, log: StreamLog, messages: Iterable[Outgoing], now: int) -> None:
+    catalogue.use(log)
+    for message in messages:
+        subject, data, headers = message
         # Nobody waits for the answer: what a stream refuses is lost to it, as on a NATS server.
         with suppress(ApiError):
-            log.append(subject, headers, data, now)
+            if is_member(headers):
+                catalogue.staging.take(log, message, now)
+            else:
+                log.append(subject, headers, data, now)

@@ -9,6 +9,7 @@ import msgspec
 from pelton.api import BadRequestError, LimitError, PubAck
 from pelton.connect import Jet
 from pelton.jet import Stream
+from pelton.testing.conformance.eventually import taken
 from pelton.testing.conformance.table import case, refused
 
 _LAST: Final = "Nats-Expected-Last-Sequence"
@@ -50,6 +51,20 @@ async def a_batch_is_stored_when_it_is_committed(jet: Jet) -> None:
     assert (await stream.get_message(3)).hdrs == head % 2 + b"\r\n"
     assert (await stream.get_message(4)).hdrs == head % 3 + b"Nats-Batch-Commit: 1\r\n\r\n"
     await refused(10176, _part(jet, "x", 4, "1"))
+
+
+@case
+async def a_batch_that_is_said_again_is_one_to_who_takes_it(jet: Jet) -> None:
+    await _stream(jet, republish={"src": "s.>", "dest": "again.>"})
+    await jet.create_stream("L", subjects=["again.a"])
+    taker = await jet.create_stream("M", subjects=["again.b"], allow_atomic=True)
+    for subject in ("s.a", "s.b"):
+        await _part(jet, subject, 1, subject=subject)
+        await _part(jet, subject, 2, "1", subject=subject)
+    # L allows no batches; it is asked after M, so that it had its time.
+    consumer = await taker.create_consumer(ack_policy="none")
+    assert [message.data for message in await taken(consumer, 2)] == [b"1", b"2"]
+    assert await _last(await jet.stream("L")) == 0
 
 
 @case

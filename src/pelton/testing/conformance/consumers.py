@@ -216,6 +216,9 @@ async def a_work_queue_has_one_consumer_a_message(jet: Jet) -> None:
     await stream.create_consumer(durable_name="b", filter_subject="w.b.*")
     await refused(10100, stream.create_consumer(durable_name="c", filter_subject="w.*.x"))
     await refused(10099, stream.create_consumer(durable_name="d"))
+    other = await jet.create_stream("U", subjects=["u.>"], retention="workqueue")
+    await other.create_consumer(durable_name="c")
+    await refused(10100, other.create_consumer(durable_name="d", filter_subject="u.a"))
 
 
 @case
