@@ -10,7 +10,7 @@ import pytest
 from pelton import Jet
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
-from pelton.queue.leases import Lease, LeaseKeeper
+from pelton.queue.leases import Hold, Lease, LeaseKeeper, SharedLease
 from pelton.runtime import SystemClock
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, open_store, working
@@ -203,6 +203,7 @@ class Store:
     def __init__(self) -> None:
         self.down = ""
         self.refused: PeltonError | None = None
+        self.replaced = set[int]()
         self.asked = 0
 
     def clone(self) -> "Store":
@@ -216,7 +217,7 @@ class Store:
             await asyncio.Event().wait()
         if self.down == "raises":
             raise PeltonError("not now")
-        return [self.refused] * len(acks)
+        return [PeltonError("replaced") if ack.seq in self.replaced else self.refused for ack in acks]
 
 
 @pytest.mark.parametrize("down", ["hangs", "raises"])
@@ -309,6 +310,42 @@ async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
         await drain(queue, concurrency=1)
     assert (await handle.info()).state == "completed"
     assert attempts == ([3] if replaced else [1])
+
+
+class Held:
+    """A job that shares its lease."""
+
+    def __init__(self, number: int, told: threading.Event) -> None:
+        self.lost = False
+        self.number = number
+        self._told = told
+
+    @property
+    def hold(self) -> Hold:
+        return Hold(delivered(self.number), self._lose)
+
+    def _lose(self, reason: str) -> None:
+        self.lost = True
+        self._told.set()
+
+
+def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
+    store, clock, told = Store(), SystemClock(), threading.Event()
+    keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
+    store.replaced = {2}
+    jobs = [Held(number, told) for number in (1, 2, 3)]
+    lease = SharedLease(jobs, clock.monotonic(), by_clock=False)
+    taken = lease.confirmed
+    keeper.hold(lease)
+    keeper.start()
+    assert told.wait(30)
+    while lease.confirmed == taken and not lease.lost:
+        threading.Event().wait(0.005)
+    keeper.stop()
+    assert jobs[1].lost
+    assert [hold.delivered.seq for hold in lease.holds()] == [1, 3]
+    lease.lose("it was not extended in time")
+    assert [job.lost for job in jobs] == [True] * 3
 
 
 def test_where_late_acks_are_confirmed_the_clock_alone_judges() -> None:

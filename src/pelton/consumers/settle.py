@@ -63,14 +63,18 @@ class Settlement:
             return False
         sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
         held: dict[int, int] = dict(c.db.execute(sql, (c.id, first, last)))
-        if not done.items() <= held.items() or any(map(self._is_of_another, acks)):
+        epochs = {ack.token >> TOKEN_EPOCH_BITS for ack in acks}
+        if not done.items() <= held.items() or any(map(self._is_another, epochs)):
             return False
         self._done = dict.fromkeys(done)
         return True
 
     def _is_of_another(self, ack: AckOp) -> bool:
         """Whether a delivery is of a consumer of this name that is gone; what is no token of ours tells nothing."""
-        return 0 < ack.token >> TOKEN_EPOCH_BITS < self._c.born
+        return self._is_another(ack.token >> TOKEN_EPOCH_BITS)
+
+    def _is_another(self, epoch: int) -> bool:
+        return 0 < epoch < self._c.born
 
     def _known(self, acks: Sequence[AckOp]) -> Known:
         c = self._c

@@ -7,6 +7,7 @@ all of them. What is no family, or lies in a stream that has to look at each mes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Final, NamedTuple
 
 from pelton.api import Outgoing
@@ -29,21 +30,29 @@ def families_of(messages: Sequence[Outgoing]) -> list[Family]:
     """Return messages as families, in order within each; none where they are few, or not all fit into one."""
     if len(messages) < _MANY:
         return []
-    members: dict[str, tuple[list[str], list[bytes]]] = {}
-    tokens: list[str] = []
-    for subject, data, block in messages:
-        parent, _, token = subject.rpartition(".")
-        if block is not None or not parent:
-            return []
-        found = members.get(parent)
-        if found is None:
-            found = members[parent] = [], []
-        found[0].append(subject)
-        found[1].append(data)
-        tokens.append(token)
-    if len(members) * _MANY > len(messages) or not all(map(is_subject, (".".join(tokens), *members))):
+    subjects = [subject for subject, _, _ in messages]
+    parents = [subject.rpartition(".")[0] for subject in subjects]
+    known = dict.fromkeys(parents)
+    if len(known) * _MANY > len(messages) or any(block is not None for _, _, block in messages):
         return []
-    return [Family(parent, bulk_of(*columns)) for parent, columns in members.items()]
+    if not all(map(is_subject, known)) or not _are_tokens(
+        [s[len(p) + 1 :] for s, p in zip(subjects, parents, strict=True)]
+    ):
+        return []
+    payloads = [data for _, data, _ in messages]
+    if len(known) == 1:
+        return [Family(parents[0], bulk_of(subjects, payloads))]
+    return [Family(parent, _bulk_within(parent, parents, subjects, payloads)) for parent in known]
+
+
+def _are_tokens(texts: Sequence[str]) -> bool:
+    """Whether each of many texts may be the last token of a subject; none of them has a dot."""
+    return is_subject(".".join(texts))
+
+
+def _bulk_within(parent: str, parents: Sequence[str], subjects: Sequence[str], payloads: Sequence[bytes]) -> Bulk:
+    mine = [one == parent for one in parents]
+    return bulk_of(list(compress(subjects, mine)), list(compress(payloads, mine)))
 
 
 def store_families(catalogue: Catalogue, families: Sequence[Family], now: int) -> bool:

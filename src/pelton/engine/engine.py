@@ -291,7 +291,8 @@ class Engine:
 
         def stage(some: Sequence[Settled]) -> asyncio.Future[list[PeltonError | None]]:
             future = self._loop.create_future()
-            self._settle(settling_apart(stream, consumer, some, future))
+            # What else is asked for in this round shares their transaction, such as the next deliveries.
+            self._settle(settling_apart(stream, consumer, some, future), at_once=False)
             return future
 
         return await settle_all(stage, endings)
@@ -397,13 +398,15 @@ class Engine:
         else:
             self._publishing.entries.append(entry)
 
-    def _settle(self, entry: Settling) -> None:
+    def _settle(self, entry: Settling, *, at_once: bool = True) -> None:
         self._check()
         self._transactions.check_outside()
         if self._settling is None:
             work = SettleWork(self.catalogue, self._clock.now)
             work.entries.append(entry)
-            if not self._committer.run_now(work):
+            if not at_once:
+                self._committer.stage(work)
+            if not (at_once and self._committer.run_now(work)):
                 self._settling = work
         else:
             self._settling.entries.append(entry)
@@ -463,6 +466,7 @@ class Engine:
 
     def woken(self) -> None:
         """Another process has committed something."""
+        self._committer.woken()
         self._waiting.notify_all()
         self._timekeeper.look_again()
         self._feeding.woken()

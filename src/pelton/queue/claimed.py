@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pelton.api import headers
+from pelton.queue.leases import Hold
 from pelton.queue.records import NOTHING, AttemptRecords, encoded_result
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing
-    from pelton.queue.leases import Lease
+    from pelton.queue.leases import SharedLease
 
 
 class ClaimedJob:
@@ -26,7 +27,7 @@ class ClaimedJob:
 
     def __init__(self, records: AttemptRecords) -> None:
         self.records = records
-        self.lease: Lease | None = None
+        self.lease: SharedLease[ClaimedJob] | None = None
         self.ending: BaseException | bool = False
         self.lost = False
         self._result = NOTHING
@@ -83,7 +84,7 @@ class ClaimedJob:
 
     def complete(self, result: object = None) -> None:
         """Say that it is done; ``result`` is kept in the history. Raises JobArgumentsError for one that is no JSON."""
-        self.complete_encoded(encoded_result(self.job, result))
+        self.complete_encoded(NOTHING if result is None else encoded_result(self.job, result))
 
     def complete_encoded(self, result: msgspec.Raw) -> None:
         """Say that it is done, with a result that is JSON already."""
@@ -114,6 +115,11 @@ class ClaimedJob:
         record = self.records.completed(self._result, now)
         return [record] if self._emitted is None else [*self._emitted, record]
 
-    def lose(self, reason: str) -> None:
-        """Note that its lease was lost; for the claims."""
-        self.lost = True
+    @property
+    def hold(self) -> Hold:
+        """What it holds; for the claims."""
+        return Hold(self.records.delivered, self._lose)
+
+    def _lose(self, reason: str) -> None:
+        # One that was let go of meanwhile is settled.
+        self.lost = self.lost or self.lease is not None

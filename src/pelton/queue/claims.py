@@ -2,7 +2,8 @@
 
 The story. ``take`` claims jobs; each is held under a lease that a thread renews (``leases.py``) until it is settled.
 The program says of each job how it ended, and ``settle`` writes that down: on an embedded store for all of them in one
-transaction, and each by itself: one that was lost, or whose message is refused, does not hinder the others. What is
+transaction, and each by itself: one that was lost, or whose message is refused, does not hinder the others. A ``take``
+that is begun with it, in the same round of the event loop, shares that transaction, and comes after it. What is
 written is what a worker would have written (``records.py``, ``decide.py``): outcomes, dead letters, retries after a
 backoff. Jobs that nobody has said anything about when the claims are closed are handed back, which is no attempt; those
 of a process that dies come back when their lease runs out, which is one.
@@ -14,6 +15,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -32,15 +35,15 @@ from pelton.api import (
 from pelton.queue.claimed import ClaimedJob
 from pelton.queue.decide import Again, Finish, after_error
 from pelton.queue.job import JobRules, seconds
-from pelton.queue.leases import Lease, LeaseKeeper
+from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.records import AttemptRecords, Ended
 from pelton.queue.supply import worker_name
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from pelton.api import Delivered
     from pelton.queue.queue import Queue
-    from pelton.queue.supply import Taken
 
 _log: Final = logging.getLogger("pelton")
 _FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError)
@@ -60,8 +63,8 @@ class Claims:
         self._supply = queue.supply(self.worker)
         self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
         self._by_clock = not queue.jet.backend.refuses_late_acks
-        # By the job itself: one that was lost may be claimed again, and has the same sequence.
-        self._held: dict[ClaimedJob, None] = {}
+        # What jobs are held by, which were taken together; the jobs are in them.
+        self._leases: dict[SharedLease[ClaimedJob], None] = {}
         # Those that are held and that no take has returned yet.
         self._ready: list[ClaimedJob] = []
         self._turn = 0
@@ -133,26 +136,32 @@ class Claims:
 
     async def _pull(self, line: str, request: PullRequest) -> bool:
         asked = self._clock.monotonic()
-        found = [self._claimed(taken, asked) for taken in await self._supply.take(line, request)]
-        self._ready += found
-        return bool(found)
+        taken = await self._supply.take(line, request)
+        # Mostly all of them: only some supplies tell of each from when on it is held.
+        for since, together in groupby(taken, attrgetter("asked")):
+            self._claimed([one.delivered for one in together], asked if since is None else since)
+        return bool(taken)
 
-    def _claimed(self, taken: Taken, asked: float) -> ClaimedJob:
-        """Hold a job from now on: whatever becomes of its taker, it is given out, settled or handed back."""
-        d = taken.delivered
-        asked = asked if taken.asked is None else taken.asked
-        job = ClaimedJob(AttemptRecords(self._queue.names, self.worker, d))
-        job.lease = Lease(d, asked, job.lose, by_clock=self._by_clock)
-        self._keeper.hold(job.lease)
-        self._held[job] = None
-        return job
+    def _claimed(self, deliveries: Sequence[Delivered], asked: float) -> None:
+        """Hold jobs from now on: whatever becomes of their taker, each is given out, settled or handed back."""
+        names, worker = self._queue.names, self.worker
+        jobs = [ClaimedJob(AttemptRecords(names, worker, delivered)) for delivered in deliveries]
+        lease = SharedLease(jobs, asked, by_clock=self._by_clock)
+        for job in jobs:
+            job.lease = lease
+        self._leases[lease] = None
+        self._keeper.hold(lease)
+        self._ready += jobs
+
+    def _is_held(self, job: ClaimedJob) -> bool:
+        return job.lease in self._leases
 
     async def _prepared(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
         """Prepare jobs; where that fails, or nobody waits for it any more, they are the next take's."""
         try:
             return await self._prepare(found)
         except BaseException:
-            left = [job for job in found if job in self._held]
+            left = [job for job in found if self._is_held(job)]
             for job in left:
                 # What was learnt so far counts once.
                 job.records = AttemptRecords(self._queue.names, self.worker, job.records.delivered)
@@ -161,9 +170,7 @@ class Claims:
 
     async def _prepare(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
         """Return those that may run; settle the others."""
-        for job in found:
-            if job.lost:
-                self._release(job)
+        self._release([job for job in found if job.lost])
         jobs = [job for job in found if not job.lost]
         await self._look_up(jobs)
         now = self._clock.now()
@@ -180,8 +187,9 @@ class Claims:
         return fit
 
     async def _look_up(self, jobs: list[ClaimedJob]) -> None:
-        found = await asyncio.gather(*(self._supply.known(job.records.delivered) for job in jobs if _was_tried(job)))
-        for job, known in zip(filter(_was_tried, jobs), found, strict=True):
+        tried = [job for job in jobs if job.records.delivered.num_delivered > 1]
+        found = await asyncio.gather(*(self._supply.known(job.records.delivered) for job in tried))
+        for job, known in zip(tried, found, strict=True):
             job.records.learn(known)
 
     def _judge(self, records: AttemptRecords) -> Finish | Again | None:
@@ -189,6 +197,8 @@ class Claims:
         if unreadable is not None:
             return unreadable
         rules = self._rules_of(records)
+        if rules is not None and records.attempt <= rules.max_attempts:
+            return None
         ended = records.after_deaths(rules or JobRules())
         if ended is None and rules is None:
             return self._after(records, UnknownJobError(records.envelope.job, sorted(self._queue.jobs_by_name)))
@@ -213,7 +223,7 @@ class Claims:
         where the store fails for good: one that is busy or full is asked again while the leases are kept.
         """
         now = self._clock.now()
-        held = [job for job in jobs if job.is_decided and job in self._held]
+        held = [job for job in jobs if job.ending is not False and self._is_held(job)]
         return await self._settle([(job, self._ending(job, now)) for job in held])
 
     def _ending(self, job: ClaimedJob, now: int) -> Ended:
@@ -224,10 +234,9 @@ class Claims:
     async def _settle(self, endings: Sequence[tuple[ClaimedJob, Ended]]) -> list[ClaimedJob]:
         lost: list[ClaimedJob] = []
         while endings:
-            now = self._clock.monotonic()
-            kept = [pair for pair in endings if not self._is_over(pair[0], now)]
-            if len(kept) < len(endings):
-                lost += [job for job, _ in endings if self._is_over(job, now)]
+            late = self._late([job for job, _ in endings])
+            kept = [pair for pair in endings if pair[0] not in late] if late else endings
+            lost += late
             answers = await self._ask([ended for _, ended in kept])
             endings = self._take_in(kept, answers, lost)
             if any(isinstance(answer, StoreError) for answer in answers):
@@ -235,11 +244,16 @@ class Claims:
         for job in lost:
             _log.warning("job %s of queue %r lost its lease; its result is dropped", job.id, self._queue.name)
             job.lost = True
-            self._release(job)
+        self._release(lost)
         return lost
 
-    def _is_over(self, job: ClaimedJob, now: float) -> bool:
-        return job.lost or (job.lease is not None and job.lease.is_over(now, self._queue.lease))
+    def _late(self, jobs: Sequence[ClaimedJob]) -> dict[ClaimedJob, None]:
+        """Return those that are lost, known or not."""
+        if not self._by_clock:
+            return {job: None for job in jobs if job.lost}
+        now = self._clock.monotonic()
+        over = {lease for lease in self._leases if lease.is_over(now, self._queue.lease)}
+        return {job: None for job in jobs if job.lost or job.lease in over}
 
     async def _ask(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:
         try:
@@ -259,11 +273,13 @@ class Claims:
         lost: list[ClaimedJob],
     ) -> list[tuple[ClaimedJob, Ended]]:
         """Let go of what is settled; return what is to be settled again, or in another way."""
+        pairs = zip(endings, answers, strict=True)
+        self._release([job for (job, _), refused in pairs if refused is None])
         again: list[tuple[ClaimedJob, Ended]] = []
-        for (job, ended), refused in zip(endings, answers, strict=True):
+        for (job, ended), refused in zip(endings, answers, strict=True) if any(answers) else ():
             if refused is None:
-                self._release(job)
-            elif isinstance(refused, AckRejectedError):
+                continue
+            if isinstance(refused, AckRejectedError):
                 lost.append(job)
             elif isinstance(refused, StoreError):
                 again.append((job, ended))
@@ -284,33 +300,32 @@ class Claims:
         raise refused
 
     async def _hand_back(self) -> None:
-        left = list(self._held)
+        left = [job for lease in self._leases for job in lease.holders]
         try:
             # Of those no take has returned it is not known yet how often they were handed back.
             await self._look_up(self._ready)
             backs = [Ended(j.records.delivered, [j.records.handed_back()], j.records.back()) for j in left]
             await self._settle([pair for pair in zip(left, backs, strict=True) if not pair[0].lost])
         finally:
-            for job in left:
-                self._release(job)
+            self._release(left)
 
-    def _release(self, job: ClaimedJob) -> None:
-        if job.lease is not None:
-            self._keeper.release(job.lease)
-            # They name each other: so they go at once, and not when somebody looks for cycles.
-            job.lease = None
-        self._held.pop(job, None)
-        self._supply.forget(job.records.delivered)
+    def _release(self, jobs: Sequence[ClaimedJob]) -> None:
+        for job in jobs:
+            lease = job.lease
+            if lease is not None:
+                # They name each other: so they go at once, and not when somebody looks for cycles.
+                job.lease = None
+                del lease.holders[job]
+                if not lease.holders:
+                    self._keeper.release(lease)
+                    del self._leases[lease]
+            self._supply.forget(job.records.delivered)
 
     # --- the end
 
     async def is_empty(self) -> bool:
         """Whether the queue has no job that has not ended: none waits, runs anywhere, or is to be tried again."""
-        return not self._held and await self._supply.is_empty()
-
-
-def _was_tried(job: ClaimedJob) -> bool:
-    return job.records.delivered.num_delivered > 1
+        return not self._leases and await self._supply.is_empty()
 
 
 def _ended(records: AttemptRecords, decision: Finish | Again, now: int) -> Ended:

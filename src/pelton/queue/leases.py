@@ -19,9 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.jet import ack_of
@@ -41,23 +41,26 @@ _TRY: Final = 1 / 4
 _TOLD: Final = 0.8
 
 
-class Lease:
-    """A job's hold on its message: extended by the keeper, lost at most once."""
+class Hold(NamedTuple):
+    """A delivery that is held, and what tells its job that it is no more."""
 
-    __slots__ = ("by_clock", "confirmed", "delivered", "lost", "on_lost")
+    delivered: Delivered
+    lose: Callable[[str], None]
 
-    def __init__(
-        self, delivered: Delivered, confirmed: float, on_lost: Callable[[str], None], *, by_clock: bool = False
-    ) -> None:
+
+class Timed:
+    """What keeps deliveries of one consumer until a time: ``delivered``, perhaps with others that came with it.
+
+    ``confirmed``: since when, in monotonic seconds; ``by_clock``: where only the clock can tell whether it is lost.
+    """
+
+    __slots__ = ("by_clock", "confirmed", "delivered", "lost")
+
+    def __init__(self, delivered: Delivered, confirmed: float, *, by_clock: bool) -> None:
         self.delivered = delivered
         self.confirmed = confirmed
-        self.on_lost = on_lost
         self.by_clock = by_clock
         self.lost = False
-
-    def extension(self) -> AckOp:
-        """Return what extends it."""
-        return ack_of(self.delivered, "progress")
 
     def is_doubtful(self, now: float, duration: float) -> bool:
         """Whether somebody else may hold the message by now (monotonic seconds), as far as we can tell."""
@@ -67,11 +70,74 @@ class Lease:
         """Whether it is lost, known or not: where only the clock can tell, doubt is enough."""
         return self.lost or (self.by_clock and self.is_doubtful(now, duration))
 
+    def holds(self) -> list[Hold]:
+        """Return what it keeps."""
+        raise NotImplementedError
+
+    def lose(self, reason: str) -> None:
+        """Tell whoever relies on it, once."""
+        raise NotImplementedError
+
+
+class Lease(Timed):
+    """A job's hold on its message: extended by the keeper, lost at most once."""
+
+    __slots__ = ("on_lost",)
+
+    def __init__(
+        self, delivered: Delivered, confirmed: float, on_lost: Callable[[str], None], *, by_clock: bool = False
+    ) -> None:
+        super().__init__(delivered, confirmed, by_clock=by_clock)
+        self.on_lost = on_lost
+
+    def extension(self) -> AckOp:
+        """Return what extends it."""
+        return ack_of(self.delivered, "progress")
+
+    def holds(self) -> list[Hold]:
+        """Return its one delivery."""
+        return [Hold(self.delivered, self.lose)]
+
     def lose(self, reason: str) -> None:
         """Tell the job, once."""
         if not self.lost:
             self.lost = True
             self.on_lost(reason)
+
+
+class Holder(Protocol):
+    """A job that shares its lease with others. ``lost``: somebody else may have it."""
+
+    lost: bool
+
+    @property
+    def hold(self) -> Hold:
+        """What it holds."""
+        ...
+
+
+H = TypeVar("H", bound=Holder)
+
+
+class SharedLease(Timed, Generic[H]):
+    """The hold on messages that were taken together: extended together, and each is lost by itself, at most once."""
+
+    __slots__ = ("holders",)
+
+    def __init__(self, holders: Sequence[H], confirmed: float, *, by_clock: bool) -> None:
+        super().__init__(holders[0].hold.delivered, confirmed, by_clock=by_clock)
+        self.holders: dict[H, None] = dict.fromkeys(holders)
+
+    def holds(self) -> list[Hold]:
+        """Return the deliveries that are held still."""
+        return [holder.hold for holder in list(self.holders) if not holder.lost]
+
+    def lose(self, reason: str) -> None:
+        """Tell all jobs that are left, once."""
+        if not self.lost:
+            self.lost = True
+            for hold in self.holds():
+                hold.lose(reason)
 
 
 class LeaseKeeper:
@@ -81,7 +147,7 @@ class LeaseKeeper:
         self._clone = backend.clone
         self._clock = clock
         self._duration = duration
-        self._leases: dict[int, Lease] = {}
+        self._leases: dict[int, Timed] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._backend: Extender | None = None
@@ -97,11 +163,11 @@ class LeaseKeeper:
         if self._thread is not None:
             self._thread.join()
 
-    def hold(self, lease: Lease) -> None:
+    def hold(self, lease: Timed) -> None:
         """Keep a lease from now on."""
         self._leases[id(lease)] = lease
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: Timed) -> None:
         """Keep a lease no longer."""
         self._leases.pop(id(lease), None)
 
@@ -140,7 +206,7 @@ class LeaseKeeper:
             with suppress(PeltonError, TimeoutError):
                 await asyncio.wait_for(backend.close(), self._duration * _TRY)
 
-    def _due(self) -> list[Lease]:
+    def _due(self) -> list[Timed]:
         now = self._clock.monotonic()
         limit = now - self._duration * _RENEW_AFTER
         for lease in list(self._leases.values()):
@@ -148,31 +214,34 @@ class LeaseKeeper:
                 lease.lose("it was not extended in time")
         return [lease for lease in list(self._leases.values()) if not lease.lost and lease.confirmed <= limit]
 
-    async def _extend(self, backend: Extender, due: list[Lease]) -> None:
-        groups: dict[tuple[str, str], list[Lease]] = {}
+    async def _extend(self, backend: Extender, due: list[Timed]) -> None:
+        groups: dict[tuple[str, str], list[Timed]] = {}
         for lease in due:
             groups.setdefault((lease.delivered.stream, lease.delivered.consumer), []).append(lease)
         for (stream, consumer), leases in groups.items():
             asked = self._clock.monotonic()
-            acks = [lease.extension() for lease in leases]
+            holds = [(lease, hold) for lease in leases for hold in lease.holds()]
+            if not holds:
+                continue
+            acks = [ack_of(hold.delivered, "progress") for _, hold in holds]
             answers = await asyncio.wait_for(backend.ack(stream, consumer, acks), self._time_left(leases, asked))
-            self._note(leases, answers, asked)
+            self._note(holds, answers, asked)
 
-    def _note(self, leases: list[Lease], answers: list[PeltonError | None], asked: float) -> None:
-        for lease, refused in zip(leases, answers, strict=True):
+    def _note(self, holds: list[tuple[Timed, Hold]], answers: list[PeltonError | None], asked: float) -> None:
+        for (lease, hold), refused in zip(holds, answers, strict=True):
             if refused is None:
                 # The extension counts from before it was asked for, never from when we heard of it.
                 lease.confirmed = asked
             elif id(lease) in self._leases:
-                lease.lose(str(refused))
+                hold.lose(str(refused))
 
-    def _time_left(self, leases: list[Lease], now: float) -> float:
+    def _time_left(self, leases: list[Timed], now: float) -> float:
         oldest = min(lease.confirmed for lease in leases)
         left = oldest + self._duration * _TOLD - now
         # What is late already is asked for all the same: nobody may have taken it yet.
         return min(left, self._duration * _TRY) if left > 0 else self._duration * _TRY
 
-    def _give_up_late(self, leases: list[Lease], reason: str) -> None:
+    def _give_up_late(self, leases: list[Timed], reason: str) -> None:
         limit = self._clock.monotonic() - self._duration * (_TOLD - _AGAIN)
         for lease in leases:
             if lease.confirmed <= limit and id(lease) in self._leases:

@@ -56,6 +56,8 @@ class QueueNames:
         self._key_prefix = f"{self.root}.key."
         self._hold_prefix = f"{self.root}.hold."
         self._ending_prefix = f"{self.root}.history."
+        # What the job's id follows in the subject of one that has completed: most do.
+        self.completed_prefix = f"{self._ending_prefix}completed."
 
     def job_subject(self, key: str) -> str:
         """Return the subject of a job: one for all jobs without a key, one a key for the others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -28,7 +28,10 @@ def encoded_result(job: str, result: object) -> msgspec.Raw:
         raise JobArgumentsError(job, f"its result can't be stored as JSON: {error}") from error
 
 
-class Ended(NamedTuple):
+_UNREAD: Final = Envelope(job="", args=NOTHING)
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended: what to publish, and the ack of its delivery."""
 
     delivered: Delivered
@@ -46,7 +49,7 @@ class AttemptRecords:
         self._worker = worker
         self.delivered = delivered
         self.id = str(delivered.seq)
-        self.envelope = Envelope(job="", args=NOTHING)
+        self.envelope = _UNREAD
         self.known: Attempt | None = None
         self.attempt = delivered.num_delivered
         self.started = 0
@@ -78,7 +81,8 @@ class AttemptRecords:
 
     def completed(self, result: msgspec.Raw, now: int) -> Outgoing:
         """Return the record of a job that has completed."""
-        return self._ending_record(self._outcome("completed", "", result, now))
+        outcome = self._outcome("completed", "", result, now)
+        return self._names.completed_prefix + self.id, _encode(outcome), None
 
     def ended(self, state: Ending, error: str, now: int, *, letter: bool = True) -> list[Outgoing]:
         """Return the records of a job that has ended otherwise; a failed one leaves a dead letter."""

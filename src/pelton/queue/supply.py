@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from pelton.api import AckOp, Backend, Delivered, Outgoing, PeltonError, PullRequest
 from pelton.queue.model import Attempt
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from pelton.runtime import Ids
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """A job for a worker. Its lease counts from ``asked`` (monotonic seconds), or None: from when it was asked for."""
 
     delivered: Delivered
@@ -96,7 +98,7 @@ class ConsumerSupply:
     async def take(self, line: str, request: PullRequest) -> list[Taken]:
         """Pull from the consumer of that name."""
         found = await self._backend.pull(self._consumers[0].stream_name, line, request)
-        return [Taken(delivered) for delivered in found]
+        return list(map(Taken, found))
 
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return the record of the last attempt; the first delivery has none."""
@@ -108,13 +110,18 @@ class ConsumerSupply:
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
         """Publish and acknowledge together: one transaction a consumer."""
+        if len(self._consumers) == 1:
+            return await self._settle_on(self._consumers[0], endings)
         answers: dict[int, PeltonError | None] = {}
         for consumer in self._consumers:
             mine = [ended for ended in endings if ended.delivered.consumer == consumer.name]
-            settled = [(ended.records, ended.ack) for ended in mine]
-            found = await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
+            found = await self._settle_on(consumer, mine)
             answers.update((ended.delivered.seq, refused) for ended, refused in zip(mine, found, strict=True))
         return [answers[ended.delivered.seq] for ended in endings]
+
+    async def _settle_on(self, consumer: Consumer, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        settled = [(ended.records, ended.ack) for ended in endings]
+        return await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
 
     def forget(self, delivered: Delivered) -> None:
         """Nothing is held here: the consumer gives it to somebody else after its ack wait."""

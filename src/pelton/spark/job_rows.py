@@ -11,6 +11,7 @@ What breaks the contract itself fails the task, and its jobs are handed back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("id", "job", "key", "attempt", "last_error", "enqueued_at")
 _ENDINGS: Final = ("id", "error", "retry_after", "permanent")
 _TIME: Final = pa.timestamp("us", "UTC")
+_NANOS: Final = pa.timestamp("ns", "UTC")
+_ID, _JOB, _KEY, _ARGS = map(attrgetter, ("id", "job", "key", "args"))
+_ATTEMPT, _ENQUEUED_AT = map(attrgetter, ("attempt", "enqueued_at"))
 
 
 class RowError(RetryJob):
@@ -64,7 +68,7 @@ class JobRows:
     def rows(self, jobs: list[ClaimedJob]) -> tuple[list[ClaimedJob], pa.RecordBatch]:
         """Return the jobs that can run, and their rows; the others have failed: their arguments do not fit."""
         if self._decode is None:
-            args = pa.array([job.args for job in jobs], pa.binary()).cast(pa.string())
+            args = pa.array(list(map(_ARGS, jobs)), pa.binary()).cast(pa.string())
             return jobs, _batch(jobs, {"args": args})
         values, errors = decoded(self._decode, [job.args for job in jobs])
         if any(errors):
@@ -87,12 +91,12 @@ def check_arguments(arguments: StructType) -> None:
 
 def _batch(jobs: Sequence[ClaimedJob], arguments: dict[str, pa.Array]) -> pa.RecordBatch:
     columns = {
-        "id": pa.array([job.id for job in jobs], pa.string()),
-        "job": pa.array([job.job for job in jobs], pa.string()),
-        "key": pa.array([job.key for job in jobs], pa.string()),
-        "attempt": pa.array([job.attempt for job in jobs], pa.int32()),
+        "id": pa.array(list(map(_ID, jobs)), pa.string()),
+        "job": pa.array(list(map(_JOB, jobs)), pa.string()),
+        "key": pa.array(list(map(_KEY, jobs)), pa.string()),
+        "attempt": pa.array(list(map(_ATTEMPT, jobs)), pa.int32()),
         "last_error": pa.array([job.last_error for job in jobs], pa.string()),
-        "enqueued_at": pa.array([job.enqueued_at // 1000 for job in jobs], _TIME),
+        "enqueued_at": pa.array(list(map(_ENQUEUED_AT, jobs)), _NANOS).cast(_TIME, safe=False),
         **arguments,
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -107,24 +111,16 @@ class Results:
         self._shape: StreamShape | None = None
         self._shape_of: pa.Schema | None = None
 
-    def take(self, jobs: Sequence[ClaimedJob], rows: pa.RecordBatch) -> None:
-        """Say of these jobs how they ended. Raises ConfigError for rows that break the contract."""
-        if "id" not in rows.schema.names:
-            raise ConfigError(
-                f"the function returned {', '.join(rows.schema.names) or 'no columns'}: keep the column id"
-            )
-        by_id = {job.id: job for job in jobs}
-        try:
-            mine = [by_id[id] for id in rows.column("id").cast(pa.string()).to_pylist()]
-        except KeyError as error:
-            raise ConfigError(f"the function returned a row with id {error}, which is none of its jobs") from None
+    def take(self, jobs: Sequence[ClaimedJob], ids: pa.Array, rows: pa.RecordBatch) -> None:
+        """Say of these jobs, with these ids, how they ended. Raises ConfigError for rows that break the contract."""
+        mine = _jobs_of(rows, jobs, ids)
         failed = self._fail(mine, rows)
-        done = [index for index, job in enumerate(mine) if job.id not in failed]
-        if len(done) < len(mine):
+        if failed:
+            done = [index for index, job in enumerate(mine) if job.id not in failed]
             mine, rows = [mine[index] for index in done], rows.take(pa.array(done, pa.int64()))
         self._complete(mine, _without(rows, _ENDINGS), rows)
         for job in jobs:
-            if not job.is_decided:
+            if job.ending is False:
                 job.fail(MissingRowError())
 
     def _fail(self, mine: Sequence[ClaimedJob], rows: pa.RecordBatch) -> set[str]:
@@ -146,7 +142,7 @@ class Results:
         if self._config is not None:
             self._publish(mine, rows)
             return
-        if len({job.id for job in mine}) < len(mine):
+        if len(set(mine)) < len(mine):
             raise ConfigError("the function returned several rows of a job: name a stream for them, or return one")
         if not results.num_columns:
             for job in mine:
@@ -171,6 +167,20 @@ class Results:
             fields = pa.schema([schema.field(name) for name in kept])
             self._shape, self._shape_of = StreamShape(from_arrow_schema(fields), self._config, self._subject), schema
         return self._shape
+
+
+def _jobs_of(rows: pa.RecordBatch, jobs: Sequence[ClaimedJob], ids: pa.Array) -> Sequence[ClaimedJob]:
+    """Return the job of each row. Raises ConfigError for a row without one."""
+    if "id" not in rows.schema.names:
+        raise ConfigError(f"the function returned {', '.join(rows.schema.names) or 'no columns'}: keep the column id")
+    named = rows.column("id").cast(pa.string())
+    if named.equals(ids):
+        return jobs
+    by_id = {job.id: job for job in jobs}
+    try:
+        return [by_id[id] for id in named.to_pylist()]
+    except KeyError as error:
+        raise ConfigError(f"the function returned a row with id {error}, which is none of its jobs") from None
 
 
 def _emit(jobs: Sequence[ClaimedJob], shape: StreamShape, rows: pa.RecordBatch) -> None:

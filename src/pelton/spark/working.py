@@ -13,6 +13,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
@@ -75,6 +76,7 @@ class _Worker:
         self._clock = system_runtime().clock
         self._tally = {"completed": 0, "failed": 0, "lost": 0}
         self._taken = 0
+        self._end: float | None = None
 
     async def work(self) -> dict[str, int]:
         """Work until an end is met; return how many jobs ended how."""
@@ -88,30 +90,53 @@ class _Worker:
 
     async def _work_on(self) -> None:
         work = self._work
-        end = None if work.duration is None else self._clock.monotonic() + work.duration
         async with opening(work.place) as jet:
             queue = await jet.queue(work.queue)
             async with queue.claims(work.rules) as claims:
-                while (limit := self._room()) > 0:
-                    left = _LOOK_S if end is None else min(end - self._clock.monotonic(), _LOOK_S)
-                    if left <= 0:
-                        break
-                    jobs = await claims.take(limit)
-                    if not jobs:
-                        if work.until_empty and await claims.is_empty():
-                            break
-                        jobs = await claims.take(limit, timeout=left)
-                    await self._run(claims, jobs)
+                # How long it took to open the store is not the jobs' time.
+                if work.duration is not None:
+                    self._end = self._clock.monotonic() + work.duration
+                await self._work_with(claims)
+
+    async def _work_with(self, claims: Claims) -> None:
+        jobs: list[ClaimedJob] = []
+        while True:
+            # What is settled and what is taken next share a transaction, where there are any.
+            settled, found = await asyncio.gather(
+                self._settle(claims, jobs), self._take(claims, 0.0), return_exceptions=True
+            )
+            for answer in (settled, found):
+                if isinstance(answer, BaseException):
+                    raise answer
+            jobs = found if isinstance(found, list) else []
+            if not jobs:
+                if self._is_over() or (self._work.until_empty and await claims.is_empty()):
+                    return
+                jobs = await self._take(claims, _LOOK_S)
+            if jobs:
+                await asyncio.to_thread(self._decide, jobs)
 
     def _room(self) -> int:
         limit = self._work.max_jobs
         return self._work.claim if limit is None else min(self._work.claim, limit - self._taken)
 
-    async def _run(self, claims: Claims, jobs: list[ClaimedJob]) -> None:
+    def _left(self) -> float:
+        """Return how many seconds are left."""
+        return inf if self._end is None else self._end - self._clock.monotonic()
+
+    def _is_over(self) -> bool:
+        return self._room() <= 0 or self._left() <= 0
+
+    async def _take(self, claims: Claims, timeout: float) -> list[ClaimedJob]:
+        if self._is_over():
+            return []
+        jobs = await claims.take(self._room(), timeout=min(timeout, self._left()))
+        self._taken += len(jobs)
+        return jobs
+
+    async def _settle(self, claims: Claims, jobs: list[ClaimedJob]) -> None:
         if not jobs:
             return
-        self._taken += len(jobs)
-        await asyncio.to_thread(self._decide, jobs)
         lost = await claims.settle(jobs)
         completed = sum(job.ending is True and not job.lost for job in jobs)
         self._tally["completed"] += completed
@@ -129,7 +154,7 @@ class _Worker:
             for job in fit:
                 job.fail(error)
             return
-        self._results.take(fit, _as_batch(made))
+        self._results.take(fit, rows.column("id"), _as_batch(made))
 
     def _call(self, rows: pa.RecordBatch) -> Any:
         given = rows.to_pandas() if self._work.kind == "pandas" else rows

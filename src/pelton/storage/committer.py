@@ -104,6 +104,8 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._staged: list[Work] = []
         self._scheduled = False
+        # Set while another process has the writer.
+        self._retry: asyncio.TimerHandle | None = None
         self._held = False
         self._ran_now: set[bool] = set()
         self._busy_since: float | None = None
@@ -146,6 +148,11 @@ class Committer:
         self._drain()
         return not self._staged
 
+    def woken(self) -> None:
+        """Another process has committed: the writer may be free, earlier than the clock would let us look."""
+        if self._retry is not None:
+            self._drain()
+
     def hold(self) -> None:
         """Run nothing: another connection of this process has the writer, until :meth:`let_go`."""
         self._held = True
@@ -182,6 +189,9 @@ class Committer:
 
     def _drain(self) -> None:
         self._scheduled = False
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         if not self._staged or self._held:
             return
         try:
@@ -223,7 +233,7 @@ class Committer:
             detail = f"another process has held the write lock for {self._busy_timeout:g} s; is it stopped or hung?"
             raise Fault("busy", self._db.path, detail)
         self._scheduled = True
-        self._loop.call_later(_RETRY_S, self._drain)
+        self._retry = self._loop.call_later(_RETRY_S, self._drain)
         return False
 
     def _run_group(self, works: list[Work]) -> None:

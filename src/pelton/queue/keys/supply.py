@@ -160,7 +160,7 @@ class KeyedSupply:
 
     async def _settle_one(self, ended: Ended) -> PeltonError | None:
         try:
-            await self.settle(*ended)
+            await self.settle(ended.delivered, ended.records, ended.ack)
         except PeltonError as refused:
             return refused
         return None
