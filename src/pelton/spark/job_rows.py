@@ -186,7 +186,8 @@ def _jobs_of(rows: pa.RecordBatch, jobs: Sequence[ClaimedJob], ids: pa.Array) ->
 def _emit(jobs: Sequence[ClaimedJob], shape: StreamShape, rows: pa.RecordBatch) -> None:
     messages = shape.messages(rows)
     blocks = messages.blocks or [None] * len(jobs)
-    for job, subject, data, block in zip(jobs, messages.subjects, messages.payloads, blocks, strict=True):
+    subjects, payloads = messages.subjects.to_pylist(), messages.payloads.to_pylist()
+    for job, subject, data, block in zip(jobs, subjects, payloads, blocks, strict=True):
         job.emit_encoded(subject, data, block)
         if not job.is_decided:
             job.complete()
