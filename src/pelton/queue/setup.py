@@ -50,13 +50,25 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, exclusive: bool, le
         config |= {"retention": "limits", "allow_direct": True, "metadata": metadata | {KEYS: RECORDS}}
     else:
         config["retention"] = "workqueue"
+    if await jet.stream_names(f"{names.root}.>"):
+        # Its jobs were deleted, and what is told of them was not: none of those that follow is to have their ids.
+        config["first_seq"] = _never_used(jet)
+    return await _create(jet, names.jobs, **config)
+
+
+async def _create(jet: Streams, name: str, **config: Any) -> Stream:
     try:
-        return await jet.create_stream(names.jobs, **config)
+        return await jet.create_stream(name, **config)
     except ApiError as error:
         if error.constant != "JSStreamNameExistErr":
             raise
-        # Somebody else has made it since we looked, with other options.
-        return await jet.stream(names.jobs)
+        # Somebody else has made it since we looked, with other options, or to begin with another sequence.
+        return await jet.stream(name)
+
+
+def _never_used(jet: Streams) -> int:
+    """Return a sequence that no stream of this name had before, unless it held a million messages a second."""
+    return jet.runtime.clock.now() // 1_000
 
 
 def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
@@ -77,6 +89,8 @@ async def keys_stream(jet: Streams, names: QueueNames, replicas: int) -> None:
     """Make the stream of the keys' records, for exclusive queues on a cluster."""
     # A record is written under a condition, so an id need not be known for longer than a write is repeated.
     config: dict[str, Any] = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": _WRITES_AGE}
+    # Sequences are tokens: whoever held a key of a queue that was deleted holds none of another one of its name.
+    config["first_seq"] = _never_used(jet)
     await _ensure(jet, names.keys, subjects=[names.hold_subject(">")], num_replicas=replicas, **config)
 
 
@@ -90,7 +104,7 @@ async def _ensure(jet: Streams, name: str, **config: Any) -> None:
     try:
         await jet.stream(name)
     except StreamNotFoundError:
-        await jet.create_stream(name, **config)
+        await _create(jet, name, **config)
 
 
 async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:
