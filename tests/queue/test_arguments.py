@@ -152,6 +152,7 @@ def test_functions_that_cannot_be_jobs_are_refused(queue: Queue, function: Any) 
         {"timeout": float("nan")},
         {"permanent": ["ValueError"]},
         {"permanent": int},
+        {"backoff": 0.5},
     ],
 )
 def test_rules_that_cannot_be_kept_are_refused(queue: Queue, options: dict[str, Any]) -> None:

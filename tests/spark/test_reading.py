@@ -240,6 +240,10 @@ def damage(path: Path, sql: str) -> None:
         ({"decode": "json"}, "needs valueSchema"),
         ({"subjects": "a..b"}, "no subject filter"),
         ({"startingSequence": "1", "startingTime": "2026-01-02T03:04:05Z"}, "both bound"),
+        ({"startingSequence": '{"oders": 3}'}, "'oders', which option stream does not: orders"),
+        ({"startingOffsets": "earliest"}, "did you mean 'startingSequence'"),
+        ({"decode": "json", "valueSchema": "id BIGNT"}, "BIGNT"),
+        ({"consumer": "me"}, "follows a streaming query"),
     ],
 )
 def test_options_that_cannot_be_right_are_refused(

@@ -48,6 +48,8 @@ class JobRules(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"job {job!r}: max_attempts is {self.max_attempts}; it must be 1 or more")
         if self.timeout is not None and not 0 < self.timeout < math.inf:
             raise ConfigError(f"job {job!r}: timeout is {self.timeout:g} s; it must be more than 0, or None")
+        if not isinstance(self.backoff, Backoff):
+            raise ConfigError(f"job {job!r}: backoff is {self.backoff!r}; give a pelton.Backoff(base=seconds)")
         for kind in self.permanent:
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
                 raise ConfigError(f"job {job!r}: permanent holds {kind!r}; it takes exception classes")

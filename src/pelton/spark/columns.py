@@ -32,14 +32,15 @@ _WHOLE_TYPE: Final = re.compile(r"\s*(\w+|(struct|array|map)\s*<.*|\w+\s*\([\d\s
 def full_schema(decode: Decode | None, value_schema: str | None) -> str:
     """Return all columns: those of every message and, where payloads are decoded, ``value`` and ``error``.
 
-    As text, which Spark parses: the process that asks has no session to do so. Raises ConfigError.
+    As text, which Spark parses: the process that asks has no session to do so; as one type, so that its parser names
+    what is wrong in ``value_schema``. Raises ConfigError.
     """
-    columns = [f"{name} {kind}{'' if name == 'headers' else ' NOT NULL'}" for name, kind in _COLUMNS.items()]
+    columns = [f"{name}: {kind}{'' if name == 'headers' else ' NOT NULL'}" for name, kind in _COLUMNS.items()]
     if decode is not None:
-        columns += [f"{VALUE} {_value_type(decode, value_schema)}", f"{ERROR} string"]
+        columns += [f"{VALUE}: {_value_type(decode, value_schema)}", f"{ERROR}: string"]
     elif value_schema is not None:
         raise ConfigError("valueSchema says what a payload holds, decode how: say decode=json or msgpack too")
-    return ", ".join(columns)
+    return f"struct<{', '.join(columns)}>"
 
 
 def _value_type(decode: Decode, value_schema: str | None) -> str:

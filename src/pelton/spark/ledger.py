@@ -25,13 +25,13 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.spark.errors import LateReplayError
+from pelton.spark.names import LEDGER
 from pelton.spark.staging import file_name
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
     from pelton.spark.attempts import Batch
 
-STREAM: Final = "SPARK_COMMITS"
 _ROOT: Final = "$SPARK.commits"
 
 
@@ -72,14 +72,14 @@ class Ledger:
         config: dict[str, Any] = {"subjects": [f"{_ROOT}.>"], "max_msgs_per_subject": 1, "allow_direct": False}
         names = await self._jet.stream_names(f"{_ROOT}.{self._target}.x")
         if not names:
-            await self._jet.create_stream(STREAM, num_replicas=replicas, **config)
+            await self._jet.create_stream(LEDGER, num_replicas=replicas, **config)
 
     def _subject(self, batch: Batch) -> str:
         return f"{_ROOT}.{self._target}.{file_name(batch.writer)}"
 
     async def look(self, batch: Batch) -> Entry:
         """Return what is known of a batch's writer."""
-        stream = await self._jet.stream(STREAM)
+        stream = await self._jet.stream(LEDGER)
         try:
             stored = await stream.get_last_message(self._subject(batch))
         except MessageNotFoundError:
@@ -112,7 +112,7 @@ class Ledger:
 
     async def _check_time(self, entry: Entry, batch: Batch, window_ns: int) -> None:
         # By the clock that forgets ids: a task's own may be set to anything.
-        told = (await (await self._jet.stream(STREAM)).info()).ts
+        told = (await (await self._jet.stream(LEDGER)).info()).ts
         now = parse_rfc3339(told) if told else self._jet.runtime.clock.now()
         if now - entry.time_ns >= window_ns:
             raise LateReplayError(self._target, batch.writer, batch.number, rfc3339(entry.time_ns), window_ns)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from pelton import engine
 from pelton.api import WrongLastSequenceError
 from pelton.jet import Savepoint
-from pelton.spark.ledger import STREAM, Ledger
+from pelton.spark.ledger import Ledger
+from pelton.spark.names import LEDGER
 from pelton.spark.place import Place, key_of
 from pelton.spark.sums import placed_sums
 
@@ -46,7 +47,7 @@ async def _store_once(jet: Streams, options: PlaceOptions, files: Sequence[str],
         try:
             await _store(jet, options, files, ledger.message(batch, entry, done=True))
         except WrongLastSequenceError as error:
-            if error.stream != STREAM:
+            if error.stream != LEDGER:
                 raise
             # Somebody else has just written the same batch down.
             continue

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from pelton.api import ConfigError
 from pelton.api.times import parse_rfc3339
+from pelton.spark.names import is_meant
 from pelton.spark.secrecy import refuse_shown
 from pelton.subjects import is_filter
 
@@ -53,6 +54,22 @@ _READING: Final = (
     "maxTriggerDelay",
     "consumer",
 )
+# What Kafka's users write, lower case, and what it is here.
+_KAFKA: Final = {
+    "kafka.bootstrap.servers": "servers",
+    "subscribe": "stream",
+    "subscribepattern": "stream",
+    "topic": "stream",
+    "startingoffsets": "startingSequence",
+    "endingoffsets": "endingSequence",
+    "startingtimestamp": "startingTime",
+    "endingtimestamp": "endingTime",
+    "startingoffsetsbytimestamp": "startingTime",
+    "endingoffsetsbytimestamp": "endingTime",
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "minoffsetspertrigger": "minRowsPerTrigger",
+    "maxrecordsperpartition": "rowsPerPartition",
+}
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ROWS_PER_PARTITION: Final = 250_000
 _ROWS_PER_TRIGGER: Final = 1_000_000
@@ -113,14 +130,15 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     """Return what was asked for. Raises ConfigError, also for an unknown option."""
     options = _known(given, (*_PLACE, *_READING))
     take = _Taker(options)
+    streams = _streams(options)
     return ReadOptions(
         place=_place(options, take),
-        streams=_streams(options),
+        streams=streams,
         subjects=_filters(options),
         decode=_decode(options),
         value_schema=options.get("valueSchema"),
-        start=_bounds(options, "starting", Bound("earliest")),
-        end=_bounds(options, "ending", Bound("latest")),
+        start=_bounds(options, "starting", Bound("earliest"), streams),
+        end=_bounds(options, "ending", Bound("latest"), streams),
         min_partitions=take("minPartitions", _positive, 1),
         rows_per_partition=take("rowsPerPartition", _positive, _ROWS_PER_PARTITION),
         fail_on_data_loss=take("failOnDataLoss", _flag, True),
@@ -130,6 +148,18 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         max_delay=take("maxTriggerDelay", _seconds, 900.0),
         consumer=options.get("consumer"),
     )
+
+
+def check_batch(options: ReadOptions) -> None:
+    """Raise ConfigError for what only a streaming query can do."""
+    if options.consumer is not None:
+        raise ConfigError("option consumer follows a streaming query; spark.read takes nothing away: leave it out")
+
+
+def check_streaming(options: ReadOptions) -> None:
+    """Raise ConfigError for what only a batch read can do."""
+    if options.end != Bounds(Bound("latest")):
+        raise ConfigError("a streaming query has no end: leave endingSequence and endingTime out, or use spark.read")
 
 
 def place_options(given: Mapping[str, str], others: tuple[str, ...]) -> tuple[PlaceOptions, dict[str, str]]:
@@ -165,11 +195,15 @@ def _known(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() not in written:
-            near = get_close_matches(name.lower(), written, n=1)
-            hint = f"; did you mean {written[near[0]]!r}?" if near else ""
-            raise ConfigError(f"the format pelton has no option {name!r} here{hint}")
+            raise ConfigError(f"the format pelton has no option {name!r} here{_hint(name.lower(), written)}")
         options[written[name.lower()]] = value
     return options
+
+
+def _hint(name: str, written: Mapping[str, str]) -> str:
+    near = get_close_matches(name, written, n=1)
+    meant = _KAFKA.get(name) or (written[near[0]] if near else "")
+    return f"; did you mean {meant!r}?" if meant.lower() in written else ""
 
 
 def _place(options: Mapping[str, str], take: _Taker) -> PlaceOptions:
@@ -221,12 +255,15 @@ def _decode(options: Mapping[str, str]) -> Decode | None:
 # --- bounds: a word, a number or a time for all streams, or JSON with one for each
 
 
-def _bounds(options: Mapping[str, str], side: str, default: Bound) -> Bounds:
+def _bounds(options: Mapping[str, str], side: str, default: Bound, streams: tuple[str, ...]) -> Bounds:
     by_sequence, by_time = options.get(f"{side}Sequence"), options.get(f"{side}Time")
     found = Bounds(default)
     for name, text, read in ((f"{side}Sequence", by_sequence, _sequence), (f"{side}Time", by_time, _time)):
         if text is not None:
             found = _merged(found, _read_bounds(name, text, read, default), default)
+    for stream in found.streams:
+        if not is_meant(stream, streams):
+            raise ConfigError(f"the {side} bounds name {stream!r}, which option stream does not: {', '.join(streams)}")
     return found
 
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Final, Self, TypeVar
 
 from pelton import connect
@@ -31,6 +30,7 @@ from pelton.api import (
 )
 from pelton.connect import Jet
 from pelton.engine import Key, KeyFile
+from pelton.spark.names import is_meant
 from pelton.spark.options import Bound, PlaceOptions
 from pelton.sync.portal import Portal
 
@@ -124,13 +124,13 @@ class Place:
         wild = [pattern for pattern in patterns if pattern not in names]
         if wild:
             there = self.run(self.jet.stream_names)
-            names |= {name for name in there if any(fnmatchcase(name, pattern) for pattern in wild)}
+            names |= {name for name in there if is_meant(name, wild)}
         return [self.stream(name) for name in sorted(names)]
 
     def present(self, patterns: Sequence[str]) -> list[StreamView]:
         """Return those of them that there are; a name that is none's is left out."""
         there = self.run(self.jet.stream_names)
-        names = [name for name in there if any(name == p or fnmatchcase(name, p) for p in patterns)]
+        names = [name for name in there if is_meant(name, patterns)]
         found: list[StreamView] = []
         for name in sorted(names):
             # It may have been deleted since.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pelton.spark.columns import checked_schema, full_schema
-from pelton.spark.options import read_options
+from pelton.spark.options import check_batch, check_streaming, read_options
 from pelton.spark.reader import PeltonReader, reader
 from pelton.spark.stream_reader import PeltonStreamReader
 from pelton.spark.writer import BatchWriter, StreamWriter
@@ -36,11 +36,13 @@ class PeltonSource(DataSource):
     def reader(self, schema: StructType) -> PeltonReader:
         """Return what reads a batch. Raises ConfigError."""
         options = read_options(self.options)
+        check_batch(options)
         return reader(options, checked_schema(schema, options.decode))
 
     def streamReader(self, schema: StructType) -> PeltonStreamReader:  # noqa: N802  # Spark's name
         """Return what reads batch by batch. Raises ConfigError."""
         options = read_options(self.options)
+        check_streaming(options)
         return PeltonStreamReader(options, checked_schema(schema, options.decode))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

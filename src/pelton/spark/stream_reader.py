@@ -32,6 +32,7 @@ from pelton.spark.admission import Backlog, allowed, end_of
 from pelton.spark.errors import DataLossError
 from pelton.spark.following import Follower
 from pelton.spark.losses import Losses
+from pelton.spark.names import is_meant
 from pelton.spark.offsets import Offset, Position, from_json, to_json
 from pelton.spark.place import Place, StreamView
 from pelton.spark.ranges import Range, cut
@@ -176,13 +177,19 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, position in before.items():
             stream = found.get(name)
             if stream is None or stream.created != position.created:
-                why = "it was deleted while a query read it" if stream is None else "it was deleted and made anew"
+                why = self._why_gone(name) if stream is None else "it was deleted and made anew"
                 self._losses.lost(DataLossError(name, position.sequence + 1, position.sequence + 1, why))
             elif position.sequence > stream.last and not self._begins_later(name, position):
                 why = f"it ends at {stream.last}, before {position.sequence}, up to which it was read: was it restored?"
                 self._losses.lost(DataLossError(name, stream.last + 1, position.sequence, why))
         target = self._target
         return found if target is None else {name: found[name] for name in target if name in found}
+
+    def _why_gone(self, name: str) -> str:
+        if is_meant(name, self.options.streams):
+            return "it was deleted while a query read it"
+        asked = ",".join(self.options.streams)
+        return f"the checkpoint is of a query that reads it, and option stream ({asked}) does not"
 
     def _begins_later(self, name: str, position: Position) -> bool:
         return position.sequence < self.options.start.of(name).value

@@ -22,7 +22,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs ca
 from pelton.api import ConfigError
 from pelton.runtime import pause, stopwatch
 from pelton.spark.attempts import Batch
-from pelton.spark.ledger import STREAM, Ledger
+from pelton.spark.ledger import Ledger
+from pelton.spark.names import LEDGER
 from pelton.spark.options import place_options
 from pelton.spark.place import Place
 
@@ -183,7 +184,7 @@ def _last(stream: str, write_id: str, place: dict[str, str]) -> int:
     """Return the last step of a replay that is written; -1 where none is."""
     options, _ = place_options(place, ())
     with Place(options) as opened:
-        if not opened.present([STREAM]):
+        if not opened.present([LEDGER]):
             return -1
         record = opened.run(Ledger(opened.jet, stream).look, Batch(write_id, 0)).record
     if record is None:
