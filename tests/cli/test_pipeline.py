@@ -41,6 +41,7 @@ def test_a_stream_goes_to_a_lake_and_back(spark: SparkSession, shell: Path, caps
         "again: 5 messages written",
         "again: 0 messages written, 5 were there before",
     ]
+    assert not (shell / "s.pelton-wal").exists()
     with pelton.sync.open("s.pelton") as jet:
         assert jet.stream("again").get_message(1).data == b"3"
 
@@ -88,7 +89,13 @@ def test_without_the_extra_the_next_step_is_told(
 
 def test_without_java_the_next_step_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(NoJavaError, match="apt install openjdk-17"):
+    with pytest.raises(NoJavaError, match="has no bin/java: apt install openjdk-17"):
+        check_java()
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    with pytest.raises(NoJavaError, match="bin/java is older: apt install openjdk-17"):
         check_java()
 
 

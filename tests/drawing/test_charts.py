@@ -29,6 +29,11 @@ def test_a_curve_has_a_point_a_step() -> None:
     assert "2024-01-01 00:00:10: p99 5" in texts(chart)
 
 
+def test_axes_tell_the_unit_and_round_moments() -> None:
+    chart = curves(STARTS, STEP, {"p50": [1.0, 5.0, 2.0]}, "waits", "ms")
+    assert {"0 ms", "4 ms", "00:00:10", "2024-01-01 00:00:10: p50 5 ms"} <= set(texts(chart))
+
+
 def test_bars_are_as_long_as_their_values_and_names_are_escaped() -> None:
     chart = bars([("a & <b>", 10.0, "ten"), ("c" * 100, 5.0, "five")], "names")
     longer, shorter = (float(rect.attrib["width"]) for rect in ElementTree.fromstring(chart).iter("rect"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.session import no_java
+from pelton.spark.pipelines.session import no_java
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_pipeline" / "run.py"
 

@@ -1,9 +1,6 @@
 """The one Spark session of a test run: small, quiet, and left out with a reason where there is no Java."""
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +11,6 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JAVA = 17
 _ROOT = Path(__file__).parents[2]
 _SETTINGS = {
     "spark.driver.memory": "1g",
@@ -30,19 +26,6 @@ _SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
 }
-
-
-def no_java() -> str | None:
-    """Return why Spark cannot run here; None where it can."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(f"{home}/bin/java" if home else "java")
-    if java is None:
-        return "no Java found: Spark needs 17 or newer (make java)"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
-    version = re.search(r'version "(\d+)', told)
-    if version is None or int(version[1]) < _JAVA:
-        return f"{java} is too old: Spark needs Java 17 or newer (make java)"
-    return None
 
 
 def start_session(warehouse: Path, **settings: str) -> "SparkSession":
@@ -61,6 +44,8 @@ def start_session(warehouse: Path, **settings: str) -> "SparkSession":
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """Return the session that all tests share."""
+    from pelton.spark.pipelines.session import no_java
+
     reason = no_java()
     if reason is not None:
         pytest.skip(reason)

@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton.api import PeltonError
 from pelton.engine import staged
-from tests.spark.session import no_java
+from pelton.spark.pipelines.session import no_java
 from tests.spark.test_write_stream import feed
 from tests.spark.test_writing import make, rows
 

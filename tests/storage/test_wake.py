@@ -81,6 +81,15 @@ async def test_a_number_that_a_dead_process_had_is_passed_by(tmp_path: Path, mon
     assert os.listdir(tmp_path) == []
 
 
+async def test_the_last_to_leave_takes_along_what_the_dead_left(tmp_path: Path) -> None:
+    channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
+    dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    dead.bind(str(tmp_path / "a-wake" / "1-1"))
+    dead.close()
+    channel.close()
+    assert os.listdir(tmp_path) == []
+
+
 async def test_without_a_folder_there_is_polling(tmp_path: Path) -> None:
     (tmp_path / "a-wake").touch()
     channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)

@@ -82,9 +82,17 @@ def run(options: argparse.Namespace) -> int:
         print(f"pelton pipeline needs its extra: pip install 'pelton[pipelines]' ({error})", file=sys.stderr)
         return 1
     place = _place(options)
+    _check(options)
     with session.told(), session.running("pelton pipeline", master=options.master, memory=options.memory) as spark:
         options.verb(spark, options, place)
+    session.leave(place)
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what makes no sense before Spark is started, which takes long. Raises ConfigError."""
+    if options.verb is _dead_letters and options.redrive and not options.where:
+        raise ConfigError("say which letters are to be driven again: --where \"cause LIKE '...'\", or --where true")
 
 
 def _archive(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
@@ -126,8 +134,6 @@ def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
 def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
     from pelton.spark import pipelines
 
-    if options.redrive and not options.where:
-        raise ConfigError("say which letters are to be driven again: --where \"cause LIKE '...'\", or --where true")
     letters = pipelines.dead_letters(spark, options.queue, **place)
     chosen = letters.where(options.where) if options.where else letters
     if options.redrive:

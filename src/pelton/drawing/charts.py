@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from pelton.drawing.clock import moments
 from pelton.drawing.page import HUES
 from pelton.drawing.svg import Scale, line, path, tag, text, ticks, title
 
@@ -13,6 +14,7 @@ WIDTH: Final = 1040.0
 _TOP: Final = 34.0
 _BOTTOM: Final = 250.0
 _LEFT: Final = 64.0
+_RIGHT: Final = 40.0
 _ROW: Final = 26.0
 
 
@@ -22,7 +24,7 @@ def columns(starts: Sequence[datetime], step: timedelta, series: Mapping[str, Se
         return ""
     totals = [sum(values) for values in zip(*series.values(), strict=True)]
     x, y = _over(starts, step), Scale(0.0, max(totals) * 1.05 or 1.0, _BOTTOM, _TOP)
-    parts = _axes(starts, step, x, y)
+    parts = _axes(starts, x, y)
     floor = [0.0] * len(starts)
     for index, (name, values) in enumerate(series.items()):
         for at, value in enumerate(values):
@@ -38,20 +40,22 @@ def columns(starts: Sequence[datetime], step: timedelta, series: Mapping[str, Se
     return _svg(_BOTTOM + 28, [*parts, _key(list(series))], label)
 
 
-def curves(starts: Sequence[datetime], step: timedelta, series: Mapping[str, Sequence[float]], label: str) -> str:
-    """Return a curve for each of ``series``, which has a value for each of ``starts``."""
+def curves(
+    starts: Sequence[datetime], step: timedelta, series: Mapping[str, Sequence[float]], label: str, unit: str = ""
+) -> str:
+    """Return a curve for each of ``series``, which has a value in ``unit`` for each of ``starts``."""
     if not starts:
         return ""
     most = max(max(values) for values in series.values())
     x, y = _over(starts, step), Scale(0.0, most * 1.05 or 1.0, _BOTTOM, _TOP)
-    parts = _axes(starts, step, x, y)
+    parts = _axes(starts, x, y, unit)
     half = step.total_seconds() / 2
     for index, (name, values) in enumerate(series.items()):
         points = [(x(_seconds(starts, at) + half), y(value)) for at, value in enumerate(values)]
         parts.append(tag("path", d=path(points), class_=f"curve l{index % HUES}"))
         parts += [
-            tag("circle", title(f"{starts[at]:%Y-%m-%d %H:%M:%S}: {name} {values[at]:,.6g}"), cx=px, cy=py, r=2.5,
-                class_=_hue(index))
+            tag("circle", title(f"{starts[at]:%Y-%m-%d %H:%M:%S}: {name} {_amount(values[at], unit)}"),
+                cx=px, cy=py, r=2.5, class_=_hue(index))
             for at, (px, py) in enumerate(points)
         ]  # fmt: skip
     return _svg(_BOTTOM + 28, [*parts, _key(list(series))], label)
@@ -85,16 +89,20 @@ def _seconds(starts: Sequence[datetime], at: int) -> float:
     return (starts[at] - starts[0]).total_seconds()
 
 
-def _axes(starts: Sequence[datetime], step: timedelta, x: Scale, y: Scale) -> list[str]:
+def _axes(starts: Sequence[datetime], x: Scale, y: Scale, unit: str = "") -> list[str]:
     parts: list[str] = []
     for tick in ticks(0, y.high):
         parts.append(line((_LEFT, y(tick)), (WIDTH - 10, y(tick)), class_="grid"))
-        parts.append(text(_LEFT - 8, y(tick) + 4, f"{tick:,.6g}", class_="tick end"))
-    form = "%m-%d %H:%M" if x.high > 86_400 else "%H:%M" if step >= timedelta(minutes=1) else "%H:%M:%S"
-    for part in range(7):
-        at = x.high * part / 7
-        parts.append(text(x(at), _BOTTOM + 20, f"{starts[0] + timedelta(seconds=at):{form}}", class_="tick"))
+        parts.append(text(_LEFT - 8, y(tick) + 4, _amount(tick, unit), class_="tick end"))
+    for at, words in moments(starts[0], x.high):
+        parts.append(line((x(at), _BOTTOM), (x(at), _BOTTOM + 5), class_="grid"))
+        if x(at) < WIDTH - _RIGHT:
+            parts.append(text(x(at), _BOTTOM + 20, words, class_="tick mid"))
     return parts
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:,.6g} {unit}".rstrip()
 
 
 def _key(names: Sequence[str]) -> str:

@@ -136,6 +136,8 @@ class WakeChannel:
     def close(self) -> None:
         """Leave the channel; the last one to leave removes the folder."""
         if self._socket is not None:
+            # Whoever was killed could not take its socket along.
+            self.wake_others()
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None

@@ -41,6 +41,7 @@ def show_lake(console: Console, store: Path, flights: Sequence[Flight], carriers
     began = stopwatch()
     with console.status("Spark starts"), session.told(), session.running("pelton demo") as spark:
         _run(spark, console, store.resolve(), flights, carriers)
+    session.leave({"path": str(store.resolve())})
     console.print(f"All of it by Spark, from its start to its end, in {stopwatch() - began:,.0f} s")
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ACCURACY: Final = 10_000
 _POINTS: Final = 60
 _STEPS: Final = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600, 6 * 3600, 24 * 3600)
+_UNITS: Final = (("hour", 3600), ("minute", 60), ("second", 1))
 _NEEDED: Final = frozenset(
     ("job", "key", "state", "attempt", "enqueued_at", "started_at", "finished_at", "wait_s", "run_s", "cause")
 )
@@ -126,4 +127,6 @@ def _step(history: DataFrame) -> str:
     found = history.agg(F.expr("(unix_micros(max(finished_at)) - unix_micros(min(finished_at))) / 1e6")).first()
     span = float(found[0] or 0.0) if found is not None else 0.0
     seconds = next((step for step in _STEPS if span / step <= _POINTS), _STEPS[-1])
-    return f"{round(seconds * 1000)} milliseconds"
+    unit, length = next(((unit, length) for unit, length in _UNITS if seconds >= length), ("millisecond", 1e-3))
+    count = round(seconds / length)
+    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ENDINGS: Final = ("completed", "failed", "cancelled")
 _SHARES: Final = ("p50", "p95", "p99")
+_UNITS: Final = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
 _LONGEST: Final = 15
 _COUNTED: Final = ("jobs", "completed", "failed", "cancelled", "retries")
 
@@ -33,7 +34,7 @@ def draw(metrics: JobMetrics, title: str) -> str:
         return page(title, head(title, "No job has ended yet."))
     steps = metrics.over_time.collect()
     body = head(title, _about(summary, steps)) + _tiles(summary)
-    body += _over_time(steps, metrics.step)
+    body += _over_time(steps)
     body += _jobs(metrics.by_job.collect())
     body += _causes(metrics.causes.limit(_LONGEST).collect())
     body += _keys(summary, metrics.by_key.limit(_LONGEST).collect())
@@ -44,7 +45,7 @@ def shown(seconds: float | None) -> str:
     """Return a duration as people write it."""
     if seconds is None:
         return "-"
-    for unit, length in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
+    for unit, length in _UNITS:
         if abs(seconds) >= length * (1 if unit in ("s", "ms") else 2):
             return f"{seconds / length:,.3g} {unit}" if seconds / length < 1000 else f"{seconds / length:,.0f} {unit}"
     return f"{seconds * 1e6:,.0f} µs"
@@ -61,30 +62,38 @@ def _about(summary: Row, steps: Sequence[Row]) -> str:
 def _tiles(summary: Row) -> str:
     figures = [
         (f"{summary.jobs:,}", "jobs ended"),
-        (f"{summary.per_second or 0:,.4g}", "a second"),
+        (f"{summary.per_second or 0:,.4g}", "jobs a second"),
         (f"{summary.failed:,}", "failed"),
         (f"{summary.retries:,}", "retries"),
-        (shown(summary.wait_p95), "wait, 95 of 100"),
-        (shown(summary.run_p95), "run, 95 of 100"),
+        (shown(summary.wait_p95), "wait, p95"),
+        (shown(summary.run_p95), "run, p95"),
     ]
     if summary.fairness is not None:
         figures.append((f"{summary.fairness:.3f}", f"fairness among {summary['keys']:,} keys"))
     return tiles(figures)
 
 
-def _over_time(steps: Sequence[Row], step: str) -> str:
+def _over_time(steps: Sequence[Row]) -> str:
     starts = [row.start for row in steps]
     length = steps[0].end - steps[0].start if steps else timedelta(seconds=1)
     seconds = length.total_seconds()
     ended = {name: [row[name] / seconds for row in steps] for name in _ENDINGS if any(row[name] for row in steps)}
-    parts = section("Throughput", f"Jobs that ended, a second, in steps of {step}.", columns(starts, length, ended, ""))
+    words = f"Jobs that ended, a second; a column is {shown(seconds)}."
+    parts = section("Throughput", words, columns(starts, length, ended, "jobs a second"))
     for what, words in (
-        ("wait", "Seconds from the enqueue to the start of the last attempt."),
-        ("run", "Seconds of the last attempt."),
+        ("wait", "From the enqueue to the start of the last attempt. p95: 95 of 100 jobs waited at most so long."),
+        ("run", "How long the last attempt took. p95: 95 of 100 jobs ran at most so long."),
     ):
         lines = {share: [row[f"{what}_{share}"] for row in steps] for share in _SHARES}
-        parts += section(f"{what.capitalize()} times", words, curves(starts, length, lines, f"{what} times"))
+        unit, divisor = _unit(max(map(max, lines.values())))
+        scaled = {share: [value / divisor for value in values] for share, values in lines.items()}
+        parts += section(f"{what.capitalize()} times", words, curves(starts, length, scaled, f"{what} times", unit))
     return parts
+
+
+def _unit(most: float) -> tuple[str, float]:
+    """Return the unit in which the longest of some durations reads well, and its seconds."""
+    return next(((unit, length) for unit, length in _UNITS if most >= 2 * length), ("µs", 1e-6))
 
 
 def _jobs(rows: Sequence[Row]) -> str:
@@ -111,7 +120,7 @@ def _keys(summary: Row, rows: Sequence[Row]) -> str:
     if summary.fairness is None:
         return ""
     words = (
-        f"How long 95 of 100 jobs of a key waited at most; the {len(found)} longest of {summary['keys']:,} keys. "
+        f"How long 95 of 100 jobs of a key (p95) waited at most; the {len(found)} longest of {summary['keys']:,} keys. "
         f"Fairness is {summary.fairness:.3f}: 1 where all keys wait alike."
     )
     return section("Fairness by key", words, bars(found, "waits by key"))

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,13 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pelton.api import PeltonError
+from pelton.spark.options import place_options
+from pelton.spark.place import Place
 
 _JAVA: Final = 17
 _ERROR: Final = re.compile(r"^(?:\w+\.)*(\w*Error: .+)$", re.MULTILINE)
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     "spark.sql.session.timeZone": "UTC",
     # Batches of a command are small beside those of a cluster: two hundred tasks a shuffle would be all there is.
@@ -54,17 +55,37 @@ def cause(text: str) -> str:
     return str(named[-1]) if named else text.strip().partition("\n")[0]
 
 
-def check_java() -> None:
-    """Raise NoJavaError where Spark would not start."""
+def no_java() -> str | None:
+    """Return why Spark would not start here, and what to do; None where it would."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
     how = "apt install openjdk-17-jre-headless, or brew install openjdk@17, or set JAVA_HOME"
     if java is None:
-        raise NoJavaError(f"Spark needs Java {_JAVA} or newer, and none was found: {how}")
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "none was found"
+        return f"Spark needs Java {_JAVA} or newer, and {where}: {how}"
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', told)
     if version is None or int(version[1]) < _JAVA:
-        raise NoJavaError(f"Spark needs Java {_JAVA} or newer, and {java} is older: {how}")
+        return f"Spark needs Java {_JAVA} or newer, and {java} is older: {how}"
+    return None
+
+
+def check_java() -> None:
+    """Raise NoJavaError where Spark would not start."""
+    reason = no_java()
+    if reason is not None:
+        raise NoJavaError(reason)
+
+
+def leave(place: Mapping[str, str]) -> None:
+    """Visit a store file for the last time, after Spark.
+
+    Spark kills its processes when it is done with them. What they leave beside the file, an empty log and sockets, goes
+    with the next that opens and closes it.
+    """
+    options, _ = place_options(place, ())
+    if not options.is_cluster:
+        Place(options).close()
 
 
 @contextmanager
