@@ -215,20 +215,6 @@ def test_a_stream_that_is_deleted_under_a_query_is_an_error(pipe: Pipe) -> None:
     assert pipe.sizes() == [10, 5]
 
 
-def test_a_stream_that_is_not_asked_for_any_more_is_told_as_that(pipe: Pipe) -> None:
-    pipe.publish(10)
-    pipe.drain()
-    pipe.publish(5, "returns")
-    with pytest.raises(StreamingQueryException, match=r"option stream \(returns\) does not"):
-        pipe.drain("returns")
-
-
-def test_a_streaming_query_has_no_end(pipe: Pipe) -> None:
-    pipe.publish(10)
-    with pytest.raises(StreamingQueryException, match="has no end"):
-        pipe.drain(endingSequence=5)
-
-
 # --- a consumer that follows
 
 
