@@ -11,6 +11,7 @@ _BROKEN: Final = (
 )
 _NO_ROOM: Final = "the leader looks whether there is room before it proposes, when nobody knows yet what makes room"
 _ONE: Final = "it is for streams of one replica"
+_PREPARED: Final = "a cluster prepares every message as if it were one of a batch"
 
 NOT_REPLICATED: Final = {
     "streams.one_replica_is_enough": "here all have three",
@@ -22,6 +23,11 @@ NOT_REPLICATED: Final = {
     "expectations.the_last_id_is_that_of_the_last_message": _BROKEN,
     "expectations.conditions_are_looked_at_before_there_is_room": "an expected last id is looked at after the room",
     "expectations.a_duplicate_is_told_before_the_last_id_it_expects": "a duplicate is told before a missing sequence",
+    "faults.of_a_message_alone": _PREPARED,
+    "faults.an_increment_is_missed_in_a_batch_before_sequences_are_compared": _PREPARED,
+    "consumers.create_only_takes_an_ephemeral_one_without_a_threshold_for_another": (
+        "a cluster compares with the threshold that it gives"
+    ),
     "interest.a_full_stream_takes_what_it_does_not_keep": _NO_ROOM,
     "limits.a_subject_replaces_its_own_in_a_full_stream": _NO_ROOM,
     "delivery.the_floor_begins_below_the_last_of_each_subject": "a floor is told as 0 until something is acknowledged",

@@ -16,6 +16,7 @@ from tests.differential.steps import Side, Step
 
 _PATIENCE = 10
 _ANSWER_S = 5.0
+_COULD_NOT = {"refused": 10049}
 
 
 class DifferenceError(AssertionError):
@@ -56,7 +57,7 @@ class Pair:
                     await server.delete_stream(name)
 
     async def _step(self, step: Step, number: int, mine: Side, theirs: Side) -> None:
-        got, wanted = await observed(step.run(mine), mine), await observed(step.run(theirs), theirs)
+        got, wanted = await observed(step.run(mine), mine), await _insistent(step, theirs)
         self.comparisons += 1
         if got == wanted:
             return
@@ -85,6 +86,16 @@ async def observed(work: Any, side: Side) -> Any:
         return refusal(error)
     except TimeoutError:
         return {"refused": "no answer"}
+
+
+async def _insistent(step: Step, theirs: Side) -> Any:
+    """Take a step on the server, again where it could not make a stream: seen once in 20,000 programs, under load."""
+    for _ in range(_PATIENCE):
+        wanted = await observed(step.run(theirs), theirs)
+        if wanted != _COULD_NOT:
+            break
+        await asyncio.sleep(0.1)
+    return wanted
 
 
 async def everything(side: Side, messages: bool) -> dict[str, Any]:

@@ -123,9 +123,10 @@ async def a_deleted_consumer_makes_room(jet: Jet) -> None:
 async def a_direct_consumer_is_not_counted(jet: Jet) -> None:
     for retention in ("limits", "workqueue"):
         stream = await jet.create_stream(retention, subjects=[retention], retention=retention, max_consumers=1)
-        direct = {"deliver_subject": "d", "direct": True, "ack_policy": "none"}
+        # Long-lived, though nobody listens.
+        direct = {"deliver_subject": "d", "direct": True, "ack_policy": "none", "inactive_threshold": 600}
         await stream.create_consumer(name="d1", **direct)
-        await stream.create_consumer(name="c")
+        await stream.create_consumer(durable_name="c")
         await refused(10026, stream.create_consumer(name="other"))
         await stream.create_consumer(name="d2", **direct)
         assert (await stream.info()).state.consumer_count == 1
