@@ -89,6 +89,33 @@ async def test_a_message_whose_filter_does_not_know_it_any_more_is_told_of(
     assert "message 3 of stream 's' is damaged" in caplog.text
 
 
+@pytest.mark.parametrize("history", [1, 3])
+async def test_a_key_whose_last_revision_is_damaged_has_not_the_one_before(tmp_path: Path, history: int) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        bucket = await jet.create_bucket("b", history=history)
+        for value in (b"one", b"two", b"three"):
+            await bucket.put("k", value)
+    with raw(path) as connection:
+        connection.execute("UPDATE m_1 SET subject='$KV.b.j' WHERE seq=3")
+    async with pelton.open(path) as jet:
+        bucket = await jet.bucket("b")
+        assert [key async for key in bucket.keys()] == ["k"]  # noqa: SIM118  # no mapping
+        for answer in (bucket.get("k"), bucket.create("k", b"stolen")):
+            with pytest.raises(CorruptMessageError):
+                await answer
+        with pytest.raises(pelton.WrongLastSequenceError) as caught:
+            await bucket.update("k", b"stolen", 2)
+        assert caught.value.seq == 3
+        # It is published anew, and nothing that is damaged pushes it out.
+        assert await bucket.update("k", b"four", 3) == 4
+        assert (await bucket.get("k")).value == b"four"
+        for number in range(5, 9):
+            assert await bucket.put("k", b"%d" % number) == number
+            assert (await bucket.get("k")).value == b"%d" % number
+        assert len(await bucket.history("k")) <= history
+
+
 @pytest.mark.parametrize("flip", _FLIPS.values(), ids=_FLIPS.keys())
 async def test_a_flip_in_a_compressed_row_is_told_and_set_aside(tmp_path: Path, flip: str) -> None:
     path = tmp_path / "a.pelton"

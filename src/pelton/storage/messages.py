@@ -231,13 +231,13 @@ class MessageTable:
         )
         return self._removed(sql, (last, *condition.bindings, keep))
 
-    def remove_oldest_of(self, subject: str, first: int, count: int) -> list[Removed]:
-        """Remove the ``count`` oldest rows of a subject, none of which lies before ``first``."""
+    def remove_oldest_of(self, subject: str, first: int, last: int, count: int) -> list[Removed]:
+        """Remove the ``count`` oldest rows of a subject, all of which lie from ``first`` to ``last``."""
         sql = (
-            f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq>=? AND subject=? "
-            f"ORDER BY seq LIMIT ?) {_REMOVED}"
+            f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? "
+            f"AND subject=? ORDER BY seq LIMIT ?) {_REMOVED}"
         )
-        return self._removed(sql, (first, subject, count))
+        return self._removed(sql, (first, last, subject, count))
 
     def sequences(self, first: int, last: int, limit: int) -> list[int]:
         """Return the sequences stored from ``first`` to ``last`` inclusive in order, at most ``limit``."""

@@ -279,7 +279,9 @@ class StreamLog(ManyMessages):
         row = self.subject_row(subject)
         excess = row[2] - limit
         if excess > 0:
-            removed = self.table.remove_oldest_of(subject, row[0], excess)
+            # Where one is damaged fewer are found than there are: the newest must not go in its place.
+            upto = row[1] - 1 if limit else row[1]
+            removed = self.table.remove_oldest_of(subject, row[0], upto, excess)
             self._evict(removed)
             first = row[0]
             if limit == 1 and self.table.subject_of(row[1]) == subject:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import Outgoing, StreamConfig
 from pelton.api.config import Storage
-from pelton.storage import Condition, Database, LeanReads, MessageTable, Removed, Row, subject_condition
+from pelton.storage import Condition, Database, LeanReads, MessageTable, Removed, Row, intact, subject_condition
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.timers import Timers
 from pelton.streams.wishes import NEVER
@@ -260,7 +260,8 @@ class StoredMessages:
         if count <= 0:
             return None
         row = self.table.get(upto)
-        if row is not None and row[2] == subject_filter:
+        if row is not None and (row[2] == subject_filter or not intact(row)):
+            # A damaged one is still the last: one before it would be taken for what holds now.
             return row
         return self.table.last_where(upto, Condition("subject=?", (subject_filter,)))
 
