@@ -72,7 +72,7 @@ def test_history_and_figures_are_those_of_the_queue(spark: SparkSession, tmp_pat
         "<b>40</b><span>jobs ended",
         "<b>9</b><span>retries",
         f"<b>{summary.fairness:.3f}</b><span>fairness among 3 keys",
-        f"<b>{shown(summary.wait_p95)}</b><span>wait, 95",
+        f"<b>{shown(summary.wait_p95)}</b><span>wait, p95",
         "<td>repair</td><td>30</td><td>24</td><td>6</td><td>0</td><td>9</td>",
         "ValueError: never works",
     ):
