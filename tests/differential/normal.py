@@ -135,10 +135,12 @@ def _makes(step: steps.CreateStream | steps.UpdateStream, side: Side, engine: En
 
 
 def _updates(step: steps.UpdateStream, side: Side, engine: Engine) -> bool:
-    # A server removes nothing that is past a consumer which waits for a sequence yet to come.
-    waiting = (one for one in engine.catalogue.consumers.values() if one.log.name == side.real(step.name))
-    past = step.config.get("retention") == "interest" and any(one.delivered > one.log.last for one in waiting)
-    return past or _makes(step, side, engine)
+    # A server removes nothing that is past a consumer which waits for a sequence yet to come, or which was made for the
+    # last of each subject when there was none: its floor lies below 0.
+    followers = [one for one in engine.catalogue.consumers.values() if one.log.name == side.real(step.name)]
+    ahead = any(one.delivered > one.log.last for one in followers)
+    below = any(one.config.deliver_policy == "last_per_subject" for one in followers)
+    return (step.config.get("retention") == "interest" and (ahead or below)) or _makes(step, side, engine)
 
 
 def _gets(step: steps.GetMessage, side: Side, engine: Engine) -> bool:

@@ -73,6 +73,12 @@ _FOUND: dict[str, list[Step]] = {
         CreateStream(config=_T, name="T"),
         PublishAtomic(messages=(("s.a", 0, {}),)),
     ],
+    "kept by interest beside a consumer of the last of nothing": [
+        CreateStream(config=_S),
+        CreateConsumer(config={"deliver_policy": "last_per_subject", "filter_subjects": ("s.a", "s.b")}),
+        Publish(subject="s.b.c", size=0),
+        UpdateStream(config={**_S, "retention": "interest"}),
+    ],
 }
 
 
