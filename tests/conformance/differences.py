@@ -25,6 +25,7 @@ NOT_REPLICATED: Final = {
     "expectations.a_duplicate_is_told_before_the_last_id_it_expects": "a duplicate is told before a missing sequence",
     "faults.of_a_message_alone": _PREPARED,
     "faults.an_increment_is_missed_in_a_batch_before_sequences_are_compared": _PREPARED,
+    "consumer_limits.a_direct_consumer_is_not_counted": "a direct consumer is made, and not found by its name",
     "consumers.create_only_takes_an_ephemeral_one_without_a_threshold_for_another": (
         "a cluster compares with the threshold that it gives"
     ),
