@@ -178,8 +178,12 @@ class Transaction:
         return self._done(lambda: room.publish(messages))
 
     async def load(self, messages: Packed | Sequence[Outgoing], sums: PlacedSums = placed_sums) -> None:
-        """Store many messages, or none, and hold none of them in memory."""
+        """Store many messages, or none, and hold none of them in memory.
+
+        The log is folded into the file when the store is closed, or when others write: not by the commit.
+        """
         room = await self._opened()
+        room.db.folds = False
         if isinstance(messages, Packed):
             self._done(lambda: room.load(messages, sums))
             return

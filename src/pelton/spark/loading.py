@@ -2,15 +2,23 @@
 
 From its beginning to its end nobody else writes to the store; readers go on, and see all of the batch or nothing.
 Memory holds one portion of the staged rows (8 MiB) at a time.
+
+Once it is committed and its log is on disk, all is promised that there is to promise. To fold a long log into the file
+(half as much work again) is left to a thread that closes the store, while Spark goes on; the next load of this process
+waits for it, so that the log does not grow faster than it is folded. A process that is killed before leaves a log that
+the next one to write folds, as after any crash.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from pelton import engine
-from pelton.api import WrongLastSequenceError
+from pelton.api import PeltonError, WrongLastSequenceError
 from pelton.jet import Savepoint
 from pelton.spark.ledger import Ledger
 from pelton.spark.names import LEDGER
@@ -24,6 +32,9 @@ if TYPE_CHECKING:
     from pelton.spark.options import PlaceOptions
 
 _LONGEST_S: Final = 24 * 3600.0
+_LARGE: Final = 16 * 1024 * 1024
+_closing: Final = ThreadPoolExecutor(1, thread_name_prefix="pelton-closing")
+_log: Final = logging.getLogger("pelton")
 
 
 def load(options: PlaceOptions, target: str, files: Sequence[str], batch: Batch | None) -> bool:
@@ -31,11 +42,35 @@ def load(options: PlaceOptions, target: str, files: Sequence[str], batch: Batch 
 
     None: a batch that is never repeated. Raises what publishing raises; nothing is stored then.
     """
-    with Place(options) as place:
+    is_large = sum(map(_size, files)) >= _LARGE
+    # Waits for what was handed over before.
+    _closing.submit(_nothing).result()
+    place = Place(options)
+    try:
         if batch is None:
             place.run(_store, place.jet, options, files, None)
             return True
         return place.run(_store_once, place.jet, options, files, Ledger(place.jet, target), batch)
+    finally:
+        if is_large:
+            _closing.submit(_close, place)
+        else:
+            place.close()
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _close(place: Place) -> None:
+    try:
+        place.close()
+    except PeltonError as error:
+        _log.warning("closing %s after a batch was stored: %s", place.options.address, error)
+
+
+def _nothing() -> None:
+    return None
 
 
 async def _store_once(jet: Streams, options: PlaceOptions, files: Sequence[str], ledger: Ledger, batch: Batch) -> bool:

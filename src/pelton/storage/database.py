@@ -98,6 +98,8 @@ class Database:
         self._vfs = vfs
         self._unlocked = unlocked
         self.log_bytes = 0
+        # Whether a commit that makes the log long folds it into the file; else that is left to closing.
+        self.folds = True
         self._pid = os.getpid()
         self._failed: str | None = None
         self._closed = False
@@ -190,7 +192,7 @@ class Database:
     def _logged(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """After a commit: note how long the log is, and fold it into the file when it is long enough."""
         self.log_bytes = _LOG_HEADER + pages * (_PAGE_SIZE + _FRAME_HEADER)
-        if pages >= _CHECKPOINT_PAGES:
+        if pages >= _CHECKPOINT_PAGES and self.folds:
             # Busy: another process is doing it. Anything else will meet the next commit.
             with suppress(apsw.Error):
                 connection.wal_checkpoint()
@@ -340,4 +342,8 @@ class Database:
         self._closed = True
         _open.discard(self)
         if not self.is_inherited:
+            if not self.folds and self._failed is None:
+                # Busy: another process is doing it. Whoever writes next does it otherwise.
+                with suppress(apsw.Error):
+                    self.connection.wal_checkpoint()
             self.connection.close()
