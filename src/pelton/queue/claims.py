@@ -196,7 +196,7 @@ class Claims:
         unreadable = records.read()
         if unreadable is not None:
             return unreadable
-        rules = self._rules_of(records)
+        rules = self._rules or self._rules_of(records)
         if rules is not None and records.attempt <= rules.max_attempts:
             return None
         ended = records.after_deaths(rules or JobRules())
@@ -223,7 +223,8 @@ class Claims:
         where the store fails for good: one that is busy or full is asked again while the leases are kept.
         """
         now = self._clock.now()
-        held = [job for job in jobs if job.ending is not False and self._is_held(job)]
+        leases = self._leases
+        held = [job for job in jobs if job.ending is not False and job.lease in leases]
         return await self._settle([(job, self._ending(job, now)) for job in held])
 
     def _ending(self, job: ClaimedJob, now: int) -> Ended:
@@ -319,7 +320,7 @@ class Claims:
                 if not lease.holders:
                     self._keeper.release(lease)
                     del self._leases[lease]
-            self._supply.forget(job.records.delivered)
+        self._supply.forget([job.records.delivered for job in jobs])
 
     # --- the end
 

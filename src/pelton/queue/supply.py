@@ -70,8 +70,8 @@ class Supply(Protocol):
         """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect."""
         ...
 
-    def forget(self, delivered: Delivered) -> None:
-        """Let go of a job that was taken, settled or not."""
+    def forget(self, deliveries: Sequence[Delivered]) -> None:
+        """Let go of jobs that were taken, settled or not."""
         ...
 
     async def is_empty(self) -> bool:
@@ -123,7 +123,7 @@ class ConsumerSupply:
         settled = [(ended.records, ended.ack) for ended in endings]
         return await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
 
-    def forget(self, delivered: Delivered) -> None:
+    def forget(self, deliveries: Sequence[Delivered]) -> None:
         """Nothing is held here: the consumer gives it to somebody else after its ack wait."""
 
     async def is_empty(self) -> bool:

@@ -303,7 +303,7 @@ class Worker:
     def _release(self, attempt: JobAttempt) -> None:
         if attempt.lease is not None:
             self._keeper.release(attempt.lease)
-        self._supply.forget(attempt.delivered)
+        self._supply.forget([attempt.delivered])
 
     def _lose(self, attempt: JobAttempt, reason: str) -> None:
         """The keeper says that a lease is lost: tell the job before anyone else can hold it."""

@@ -151,7 +151,8 @@ class Committer:
     def woken(self) -> None:
         """Another process has committed: the writer may be free, earlier than the clock would let us look."""
         if self._retry is not None:
-            self._drain()
+            # Others who wait have been woken as well: one look is enough.
+            self._drain(spins=1)
 
     def hold(self) -> None:
         """Run nothing: another connection of this process has the writer, until :meth:`let_go`."""
@@ -187,7 +188,7 @@ class Committer:
         if self._wal is not None:
             self._wal.close()
 
-    def _drain(self) -> None:
+    def _drain(self, spins: int = _SPINS) -> None:
         self._scheduled = False
         if self._retry is not None:
             self._retry.cancel()
@@ -196,7 +197,7 @@ class Committer:
             return
         try:
             self._db.check()
-            if not self._begin():
+            if not self._begin(spins):
                 return
         except Fault as fault:
             self._fail_all(fault)
@@ -212,13 +213,13 @@ class Committer:
             work.fail(error)
         self._tell_idle()
 
-    def _begin(self) -> bool:
+    def _begin(self, spins: int) -> bool:
         """Open a write transaction; False when another process holds the lock and a retry is scheduled."""
-        for spin in range(_SPINS):
+        for spin in range(spins):
             try:
                 self._db.execute("BEGIN IMMEDIATE")
             except apsw.BusyError:
-                if spin < _SPINS - 1:
+                if spin < spins - 1:
                     pause(_SPIN_S)
                 continue
             except apsw.Error as error:

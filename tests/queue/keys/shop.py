@@ -183,7 +183,7 @@ class Hand:
                 await self._run(queue, supply, taken, lease, told)
             finally:
                 keeper.cancel()
-        supply.forget(d)
+        supply.forget([d])
 
     async def _run(self, queue: Queue, supply: Supply, taken: Taken, lease: Lease, told: asyncio.Event) -> None:
         d = taken.delivered

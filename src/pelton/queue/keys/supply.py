@@ -165,11 +165,12 @@ class KeyedSupply:
             return refused
         return None
 
-    def forget(self, delivered: Delivered) -> None:
-        """Leave the key of an attempt that was not settled: it was lost, or can't be settled in time."""
-        held = self._holdings.get(delivered.consumer_seq) if delivered.consumer == LINE else None
-        if held is not None:
-            self._leave(held)
+    def forget(self, deliveries: Sequence[Delivered]) -> None:
+        """Leave the keys of attempts that were not settled: they were lost, or can't be settled in time."""
+        for delivered in deliveries:
+            held = self._holdings.get(delivered.consumer_seq) if delivered.consumer == LINE else None
+            if held is not None:
+                self._leave(held)
 
     def _leave(self, held: Held) -> None:
         self._holdings.pop(held.hold.token, None)
