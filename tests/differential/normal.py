@@ -18,7 +18,7 @@ from pelton.subjects import is_subset
 from tests.differential import steps
 from tests.differential.pools import MALFORMED_LIVES
 from tests.differential.steps import Side
-from tests.differential.steps_consumers import CreateConsumer, Fetch, Reset
+from tests.differential.steps_consumers import Ack, CreateConsumer, Fetch, Reset
 from tests.differential.steps_publish import Publish, PublishAtomic
 
 # When, and who: no two stores agree on it.
@@ -209,6 +209,16 @@ def _resets(step: Reset, side: Side, engine: Engine) -> bool:
     return (step.seq or consumer.delivered + 1) < consumer.log.first
 
 
+def _acks(step: Ack, side: Side, engine: Engine) -> bool:
+    # Of what is gone, and is kept for those who want it, nobody knows whether it was settled: embedded its ack may be
+    # refused, by a server it is confirmed.
+    delivered = step.meant(side)
+    log = engine.catalogue.streams.get(side.real(step.stream))
+    if delivered is None or log is None or log.config.retention == "limits":
+        return False
+    return log.get(delivered.seq) is None
+
+
 def _fetches(step: Fetch, side: Side, engine: Engine) -> bool:
     # The number of a delivery is in its reply subject, and that counts.
     key = side.real(step.stream), step.consumer
@@ -216,6 +226,7 @@ def _fetches(step: Fetch, side: Side, engine: Engine) -> bool:
 
 
 _AVOIDED: dict[type[steps.Step], Callable[[Any, Side, Engine], bool]] = {
+    Ack: _acks,
     CreateConsumer: _creates,
     Fetch: _fetches,
     steps.CreateStream: _makes,

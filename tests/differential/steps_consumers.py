@@ -73,12 +73,16 @@ class Ack(Step):
     consumer: str = "c"
     stream: str = "S"
 
+    def meant(self, side: Side) -> api.Delivered | None:
+        """Return the delivery that is acknowledged."""
+        found = list(side.held.get((side.real(self.stream), self.consumer), {}).values())
+        return found[-1 - self.back % len(found)] if found else None
+
     async def run(self, side: Side) -> Any:
         key = side.real(self.stream), self.consumer
-        found = list(side.held.get(key, {}).values())
-        if not found:
+        delivered = self.meant(side)
+        if delivered is None:
             return None
-        delivered = found[-1 - self.back % len(found)]
         again = delivered.seq in side.settled[key]
         if self.kind in ("ack", "term"):
             side.settled[key].add(delivered.seq)

@@ -8,8 +8,8 @@ import pytest
 
 from tests.differential.stage import Stage
 from tests.differential.stage import stage as on_stage
-from tests.differential.steps import CreateStream, Step, UpdateStream
-from tests.differential.steps_consumers import CreateConsumer, ListConsumers, Reset
+from tests.differential.steps import CreateStream, Purge, Step, UpdateStream
+from tests.differential.steps_consumers import Ack, CreateConsumer, Fetch, ListConsumers, Reset
 from tests.differential.steps_publish import Publish, PublishAtomic, PublishMany
 
 _S = {"subjects": ("s.>",)}
@@ -78,6 +78,21 @@ _FOUND: dict[str, list[Step]] = {
         CreateConsumer(config={"deliver_policy": "last_per_subject", "filter_subjects": ("s.a", "s.b")}),
         Publish(subject="s.b.c", size=0),
         UpdateStream(config={**_S, "retention": "interest"}),
+    ],
+    "a purge of nothing behind the last of each subject": [
+        CreateStream(config=_S),
+        PublishMany(messages=(("s.a", 0), ("s.a", 0), ("s.b", 0), ("s.b", 0))),
+        CreateConsumer(config={"deliver_policy": "last_per_subject", "filter_subject": ">"}),
+        Purge(filter="t.>"),
+    ],
+    "an ack of what a limit took": [
+        CreateStream(config={**_S, "retention": "interest", "max_msgs": 3}),
+        CreateConsumer(config={"max_batch": 1}),
+        Publish(),
+        Fetch(),
+        PublishMany(messages=(("s.a", 0), ("s.a", 0), ("s.a", 0))),
+        CreateConsumer(),
+        Ack(),
     ],
 }
 

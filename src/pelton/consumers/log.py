@@ -309,7 +309,8 @@ class ConsumerLog:
     def pass_to(self, seq: int) -> None:
         """Pass everything up to ``seq``: it was purged."""
         self.cursor = max(self.cursor, seq)
-        self.delivered = max(self.delivered, self.cursor)
+        # Of the last of each subject, some may lie ahead of it and behind the cursor.
+        self.delivered = max(self.delivered, seq)
         self.ahead_removals = -1
         self.dirty = True
 

@@ -197,3 +197,13 @@ async def by_wildcards_below_a_sequence(jet: Jet) -> None:
         assert await stream.purge(**purge) == purged, purge
         assert (await stream.info()).state.first_seq == first, purge
         await stream.delete()
+
+
+@case
+async def a_consumer_of_last_messages_is_not_taken_past_them(jet: Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s.*"])
+    await jet.publish_batch([(f"s.{name}", b"") for name in "aabb"])
+    consumer = await stream.create_consumer(durable_name="c", deliver_policy="last_per_subject", filter_subject=">")
+    await stream.purge(filter="t.>")
+    info = await consumer.info()
+    assert (info.delivered.stream_seq, info.num_pending) == (1, 2)
