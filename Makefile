@@ -51,9 +51,9 @@ bench: $(VENV)/.bench
 bench-spark: $(VENV)/.dev java
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 
-# The example of Spark Declarative Pipelines, twice in a row: a minute on an idle machine.
+# The example of Spark Declarative Pipelines, twice in a row, and all of Spark Connect: two minutes on an idle machine.
 declarative: $(VENV)/.dev java
-	$(BIN)/python -m pytest tests/examples/test_spark_pipeline.py --declarative $(ARGS)
+	$(BIN)/python -m pytest tests/examples/test_spark_pipeline.py tests/spark/test_connect.py --declarative --connect $(ARGS)
 
 # Minutes (10) and the seed of the troubles may be given: make soak ARGS="60 7"
 soak: $(VENV)/.dev

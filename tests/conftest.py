@@ -28,6 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--simulated", type=int, default=200, help="simulated elections and locks (make safety: 1000)")
     parser.addoption("--stopped", type=int, default=2, help="real ones, with processes stopped and killed (all: 50)")
     parser.addoption("--histories", default=10, help="histories of buckets, to be linearizable (make linear: 500)")
+    parser.addoption(
+        "--connect", action="store_true", help="Spark Connect: foreachBatch too, which a busy machine fails"
+    )
     parser.addoption("--declarative", action="store_true", help="run the example of Declarative Pipelines: a minute")
 
 
