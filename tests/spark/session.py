@@ -11,8 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ROOT = Path(__file__).parents[2]
-_SETTINGS = {
+ROOT = Path(__file__).parents[2]
+SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -32,13 +32,18 @@ def start_session(warehouse: Path, **settings: str) -> "SparkSession":
     """Start Spark in this process, with Python workers that see this source tree."""
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    paths = [str(_ROOT / "src"), str(_ROOT), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    prepare()
     builder = SparkSession.builder.master("local[2]").appName("pelton")
-    for name, value in {**_SETTINGS, "spark.sql.warehouse.dir": str(warehouse), **settings}.items():
+    for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(warehouse), **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def prepare() -> None:
+    """Say which Python workers run, and where they find this source tree."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import pelton
-from pelton.testing.nats_server import nats_cluster, nats_server
+from pelton.testing.nats_server import NatsCluster, nats_server
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,9 @@ def test_a_purge_of_the_front_is_an_error_or_noted(spark: SparkSession, server: 
     assert [row.sequence for row in kept] == list(range(31, 51))
 
 
-def test_a_query_on_three_servers_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_on_three_servers_goes_on_where_it_was(
+    spark: SparkSession, three_servers: NatsCluster, tmp_path: Path
+) -> None:
     batches: dict[int, list[int]] = {}
 
     def keep(frame: DataFrame, batch: int) -> None:
@@ -76,12 +78,11 @@ def test_a_query_on_three_servers_goes_on_where_it_was(spark: SparkSession, tmp_
         finally:
             query.stop()
 
-    with nats_cluster(tmp_path / "servers") as running:
-        fill(running.url, "jobs", 150, num_replicas=3, retention="workqueue", allow_direct=True)
-        drain(running.url)
-        with pelton.sync.open(running.url) as jet:
-            jet.publish_batch([("jobs.0", b"")] * 70)
-        drain(running.url)
-        with pelton.sync.open(running.url) as jet:
-            assert jet.stream("jobs").info().state.messages == 70
+    fill(three_servers.url, "jobs", 150, num_replicas=3, retention="workqueue", allow_direct=True)
+    drain(three_servers.url)
+    with pelton.sync.open(three_servers.url) as jet:
+        jet.publish_batch([("jobs.0", b"")] * 70)
+    drain(three_servers.url)
+    with pelton.sync.open(three_servers.url) as jet:
+        assert jet.stream("jobs").info().state.messages == 70
     assert sorted(seq for rows in batches.values() for seq in rows) == list(range(1, 221))

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import pelton
-from pelton.testing.nats_server import NatsServer, nats_cluster, nats_server
+from pelton.testing.nats_server import NatsCluster, NatsServer, nats_server
 from tests.spark.test_write_crash import LINES, sorted_rows, start
 from tests.spark.test_write_stream import feed, lose_last_commit, run
 from tests.spark.test_writing import numbers
@@ -115,12 +115,13 @@ def test_a_stream_that_remembers_no_ids_is_refused(spark: SparkSession, servers:
         frame.options(servers=servers, stream="forgetful").save()
 
 
-async def test_tasks_that_are_tried_again_on_three_servers(tmp_path: Path, spark: SparkSession) -> None:
+async def test_tasks_that_are_tried_again_on_three_servers(
+    spark: SparkSession, three_servers: NatsCluster, tmp_path: Path
+) -> None:
     feed(tmp_path / "in", "1", LINES)
-    with nats_cluster(tmp_path / "servers") as running:
-        async with pelton.open(running.url) as jet:
-            await jet.create_stream("orders", subjects=["orders.>"], allow_direct=True, num_replicas=3)
-            await asyncio.to_thread(lambda: start(tmp_path, "servers", running.url).wait())
-            stored = await asyncio.to_thread(rows, running.url)
-            assert sorted(stored) == sorted_rows()
-            assert (await (await jet.stream("SPARK_COMMITS")).info()).config.num_replicas == 3
+    async with pelton.open(three_servers.url) as jet:
+        await jet.create_stream("orders", subjects=["orders.>"], allow_direct=True, num_replicas=3)
+        await asyncio.to_thread(lambda: start(tmp_path, "servers", three_servers.url).wait())
+        stored = await asyncio.to_thread(rows, three_servers.url)
+        assert sorted(stored) == sorted_rows()
+        assert (await (await jet.stream("SPARK_COMMITS")).info()).config.num_replicas == 3

@@ -20,6 +20,7 @@ from pelton.runtime import Backoff
 from pelton.spark.job_rows import check_arguments
 from pelton.spark.options import place_options
 from pelton.spark.place import Place
+from pelton.spark.source import be_active
 from pelton.spark.working import TALLY, Kind, Work
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def enqueue_from(rows: DataFrame, queue: str, job: str, **place: str) -> None:
     """
     if "path" in place:
         place = {**place, "path": os.path.abspath(place["path"])}
+    be_active(rows.sparkSession)
     rows.write.format("pelton").mode("append").options(queue=queue, job=job, **place).save()
 
 

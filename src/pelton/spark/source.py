@@ -55,5 +55,14 @@ class PeltonSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("pelton")`` known to a session that does not find it by itself."""
+    """Make ``format("pelton")`` known to a session that does not find it by itself, and to writes from this thread."""
     spark.dataSource.register(PeltonSource)
+    be_active(spark)
+
+
+def be_active(spark: SparkSession) -> None:
+    """Make a session that of this thread: ``df.write`` looks for formats made in Python there, and nowhere else."""
+    session = getattr(spark, "_jsparkSession", None)
+    # A session of Spark Connect has none: there the server does that.
+    if session is not None and spark._jvm is not None:
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)

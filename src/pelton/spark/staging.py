@@ -1,8 +1,8 @@
 """Where tasks put what they write until the driver loads it: a folder beside the store, or where ``stagingPath`` says.
 
 ``<folder>/<writer>/<batch>/<name>``: every try of every task writes a file of its own. Whoever has loaded a batch
-removes its folder, with all that failed tries and speculative ones have left, and those of earlier batches. Batch
-writes whose driver died before that are removed by a later write, after a day.
+removes its folder, with all that failed tries and speculative ones have left, and those of earlier batches. What a
+driver has left that died before that and never came again is removed by another write, after a day.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _STALE_NS: Final = 24 * 3600 * 10**9
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
-ONCE: Final = "once-"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Staging:
         now = system_runtime().clock.now()
         for name in _names(self.folder):
             path = os.path.join(self.folder, name)
-            if name.startswith(ONCE) and now - _changed(path, now) > _STALE_NS:
+            if now - _changed(path, now) > _STALE_NS:
                 shutil.rmtree(path, ignore_errors=True)
         for path in (writer, self.folder):
             if not _names(path):

@@ -33,7 +33,7 @@ from pelton.spark.errors import DataLossError
 from pelton.spark.following import Follower
 from pelton.spark.losses import Losses
 from pelton.spark.names import is_meant
-from pelton.spark.offsets import Offset, Position, from_json, to_json
+from pelton.spark.offsets import Offset, Position, begin, from_json, next_end, to_json
 from pelton.spark.place import Place, StreamView
 from pelton.spark.ranges import Range, cut
 from pelton.spark.reading import read_range
@@ -76,7 +76,8 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where a new query begins."""
         found = self._place.streams(self.options.streams)
-        return to_json({stream.name: Position(self._begin(stream), stream.created) for stream in found})
+        begins = {stream.name: self._begin(stream) for stream in found}
+        return to_json({s.name: Position(begins[s.name], s.created, begins[s.name]) for s in found})
 
     def _begin(self, stream: StreamView) -> int:
         start = self.options.start.of(stream.name)
@@ -98,14 +99,12 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         else:
             rows = allowed(self.options.max_rows, self.options.max_bytes, backlogs)
-        end = dict(before)
-        for name, stream in streams.items():
-            last = self._end(stream, backlogs[name], rows.get(name, 0))
-            if last:
-                end[name] = Position(last, stream.created)
-        if end != before:
-            self._batch_began = stopwatch()
-        return to_json(end)
+        lasts = {name: self._end(stream, backlogs[name], rows.get(name, 0)) for name, stream in streams.items()}
+        ends = {name: Position(last, streams[name].created) for name, last in lasts.items() if last}
+        if not ends:
+            return start
+        self._batch_began = stopwatch()
+        return to_json(next_end(before, ends))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return what Spark shows as the limit; all limits are applied by us, which of Spark's can be one only."""
@@ -125,8 +124,10 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of one batch. Raises DataLossError."""
-        before = from_json(start)
-        ranges = [part for name, upto in from_json(end).items() if (part := self._range(name, before.get(name), upto))]
+        before, ends = from_json(start), from_json(end)
+        ranges = [
+            part for name, upto in ends.items() if (part := self._range(name, begin(upto, before.get(name)), upto))
+        ]
         return cut(ranges, rows=self.options.rows_per_partition, at_least=self.options.min_partitions)
 
     def _range(self, name: str, before: Position | None, upto: Position) -> Range | None:

@@ -24,7 +24,7 @@ from pelton.spark.loading import load
 from pelton.spark.packing import packed_of, portions
 from pelton.spark.place import key_of
 from pelton.spark.remote_write import finish, write_cluster
-from pelton.spark.staging import ONCE, staging_of
+from pelton.spark.staging import staging_of
 from pelton.spark.write_options import write_options
 from pelton.spark.writing import Writing, plan
 
@@ -51,7 +51,7 @@ class BatchWriter(DataSourceArrowWriter):
         _refuse_overwrite(overwrite)
         options = write_options(given, streaming=False)
         self.writing = plan(options, schema, streaming=False)
-        self.batch = Batch(options.write_id or f"{ONCE}{self.writing.run}", options.version)
+        self.batch = Batch(options.write_id or f"once-{self.writing.run}", options.version)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition."""

@@ -62,6 +62,11 @@ class NatsServer:
         """Where it listens."""
         return f"nats://127.0.0.1:{self.port}"
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Start, and return when it takes connections. Raises NatsServerError."""
         store = json.dumps(str(self._home / "store"))

@@ -32,7 +32,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return paused
 
 
-def stored(store: Path, stream: str) -> Stored:
+def stored(store: Path | str, stream: str) -> Stored:
     with pelton.sync.open(store) as jet:
         handle = jet.stream(stream)
         last = handle.info().state.last_seq

@@ -26,6 +26,7 @@ from pelton.spark.ledger import Ledger
 from pelton.spark.names import LEDGER
 from pelton.spark.options import place_options
 from pelton.spark.place import Place
+from pelton.spark.source import be_active
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -134,6 +135,7 @@ def write(rows: DataFrame, options: dict[str, str], version: int) -> None:
     template = options.get("subject", "")
     dropped = (*_OWN, "subject") if template else _OWN
     columns = [name for name in rows.columns if name not in dropped or f"{{{name}}}" in template]
+    be_active(rows.sparkSession)
     writer = rows.select(*columns).write.format("pelton").mode("append")
     writer.options(**options, writeVersion=str(version)).save()
 

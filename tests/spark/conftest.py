@@ -1,0 +1,35 @@
+"""Three servers for all tests of Spark: started once, whole again before each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.testing.nats_server import NatsCluster, nats_cluster
+
+
+@pytest.fixture(scope="session")
+def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    with nats_cluster(tmp_path_factory.mktemp("servers")) as running:
+        yield running
+
+
+@pytest.fixture
+def three_servers(_cluster: NatsCluster) -> NatsCluster:
+    """Return a cluster without streams, whose servers all run."""
+    for server in _cluster.servers:
+        if not server.is_running:
+            server.start()
+    with pelton.sync.open(_cluster.url) as jet:
+        for name in jet.stream_names():
+            jet.delete_stream(name)
+    return _cluster
+
+
+@pytest.fixture(params=["path", "servers"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """A store file, and three servers."""
+    if request.param == "path":
+        return {"path": str(tmp_path / "s.pelton")}
+    return {"servers": request.getfixturevalue("three_servers").url}
