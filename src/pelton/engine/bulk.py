@@ -19,20 +19,22 @@ from pelton.storage import (
     Database,
     Fault,
     Portion,
+    SplitColumns,
     SumsOfColumns,
     find_stream,
     subject_condition,
     sums_of_columns,
 )
 
-_ROWS: Final = 4096
+_ROWS: Final = 8192
 _BYTES: Final = 4 * 1024 * 1024
 
 
 class BulkReader:
     """One stream of the store file ``path``; close it, or use it in a ``with``. For one thread.
 
-    ``sums`` is a faster :func:`~pelton.storage.sums_of_columns`, where there is one.
+    ``sums`` is a faster :func:`~pelton.storage.sums_of_columns`, where there is one, and ``split`` what the fastest way
+    needs.
     ``created`` names the very stream, as its info does: one made anew under the name is refused. Raises
     StreamNotFoundError, NotAStoreError where there is no file, StoreKeyError and the other errors of opening.
     """
@@ -46,6 +48,7 @@ class BulkReader:
         filters: Sequence[str] = (),
         key: Key | None = None,
         sums: SumsOfColumns = sums_of_columns,
+        split: SplitColumns | None = None,
     ) -> None:
         if not os.path.exists(path):
             raise NotAStoreError(path, "there is no such file on this host")
@@ -60,7 +63,7 @@ class BulkReader:
             self.close()
             raise self._gone()
         condition = subject_condition(filters)
-        self._read = BulkRead(self._database, found.id, condition, limit=_ROWS, budget=_BYTES, sums=sums)
+        self._read = BulkRead(self._database, found.id, condition, limit=_ROWS, budget=_BYTES, sums=sums, split=split)
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +74,7 @@ class BulkReader:
     def read(self, first: int, last: int) -> Portion:
         """Return the next messages from ``first`` on, not beyond ``last``; ``Portion.after`` is ``last`` at the end.
 
-        At most 4,096 of them, or as many as reach 4 MiB. Raises StreamNotFoundError when it is deleted meanwhile.
+        At most 8,192 of them, or as many as reach 4 MiB. Raises StreamNotFoundError when it is deleted meanwhile.
         """
         try:
             return self._read.portion(first, last)

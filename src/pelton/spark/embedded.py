@@ -12,6 +12,7 @@ from pelton.engine import BulkReader
 from pelton.spark.batches import Columns, joined, numbers
 from pelton.spark.losses import Losses
 from pelton.spark.place import key_of
+from pelton.spark.splitting import split_columns
 from pelton.spark.sums import sums_of_columns
 
 if TYPE_CHECKING:
@@ -27,7 +28,13 @@ def read_file(
     """Yield the messages of a range as batches. Raises DataLossError, CorruptMessageError, where they matter."""
     key = key_of(options)
     with BulkReader(
-        options.address, part.stream, part.created, filters=filters, key=key, sums=sums_of_columns
+        options.address,
+        part.stream,
+        part.created,
+        filters=filters,
+        key=key,
+        sums=sums_of_columns,
+        split=split_columns,
     ) as reader:
         position = part.first
         while position <= part.last:

@@ -13,7 +13,8 @@ from zlib import crc32
 
 import numpy as np
 
-Table = np.ndarray[Any, np.dtype[np.uint32]]
+Sums = np.ndarray[Any, np.dtype[np.uint32]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _POSITION: Final = bytes(20)
 _BITS: Final = 16
@@ -41,31 +42,43 @@ def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:
     tables = _tables()
     for word in range(_SEQ_WORDS):
         sums ^= tables[word][seqs[word::_SEQ_WORDS]]
-    for word, table in enumerate(tables[-2:]):
-        sums ^= table[begun[word::2]]
+    for word, contributions in enumerate(tables[-2:]):
+        sums ^= contributions[begun[word::2]]
     return sums.tobytes()
 
 
-def _words(column: memoryview | bytes, kind: str) -> np.ndarray[Any, np.dtype[np.uint16]]:
+def positions(seqs: Numbers, times: Numbers) -> Sums:
+    """Return the checksums of where and when rows without headers are stored, of which there is one at least."""
+    sums = np.full(len(seqs), crc32(pack("<qqi", seqs[0], times[0], -1)), np.uint32)
+    for values, first in ((seqs, 0), (times, _SEQ_WORDS)):
+        varied = int(np.bitwise_or.reduce(values ^ values[0]))
+        words = _words(values, "i8").reshape(-1, _SEQ_WORDS)
+        for word, contributions in enumerate(_tables()[first : first + _SEQ_WORDS]):
+            if varied >> _BITS * word & 0xFFFF:
+                sums ^= contributions[words[:, word]] ^ contributions[words[0, word]]
+    return sums
+
+
+def _words(column: memoryview | bytes | Numbers, kind: str) -> np.ndarray[Any, np.dtype[np.uint16]]:
     return np.frombuffer(column, kind).astype(f"<{kind}", copy=False).view("<u2")
 
 
 @cache
-def _tables() -> list[Table]:
+def _tables() -> list[Sums]:
     """Return the tables of a row's 16 bits in order: those of its position, and those of the content's checksum."""
     positions = [
-        _table([crc32((1 << first + bit).to_bytes(20, "little")) ^ _NONE for bit in range(_BITS)])
+        table([crc32((1 << first + bit).to_bytes(20, "little")) ^ _NONE for bit in range(_BITS)])
         for first in range(0, 8 * len(_POSITION), _BITS)
     ]
     contents = [
-        _table([crc32(_POSITION, 1 << first + bit) ^ _NONE for bit in range(_BITS)]) for first in range(0, 32, _BITS)
+        table([crc32(_POSITION, 1 << first + bit) ^ _NONE for bit in range(_BITS)]) for first in range(0, 32, _BITS)
     ]
     return positions + contents
 
 
-def _table(contributions: list[int]) -> Table:
-    """Return what each value of 16 bits contributes, of what each bit does."""
-    table = np.zeros(1, np.uint32)
+def table(contributions: list[int]) -> Sums:
+    """Return what each value of some bits contributes, of what each bit does."""
+    found = np.zeros(1, np.uint32)
     for contribution in contributions:
-        table = np.concatenate([table, table ^ np.uint32(contribution)])
-    return table
+        found = np.concatenate([found, found ^ np.uint32(contribution)])
+    return found

@@ -6,6 +6,7 @@ from pelton.storage.columns import FIELD, Columns
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, FaultKind, as_fault, translated
+from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.lean import LeanReads
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
 from pelton.storage.packing import Row
@@ -19,6 +20,7 @@ from pelton.storage.writer import Writer
 __all__ = [
     "FIELD",
     "SCHEMA_VERSION",
+    "SUM_DIGITS",
     "BulkRead",
     "Columns",
     "Committer",
@@ -26,6 +28,7 @@ __all__ = [
     "Database",
     "Fault",
     "FaultKind",
+    "Joined",
     "LeanReads",
     "MemoryChannel",
     "MessageTable",
@@ -35,6 +38,8 @@ __all__ = [
     "Refusal",
     "Removed",
     "Row",
+    "Split",
+    "SplitColumns",
     "Spool",
     "StreamId",
     "SumsOfColumns",

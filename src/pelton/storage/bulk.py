@@ -4,7 +4,9 @@ A bulk read has a connection of its own and holds no snapshot longer than for on
 keeps the log from being folded into the file. Rows never change, so portions of several snapshots are those of one,
 but for what was removed meanwhile: that a reader can tell by ``first``, the stream's first sequence at the time.
 
-A row is Python objects only within its block of up to 256 rows, which the processor's cache holds; then it is bytes in
+Three ways, from the fastest to the most careful. Where the caller can split columns, SQLite joins rows (``joined.py``);
+where one is not plain (headers, packed, damaged), this portion and some after are read in the second way. There a row
+is Python objects only within its block of up to 256 rows, which the processor's cache holds; then it is bytes in
 columns. What is not plain (a packed or a damaged row, a payload beyond 32 KiB) makes its block be looked at row by row.
 Checksums are compared for a whole portion; where one differs, the portion is read again, carefully: one row at a time.
 
@@ -14,12 +16,13 @@ Memory: a portion's payloads reach ``budget`` bytes and exceed it by one block a
 from __future__ import annotations
 
 from itertools import islice
-from struct import pack
+from struct import pack, unpack_from
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from pelton.storage.checksum import SumsOfColumns, sums_of_columns
 from pelton.storage.database import Database
+from pelton.storage.joined import Joined, JoinedRead, Split, SplitColumns
 from pelton.storage.messages import DAMAGED, Condition, MessageTable, intact
 from pelton.storage.packing import Row, unpack
 
@@ -28,6 +31,9 @@ _MOST: Final = 256
 _LARGE: Final = 32 * 1024
 # Below it a faster way to sum columns is not worth preparing.
 _MANY: Final = 1024
+# Fewer are not worth joining; nor is it, at once, where rows were met that cannot be.
+_FEW: Final = 32
+_PATIENCE: Final = 15
 _NO_HEADERS: Final = pack("i", -1)
 # A large payload stands as 0, which no payload is, and is read by itself.
 _COLUMNS: Final = f"seq, ts, subject, hdr, iif(length(data) > {_LARGE}, 0, data), crc"
@@ -132,6 +138,13 @@ def _with_headers(block: bytes | None, content: int) -> int:
     return content if block is None else crc32(block, content)
 
 
+def _portion(joined: Joined, split: Split, kept: int, after: int) -> Portion:
+    seqs, times, subjects, subject_lengths, lengths = split
+    without: list[bytes | None] = [None] * joined.rows
+    columns = (seqs, times, subjects, subject_lengths, without, joined.payloads, lengths)
+    return Portion(joined.rows, *columns, [], kept, after)
+
+
 class BulkRead:
     """Reads portions of one stream. ``limit`` rows at most, or as many as reach ``budget`` bytes of payload."""
 
@@ -144,6 +157,7 @@ class BulkRead:
         limit: int,
         budget: int,
         sums: SumsOfColumns = sums_of_columns,
+        split: SplitColumns | None = None,
     ) -> None:
         self._database = database
         self._stream = stream
@@ -151,7 +165,10 @@ class BulkRead:
         self._limit = limit
         self._budget = budget
         self._sums = sums
+        self._split = split
         self._table = MessageTable(database, stream)
+        self._joined = JoinedRead(database, self._table.name, condition)
+        self._average = self._since = self._not_joined = 0
         self._subject_sums = _SubjectSums()
         self._block = 8
         self._suspect = 0
@@ -167,8 +184,29 @@ class BulkRead:
             kept = self._database.value("SELECT first FROM stream_state WHERE id=?", (self._stream,))
             if kept is None:
                 raise LookupError(self._stream)
-            found = None if self._suspect else self._quickly(int(kept), first, last)
-            return found or self._carefully(int(kept), first, last)
+            found = None if self._suspect else self._split_up(int(kept), first, last)
+            if found is None and not self._suspect:
+                found = self._quickly(int(kept), first, last)
+            found = found or self._carefully(int(kept), first, last)
+        self._average = len(found.payloads) // (found.messages or 1)
+        return found
+
+    def _split_up(self, kept: int, first: int, last: int) -> Portion | None:
+        """Read rows that SQLite joins; None where they are large, or one of them is not plain."""
+        rows = min(self._limit, self._budget // (self._average + 1))
+        if self._split is None or self._not_joined or rows < _FEW:
+            self._not_joined = max(0, self._not_joined - 1)
+            return None
+        joined = self._joined.read(first, last, rows, self._since)
+        split = joined and self._split(joined)
+        if joined is None or split is None:
+            self._not_joined = _PATIENCE
+            return None
+        if not joined.rows:
+            return _portion(joined, split, kept, last)
+        self._since = unpack_from("q", split.times, len(split.times) - 8)[0]
+        reached = unpack_from("q", split.seqs, len(split.seqs) - 8)[0]
+        return _portion(joined, split, kept, last if joined.rows < rows else reached)
 
     def _quickly(self, kept: int, first: int, last: int) -> Portion | None:
         """Read block by block, each larger where payloads are small; None where a row may be damaged."""
