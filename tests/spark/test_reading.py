@@ -113,7 +113,7 @@ def test_bounds_by_sequence_and_time(spark: SparkSession, tmp_path: Path) -> Non
         late = jet.stream("orders").get_message(31).time
     path = tmp_path / "s.pelton"
     assert sequences(read(spark, path, startingSequence=5, endingSequence=9)) == [5, 6, 7, 8, 9]
-    assert sequences(read(spark, path, startingSequence='{"orders": 29, "other": 1}')) == [29, 30, 31]
+    assert sequences(read(spark, path, startingSequence='{"orders": 29}')) == [29, 30, 31]
     assert sequences(read(spark, path, startingTime=late)) == [31]
     assert sequences(read(spark, path, endingTime=late)) == [m.seq for m in messages]
     assert sequences(read(spark, path, startingSequence="latest")) == []
