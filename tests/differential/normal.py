@@ -202,8 +202,9 @@ def _resets(step: Reset, side: Side, engine: Engine) -> bool:
     if not step.seq and consumer.unsettled:
         # It goes back to its floor, and a server's lags behind.
         return True
-    if step.seq > consumer.log.last + 1 and consumer.log.config.retention == "interest":
-        # What is published before that sequence is kept by a server, though nobody will ever get it.
+    if step.seq > consumer.log.last + 1:
+        # What is published before that sequence is counted among what lies ahead by a server, and kept by interest,
+        # though nobody will ever get it.
         return True
     # To what is gone: a server goes to the first there is, or not, by whether it went before the consumer was made.
     return (step.seq or consumer.delivered + 1) < consumer.log.first

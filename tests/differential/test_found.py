@@ -27,6 +27,14 @@ _FOUND: dict[str, list[Step]] = {
         Reset(seq=3),
         UpdateStream(config={**_S, "retention": "interest"}),
     ],
+    "what comes before a reset beyond the end": [
+        CreateStream(config=_S),
+        CreateConsumer(),
+        Publish(size=0),
+        Reset(seq=3),
+        PublishMany(messages=(("s.a", 0), ("s.a", 0))),
+        Fetch(),
+    ],
     "a reset beside a publish": [
         CreateStream(config=_S),
         CreateConsumer(),
