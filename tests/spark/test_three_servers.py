@@ -1,4 +1,4 @@
-"""Streams of three servers, kept by all of them: row for row the same, though a driver dies, and a server."""
+"""Streams of three servers, kept by all of them: row for row the same, though a server dies."""
 
 from pathlib import Path
 
@@ -7,11 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pelton
 from pelton.testing.nats_server import NatsCluster
-from tests.spark.driver import killing, wait_until
-from tests.spark.test_write_cluster import rows
-from tests.spark.test_write_crash import LINES, sorted_rows
-from tests.spark.test_write_stream import feed, lose_last_commit
-from tests.spark.write_role import write
+from tests.spark.test_write_stream import lose_last_commit
 
 Row = tuple[int, str, bytes]
 
@@ -75,22 +71,3 @@ def test_a_read_and_a_query_go_on_when_the_leader_dies(
     drain()
     assert sorted(row for found in batches.values() for row in found) == numbered(messages + more)
     assert collected(spark.read.format("pelton").options(**reading).load()) == numbered(messages + more)
-
-
-def test_a_sink_whose_driver_and_leader_die_before_the_commit_stores_each_row_once(
-    spark: SparkSession, servers: NatsCluster, tmp_path: Path
-) -> None:
-    feed(tmp_path / "in", "1", LINES)
-    arguments = (tmp_path, "servers", servers.url, "never-ends")
-    with killing("tests.spark.write_role", *arguments) as driver:
-        # All rows are there, and one of the tasks has not ended: the batch is not done.
-        wait_until(lambda: len(rows(servers.url)) >= len(LINES), driver)
-    (tmp_path / "go").touch()
-    assert not (tmp_path / "checkpoint" / "commits" / "0").exists()
-    kill(servers, leader(servers))
-    write(spark, tmp_path, "servers", servers.url)
-    assert sorted(rows(servers.url)) == sorted_rows()
-    lose_last_commit(tmp_path / "checkpoint")
-    feed(tmp_path / "in", "2", ["the last one"])
-    write(spark, tmp_path, "servers", servers.url)
-    assert sorted(rows(servers.url)) == sorted([*sorted_rows(), ("orders.12", b"the last one")])
