@@ -47,6 +47,6 @@ NOT_REPLICATED: Final = {
         "the leader of a consumer that hears of the stream's end before its own says nothing"
     ),
     # Seen through Pelton alone so far.
-    "sourcing.a_mirror_has_limits_of_its_own": "a mirror with replicas still holds what its limits should have removed",
-    "sourcing.a_mirror_of_nothing_says_so": "a mirror with replicas tells no error of an origin that is not there",
+    "mirrors.a_mirror_has_limits_of_its_own": "a mirror with replicas still holds what its limits should have removed",
+    "mirrors.a_mirror_of_nothing_says_so": "a mirror with replicas tells no error of an origin that is not there",
 }
