@@ -1,4 +1,4 @@
-"""Streams of three servers, kept by all of them: row for row the same, though a server dies."""
+"""Streams of three servers, kept by all of them: row for row the same, though a driver dies, and a server."""
 
 from pathlib import Path
 
@@ -7,7 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pelton
 from pelton.testing.nats_server import NatsCluster
-from tests.spark.test_write_stream import lose_last_commit
+from tests.spark.driver import killing, wait_until
+from tests.spark.test_write_cluster import rows
+from tests.spark.test_write_crash import LINES, sorted_rows
+from tests.spark.test_write_stream import feed, lose_last_commit
+from tests.spark.write_role import write
 
 Row = tuple[int, str, bytes]
 
@@ -71,3 +75,22 @@ def test_a_read_and_a_query_go_on_when_the_leader_dies(
     drain()
     assert sorted(row for found in batches.values() for row in found) == numbered(messages + more)
     assert collected(spark.read.format("pelton").options(**reading).load()) == numbered(messages + more)
+
+
+def test_a_sink_whose_driver_and_leader_die_before_the_commit_stores_each_row_once(
+    spark: SparkSession, servers: NatsCluster, tmp_path: Path
+) -> None:
+    feed(tmp_path / "in", "1", LINES)
+    arguments = (tmp_path, "servers", servers.url, "held")
+    with killing("tests.spark.write_role", *arguments) as driver:
+        # One task is done, the other has not begun: so the batch is not.
+        wait_until(lambda: len(rows(servers.url)) > len(LINES) // 3, driver)
+    (tmp_path / "go").touch()
+    assert not (tmp_path / "checkpoint" / "commits" / "0").exists()
+    kill(servers, leader(servers))
+    write(spark, tmp_path, "servers", servers.url)
+    assert sorted(rows(servers.url)) == sorted_rows()
+    lose_last_commit(tmp_path / "checkpoint")
+    feed(tmp_path / "in", "2", ["the last one"])
+    write(spark, tmp_path, "servers", servers.url)
+    assert sorted(rows(servers.url)) == sorted([*sorted_rows(), ("orders.12", b"the last one")])

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 import pelton
 from pelton.spark import pipelines
+from pelton.testing.nats_server import NatsCluster
 from tests.spark.driver import killing, wait_until
 from tests.spark.pipelines.archive_role import ROWS
 from tests.spark.pipelines.test_archive import kept
@@ -72,3 +73,16 @@ def test_each_message_is_archived_once_whenever_the_driver_is_killed(
     fill(store, 5)
     finish(spark, tmp_path, "path", store)
     check(spark, tmp_path, "path", store)
+
+
+def test_three_servers_are_archived_though_the_driver_and_one_of_them_die(
+    spark: SparkSession, three_servers: NatsCluster, tmp_path: Path
+) -> None:
+    fill(three_servers.url, 5 * ROWS, num_replicas=3)
+    kill_at(tmp_path, "servers", three_servers.url, "before", 1)
+    three_servers.servers[0].kill()
+    finish(spark, tmp_path, "servers", three_servers.url)
+    check(spark, tmp_path, "servers", three_servers.url)
+    lose_last_commit(tmp_path / "checkpoint")
+    finish(spark, tmp_path, "servers", three_servers.url)
+    check(spark, tmp_path, "servers", three_servers.url)
