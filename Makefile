@@ -11,7 +11,7 @@ ARGS ?=
 
 # Two processes: most tests wait for a disk, a server or another process. What is dear to start stays in one of them.
 test: $(VENV)/.dev java
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" plays those of a seed again.
 differential: $(VENV)/.dev

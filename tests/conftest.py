@@ -32,12 +32,3 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--connect", action="store_true", help="Spark Connect: foreachBatch too, which a busy machine fails"
     )
     parser.addoption("--declarative", action="store_true", help="run the example of Declarative Pipelines: a minute")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what shares a dear start (Spark's JVM, three servers) in one of the processes that run the tests."""
-    for item in items:
-        if "spark" in item.nodeid or "pipelines.md" in item.nodeid or "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif "[nats-cluster]" in item.name or "-nats-cluster]" in item.name:
-            item.add_marker(pytest.mark.xdist_group("cluster"))

@@ -104,14 +104,14 @@ def _write(writing: Writing, batches: Iterator[pa.RecordBatch], batch: Batch) ->
 
 
 def _stage(writing: Writing, batches: Iterator[pa.RecordBatch], batch: Batch, attempt: Attempt) -> str | None:
-    filled = portions(batches)
+    filled = (rows for rows in batches if rows.num_rows)
     first = next(filled, None)
     if first is None:
         return None
     name = f"{attempt.partition}-{attempt.task}-{writing.run}"
     path = staging_of(writing.options).new_file(batch, name)
     with StagedWriter(path, key_of(writing.options.place)) as staged:
-        for rows in chain((first,), filled):
+        for rows in portions(chain((first,), filled)):
             _add(staged, writing.shape.messages(rows))
     return path
 

@@ -56,10 +56,11 @@ def copy_beside_a_killer(spark: "SparkSession", home: Path, place: Place) -> Non
 def read_beside_a_killer(spark: "SparkSession", home: Path, place: Place) -> list[list[Any]]:
     """Read the stream ``orders``; what reads in the first try of a task is killed."""
     frame = spark.read.format("pelton").options(**place, stream="orders", minPartitions=2).load()
+    killer = _Killer(home, lambda: True, after=0)
     rows = frame.select("sequence", "subject", "data").mapInArrow(
-        _Killer(home, lambda: True), "sequence BIGINT, subject STRING, data BINARY"
+        killer, "sequence BIGINT, subject STRING, data BINARY"
     )
-    return [[row.sequence, row.subject, bytes(row.data).decode()] for row in rows.collect()]
+    return [[row.sequence, row.subject, row.sum] for row in rows.selectExpr("*", "crc32(data) AS sum").collect()]
 
 
 def work_until_killed(spark: "SparkSession", home: Path, place: Place) -> list[int]:
@@ -146,10 +147,14 @@ class _Hang(_Disturbed):
 class _Killer(_Disturbed):
     """The first try, once something is written of it, kills its neighbours: the workers of the same executor."""
 
+    def __init__(self, home: Path, has_written: Condition, after: int = _KILLS_AFTER) -> None:
+        super().__init__(home, has_written)
+        self._after = after
+
     def _first(self, parts: Parts) -> "Iterator[pa.RecordBatch]":
         for number, part in enumerate(parts):
             yield part
-            if number == _KILLS_AFTER:
+            if number == self._after:
                 _until(self._has_written)
                 neighbours = _neighbours()
                 Path(self._home, "killed").write_text(" ".join(map(str, neighbours)))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from deltalake import DeltaTable
@@ -54,11 +55,11 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
             os.killpg(driver.pid, signal.SIGKILL)
 
 
-def fill(place: dict[str, str]) -> list[tuple[str, bytes]]:
+def fill(place: dict[str, str], words: int = 1000) -> list[tuple[str, bytes]]:
     """Store rows, so large that no pipe holds them back, in ``orders``; make ``copies``; return the rows to come."""
     [address] = place.values()
     replicas = {"num_replicas": 3} if "servers" in place else {}
-    messages = [(f"orders.{n % 7}", b"%d " % n * 1000) for n in range(ROWS)]
+    messages = [(f"orders.{n % 7}", b"%d " % n * words) for n in range(ROWS)]
     with pelton.sync.open(address) as jet:
         for name in ("orders", "copies"):
             jet.create_stream(name, subjects=[f"{name}.>"], allow_direct=True, **replicas)
@@ -75,8 +76,8 @@ def rows(place: dict[str, str], stream: str) -> list[tuple[str, bytes]]:
     return [(message.subject, message.data) for message in found]
 
 
-def tries(home: Path) -> list[str]:
-    return sorted(path.name for path in home.iterdir() if path.name[0] in "01")
+def tries(home: Path) -> set[str]:
+    return {path.name for path in home.iterdir() if path.name[0] in "01"}
 
 
 def check_copies(place: dict[str, str], wanted: list[tuple[str, bytes]]) -> None:
@@ -94,7 +95,7 @@ def test_a_speculative_try_is_stored_and_the_one_that_hangs_is_not(
 ) -> None:
     wanted = fill(place)
     hosts("copy_beside_a_hanging_try", tmp_path, place)
-    assert tries(tmp_path) == ["0-0", "1-0", "1-1"]
+    assert {"1-0", "1-1"} <= tries(tmp_path)
     check_copies(place, wanted)
 
 
@@ -102,14 +103,14 @@ def test_of_two_tries_one_is_archived(hosts: Play, tmp_path: Path) -> None:
     place = {"path": str(tmp_path / "s.pelton")}
     wanted = fill(place)
     hosts("archive_beside_a_hanging_try", tmp_path, place)
-    assert tries(tmp_path) == ["0-0", "1-0", "1-1"]
+    assert {"1-0", "1-1"} <= tries(tmp_path)
     table = DeltaTable(str(tmp_path / "lake"))
     archived = table.to_pyarrow_table(columns=["sequence", "subject", "data"]).sort_by("sequence").to_pylist()
     assert [row["sequence"] for row in archived] == list(range(1, ROWS + 1))
     assert [(row["subject"].replace("orders", "copies"), row["data"]) for row in archived] == wanted
     # What the loser has written is in the folder, and not in the table.
     assert len(table.file_uris()) == 2
-    assert len(list((tmp_path / "lake").rglob("*.parquet"))) == 3
+    assert len(list((tmp_path / "lake").rglob("*.parquet"))) >= 3
 
 
 def test_processes_that_are_killed_while_they_read_and_write(
@@ -118,17 +119,19 @@ def test_processes_that_are_killed_while_they_read_and_write(
     wanted = fill(place)
     hosts("copy_beside_a_killer", tmp_path, place)
     assert len((tmp_path / "killed").read_text().split()) >= 2
-    assert {"0-0", "1-0", "1-1"} <= set(tries(tmp_path))
+    assert {"0-0", "1-0", "1-1"} <= tries(tmp_path)
     check_copies(place, wanted)
 
 
-def test_a_process_that_is_killed_while_it_reads(hosts: Play, place: dict[str, str], tmp_path: Path) -> None:
-    fill(place)
+def test_a_process_that_is_killed_while_it_reads(hosts: Play, tmp_path: Path) -> None:
+    place = {"path": str(tmp_path / "s.pelton")}
+    # So much that what reads it has not handed all on when it is killed.
+    fill(place, words=40_000)
     found = hosts("read_beside_a_killer", tmp_path, place)
     assert (tmp_path / "killed").read_text()
-    assert {"1-0", "1-1"} <= set(tries(tmp_path))
-    read = sorted((sequence, subject, data.encode()) for sequence, subject, data in found)
-    assert read == [(n, *row) for n, row in enumerate(rows(place, "orders"), 1)]
+    assert {"1-0", "1-1"} <= tries(tmp_path)
+    wanted = [[n, subject, crc32(data)] for n, (subject, data) in enumerate(rows(place, "orders"), 1)]
+    assert sorted(found) == wanted
 
 
 def test_jobs_of_a_killed_process_come_back_by_lease(hosts: Play, place: dict[str, str], tmp_path: Path) -> None:
