@@ -9,7 +9,7 @@ ARGS ?=
 
 .PHONY: test check differential power crash linear safety demo bench bench-spark declarative soak java clean lock
 
-# Two processes: most tests wait for a disk, a server or another process. What is dear to start stays in one of them.
+# Two processes: most tests wait for a disk, a server or another process. Each begins with a half and helps the other.
 test: $(VENV)/.dev java
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
