@@ -21,11 +21,11 @@ differential: $(VENV)/.dev
 power: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/crash/test_power.py --images 1000 $(ARGS)
 
-# Two hundred processes that carry messages on are killed, some drivers of Spark too, and the network is cut, and mended;
-# ARGS="--kills N": so many.
+# Two hundred processes that carry messages on are killed, drivers and executors of Spark too, tries of tasks run beside
+# each other, and the network is cut, and mended; ARGS="--kills N": so many.
 crash: $(VENV)/.dev java
 	$(BIN)/python -m pytest tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py \
-		tests/spark/pipelines/test_archive_crash.py tests/spark/pipelines/test_replay_crash.py --kills 200 $(ARGS)
+		tests/spark/pipelines/test_archive_crash.py tests/spark/pipelines/test_replay_crash.py tests/spark/hosts --kills 200 $(ARGS)
 
 # A thousand simulated elections and locks, a hundred exclusive queues; and fifty of real processes that are stopped
 # and killed, on both backends.

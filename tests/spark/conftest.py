@@ -8,6 +8,8 @@ import pytest
 import pelton
 from pelton.testing.nats_server import NatsCluster, nats_cluster
 
+_ALL = 200
+
 
 @pytest.fixture(scope="session")
 def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
@@ -25,6 +27,13 @@ def three_servers(_cluster: NatsCluster) -> NatsCluster:
         for name in jet.stream_names():
             jet.delete_stream(name)
     return _cluster
+
+
+@pytest.fixture(scope="session")
+def all_kills(pytestconfig: pytest.Config) -> None:
+    """For what ``make crash`` plays alone: minutes of drivers, executors and servers that die."""
+    if int(pytestconfig.getoption("kills")) < _ALL:
+        pytest.skip("make crash plays it")
 
 
 @pytest.fixture(params=["path", "servers"])

@@ -27,7 +27,7 @@ Play = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+def hosts(all_kills: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     """Return what plays a scene on a Spark cluster of two hosts."""
     if reason := no_java():
         pytest.skip(reason)

@@ -76,7 +76,7 @@ def test_each_message_is_archived_once_whenever_the_driver_is_killed(
 
 
 def test_three_servers_are_archived_though_the_driver_and_one_of_them_die(
-    spark: SparkSession, three_servers: NatsCluster, tmp_path: Path
+    all_kills: None, spark: SparkSession, three_servers: NatsCluster, tmp_path: Path
 ) -> None:
     fill(three_servers.url, 5 * ROWS, num_replicas=3)
     kill_at(tmp_path, "servers", three_servers.url, "before", 1)
