@@ -5,7 +5,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.spark import reading, working, writing
-from tests.spark.session import no_java, start_session
+from pelton.spark.pipelines.session import no_java
+from tests.spark.session import start_session
 
 
 def main() -> None:
