@@ -41,11 +41,12 @@ def test_links_lead_to_files(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-# --- the README's commands ------------------------------------------------------------------------
+# --- the README, and its commands ------------------------------------------------------------------
 
 
 def commands() -> list[list[str]]:
-    lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.text.splitlines()]
+    pages = (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+    lines = [line for page in pages for block in blocks(page, "sh") for line in block.text.splitlines()]
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
@@ -88,9 +89,25 @@ def test_every_command_of_the_readme_is_checked_here() -> None:
     assert {words[0] for words in commands()} <= {"make", "pip", "pelton", "git", "cd"}
 
 
-def test_the_bench_has_its_place() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert text.index("<!-- bench -->") < text.index("<!-- /bench -->")
+def test_the_readme_is_read_to_its_end() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 8_000
+
+
+def test_every_decision_is_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = set(_LINK.findall((folder / "README.md").read_text()))
+    assert listed == {page.name for page in folder.glob("0*.md")}
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    found, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in found or page.suffix != ".md" or not page.is_file():
+            continue
+        found.add(page)
+        waiting += [(page.parent / target).resolve() for target in _LINK.findall(page.read_text())]
+    assert set(PAGES) <= found
 
 
 # --- drawings and tables --------------------------------------------------------------------------
