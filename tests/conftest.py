@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Before anything imports it: what the cases assert is told in full.
-pytest.register_assert_rewrite("pelton.testing.conformance")
+pytest.register_assert_rewrite("tests.conformance.cases")
 
 from tests.spark.session import spark  # noqa: E402, F401  # after the line above; the fixture
 

@@ -3,7 +3,7 @@
 from itertools import count
 
 from pelton import AccountLimits
-from pelton.testing.conformance import CASES
+from tests.conformance.cases import CASES
 
 _PLAIN = 2000
 _LIMITED = 50

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 import pelton
-from pelton.testing.conformance import CASES, Case
+from tests.conformance.cases import CASES, Case
 from tests.conformance.conftest import Opened
 from tests.conformance.differences import NOT_REPLICATED
 

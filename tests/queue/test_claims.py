@@ -9,7 +9,7 @@ import pelton
 from pelton import Jet
 from pelton.api import ConfigError, JobArgumentsError, JobCancelledError, PermanentJobError, RetryJob
 from pelton.queue import ClaimedJob, Claims, JobRules, Queue
-from pelton.testing.conformance.eventually import eventually
+from tests.conformance.cases.eventually import eventually
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, ended, waiting
 

@@ -17,8 +17,8 @@ import pytest
 
 import pelton
 from pelton.testing import manual_runtime
-from pelton.testing.conformance.eventually import eventually
 from pelton.testing.nats_server import nats_server
+from tests.conformance.cases.eventually import eventually
 
 CONTENT = os.urandom(100_000)
 
