@@ -68,7 +68,7 @@ async def test_who_comes_in_the_same_tick_of_the_folder_is_not_missed(tmp_path: 
 
 async def test_a_number_that_a_dead_process_had_is_passed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "a-wake"
-    folder.mkdir()
+    folder.mkdir(0o700)
     for number in (1, 2, 3):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
             dead.bind(str(folder / f"{os.getpid()}-{number}"))
@@ -97,6 +97,103 @@ async def test_without_a_folder_there_is_polling(tmp_path: Path) -> None:
     channel.wake_others()
     channel.close()
     channel.close()
+
+
+# --- what stands under the folder's name may be somebody else's
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "pelton"]
+
+
+async def _used(path: Path) -> WakeChannel:
+    """Open a channel as a store does, wake everyone, and leave."""
+    channel = WakeChannel(str(path), Woken(), time.monotonic)
+    channel.wake_others()
+    channel.wake_others()
+    channel.close()
+    return channel
+
+
+async def test_a_folder_with_other_things_keeps_them(tmp_path: Path) -> None:
+    folder = tmp_path / "a-wake"
+    folder.mkdir()
+    others = ["notes.txt", ".hidden", "123-4", f"{os.getpid()}-1x"]
+    for name in others:
+        (folder / name).write_text("precious")
+    (folder / "1-1").symlink_to(tmp_path / "elsewhere")
+    (folder / "7-7").mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as theirs:
+        theirs.bind(str(folder / "theirs.sock"))
+    assert not (await _used(tmp_path / "a")).polled
+    assert sorted(os.listdir(folder)) == sorted([*others, "1-1", "7-7", "theirs.sock"])
+    assert all((folder / name).read_text() == "precious" for name in others)
+
+
+async def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "1-1").write_text("precious")
+    (tmp_path / "a-wake").symlink_to(theirs)
+    assert (await _used(tmp_path / "a")).polled
+    assert (await _used(tmp_path / "a")).polled
+    assert os.listdir(theirs) == ["1-1"]
+    assert (tmp_path / "a-wake").is_symlink()
+    (said,) = _warnings(caplog)
+    assert str(tmp_path / "a-wake") in said
+    assert "link" in said
+
+
+async def test_an_empty_folder_of_somebody_else_stays(tmp_path: Path) -> None:
+    (tmp_path / "a-wake").mkdir(0o755)
+    await _used(tmp_path / "a")
+    assert os.listdir(tmp_path) == ["a-wake"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+async def test_a_folder_of_a_stranger_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "a-wake"
+    folder.mkdir()
+    os.chown(folder, 12345, 12345)
+    assert (await _used(tmp_path / "a")).polled
+    assert "uid 12345" in _warnings(caplog)[0]
+    assert folder.stat().st_mode & 0o777 == 0o755
+    # The store's owner may make it, and so may those who share the store with us by its group.
+    store = tmp_path / "a"
+    store.touch(0o600)
+    os.chown(store, 12345, 0)
+    assert not (await _used(store)).polled
+    os.chown(store, 54321, 12345)
+    assert (await _used(store)).polled
+    store.chmod(0o660)
+    assert not (await _used(store)).polled
+
+
+@pytest.mark.parametrize(("mode", "folder_mode"), [(0o600, 0o700), (0o660, 0o770), (0o644, 0o700), (0o666, 0o777)])
+async def test_who_may_write_to_the_store_may_wake_its_openers(tmp_path: Path, mode: int, folder_mode: int) -> None:
+    store = tmp_path / "a"
+    store.touch()
+    store.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(store, 12345, 12346)
+    channel = WakeChannel(str(store), Woken(), time.monotonic)
+    folder, socket_file = tmp_path / "a-wake", tmp_path / "a-wake" / channel.name
+    assert folder.stat().st_mode & 0o777 == folder_mode
+    assert socket_file.stat().st_mode & 0o777 == folder_mode & 0o666
+    for made in (folder, socket_file):
+        assert (made.stat().st_uid, made.stat().st_gid) == (store.stat().st_uid, store.stat().st_gid)
+    channel.close()
+    assert os.listdir(tmp_path) == ["a"]
+
+
+async def test_a_name_out_of_the_store_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
+    channel.wake("../precious")
+    channel.wake(f"../a-wake/{channel.name}")
+    assert not channel.is_alive("../precious")
+    channel.close()
+    assert os.listdir(tmp_path) == ["precious"]
 
 
 async def test_memory_stores_wake_by_name() -> None:

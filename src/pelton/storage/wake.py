@@ -6,8 +6,8 @@ whose owner died refuses the byte and is unlinked by whoever notices. The byte c
 process looks at the store.
 
 The list of peers is read again only when the folder's time stamp has moved. Where sockets cannot be had
-(Windows, a folder that cannot be written), :attr:`WakeChannel.polled` is True and the engine falls back to
-looking now and then.
+(Windows, a folder that cannot be written or trusted, see ``wake_folder.py``), :attr:`WakeChannel.polled` is True and
+the engine falls back to looking now and then, with a warning.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import logging
 import os
 import socket
 import threading
@@ -22,8 +23,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from pelton.storage.wake_folder import FolderRefused, WakeFolder, is_name
+
+_log: Final = logging.getLogger("pelton")
 _count = itertools.count(1)
-_LONGEST_ADDRESS: Final = 100
+# Stores whose folder was warned of: each of a process's openers meets the same one.
+_warned: set[str] = set()
 _TICK_S: Final = 0.1
 _BIND_TRIES: Final = 100
 
@@ -36,10 +41,10 @@ class WakeChannel:
 
     def __init__(self, path: str, on_wake: Callable[[], None], monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._folder = os.path.abspath(path) + "-wake"
+        self._path = path
         self.name = f"{os.getpid()}-{next(_count)}"
         self._on_wake = on_wake
-        self._folder_fd: int | None = None
+        self._folder: WakeFolder | None = None
         self._stamp = 0
         self._stamp_since = 0.0
         self._trusted = False
@@ -54,8 +59,9 @@ class WakeChannel:
                 self._bind()
             except FileNotFoundError:
                 continue
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
+            except (OSError, FolderRefused) as error:
+                if isinstance(error, FolderRefused) or error.errno != errno.EADDRINUSE:
+                    self._warn(error)
                     return False
                 # Another process had our number, died and left its socket; in a container numbers come again.
                 self.name = f"{os.getpid()}-{next(_count)}"
@@ -63,15 +69,25 @@ class WakeChannel:
             return True
         return False
 
+    def _warn(self, error: Exception) -> None:
+        if self._path not in _warned:
+            _warned.add(self._path)
+            _log.warning(
+                "store %r: the folder %r cannot be used to wake other processes (%s); this process looks for what "
+                "they write now and then instead. Remove or rename the folder, then open the store again",
+                self._path,
+                self._path + "-wake",
+                error,
+            )
+
     def _bind(self) -> None:
-        if self._folder_fd is not None:
-            os.close(self._folder_fd)
-        os.makedirs(self._folder, exist_ok=True)
-        self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        self._leave_folder()
+        self._folder = WakeFolder(self._path)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.setblocking(False)
         try:
-            sock.bind(self._address(self.name))
+            sock.bind(self._folder.address(self.name))
+            self._folder.adopt(self.name)
         except BaseException:
             sock.close()
             raise
@@ -79,12 +95,10 @@ class WakeChannel:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock.fileno(), self._readable)
 
-    def _address(self, name: str) -> str:
-        """Return an address short enough for a socket: long paths go through the folder's descriptor."""
-        path = os.path.join(self._folder, name)
-        if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
-            return path
-        return f"/proc/self/fd/{self._folder_fd}/{name}"
+    def _leave_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
 
     def _readable(self) -> None:
         assert self._socket is not None
@@ -102,35 +116,31 @@ class WakeChannel:
 
     def wake(self, name: str) -> None:
         """Send one byte to another opener; if it has died, it is known to be gone from now on."""
-        if self._socket is None:
+        if self._socket is None or self._folder is None or not is_name(name):
             return
         try:
-            self._socket.sendto(b"\x01", self._address(name))
+            self._socket.sendto(b"\x01", self._folder.address(name))
         except (ConnectionRefusedError, FileNotFoundError):
-            with suppress(OSError):
-                os.unlink(os.path.join(self._folder, name))
+            self._folder.remove(name)
         except OSError:
             return
 
     def is_alive(self, name: str) -> bool:
         """Return whether an opener of this name is there."""
         if self._socket is None:
-            return _runs(int(name.partition("-")[0]))
+            return is_name(name) and _runs(int(name.partition("-")[0]))
         return name == self.name or name in self._others()
 
     def _others(self) -> list[str]:
-        assert self._folder_fd is not None
-        stamp = os.stat(self._folder_fd).st_mtime_ns
+        assert self._folder is not None
+        stamp = self._folder.stamp
         if stamp != self._stamp:
             self._stamp, self._stamp_since, self._trusted = stamp, self._monotonic(), False
         if not self._trusted:
             # A stamp's tick is some milliseconds: a socket bound in the tick of our reading would be missed,
             # so a stamp is trusted once it has stood for longer.
             self._trusted = self._monotonic() - self._stamp_since > _TICK_S
-            try:
-                self._peers = [name for name in os.listdir(self._folder) if name != self.name]
-            except OSError:
-                self._peers = []
+            self._peers = [name for name in self._folder.names() if name != self.name]
         return self._peers
 
     def close(self) -> None:
@@ -141,13 +151,9 @@ class WakeChannel:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
-            with suppress(OSError):
-                os.unlink(os.path.join(self._folder, self.name))
-        if self._folder_fd is not None:
-            os.close(self._folder_fd)
-            self._folder_fd = None
-        with suppress(OSError):
-            os.rmdir(self._folder)
+            assert self._folder is not None
+            self._folder.remove(self.name)
+        self._leave_folder()
 
 
 def _runs(process: int) -> bool:
