@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import subprocess
 import sys
 import textwrap
 import typing
@@ -21,6 +20,7 @@ from typing import Any, Final
 import pelton.sync
 from pelton import api
 from pelton.sync.derive import FACES, Twin, public_names, source_of
+from tools.stubs import formatted
 
 TARGET: Final = Path(pelton.sync.__file__).with_suffix(".pyi")
 _HEAD: Final = '''"""Blocking twins of the async classes. Written by ``python -m tools.sync_stub``: do not edit."""
@@ -126,7 +126,7 @@ def stub() -> str:
         else:
             imports.export(face, name)
     names = f"__all__ = {sorted(pelton.sync.__all__)!r}\n"
-    return _formatted(_HEAD + imports.text() + "\n\n" + names + "\n" + "\n\n".join(parts))
+    return formatted(_HEAD + imports.text() + "\n\n" + names + "\n" + "\n\n".join(parts), TARGET)
 
 
 def _class(source: type, imports: Imports) -> str:
@@ -251,20 +251,6 @@ def _returned(name: str, argument: ast.expr, parameters: dict[str, ast.expr | No
         return name
     function = vars(sys.modules[owner.__module__]).get(name)
     return str(inspect.signature(function).return_annotation) if function is not None else ""
-
-
-def _formatted(text: str) -> str:
-    ruff = Path(sys.executable).with_name("ruff")
-    for command in (["check", "--fix-only", "--select", "I,RUF022", "--quiet"], ["format"]):
-        done = subprocess.run(
-            [ruff, *command, "--stdin-filename", str(TARGET), "-"],
-            input=text,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        text = done.stdout
-    return text
 
 
 if __name__ == "__main__":

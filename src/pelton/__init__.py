@@ -3,106 +3,91 @@
 async with pelton.open("garage.pelton") as jet:
     await jet.create_stream("orders", subjects=["orders.>"])
     await jet.publish("orders.eu.1", b"...")
+
+A public name is loaded when it is first used, so that ``import pelton`` alone costs next to nothing. Type checkers
+read ``__init__.pyi``, which ``tools/names_stub.py`` writes from the table below.
 """
 
-from pelton import sync
-from pelton.api import *  # noqa: F403  # the vocabulary is public as a whole; api.__all__ says what it is
-from pelton.api import __all__ as _vocabulary
-from pelton.buckets import (
-    Base64Codec,
-    Bucket,
-    BucketSettings,
-    BucketStatus,
-    ChainCodec,
-    Codec,
-    Entry,
-    ObjectInfo,
-    ObjectLink,
-    ObjectSettings,
-    ObjectStatus,
-    ObjectStore,
-    PathCodec,
-    SplitCodec,
-)
-from pelton.connect import ClusterOptions, Jet, open
-from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
-from pelton.jet import Consumer, Heard, Listening, Message, Metadata, Savepoint, Stream
-from pelton.locks import Election, ElectionOptions, Held, Leader, Lock, Semaphore, Term
-from pelton.queue import (
-    Call,
-    ClaimedJob,
-    Claims,
-    DeadLetter,
-    Job,
-    JobContext,
-    JobCounts,
-    JobHandle,
-    JobInfo,
-    JobRules,
-    JobTransaction,
-    Outcome,
-    Queue,
-    Transaction,
-)
-from pelton.runtime import Backoff
-from pelton.runtime.version import VERSION
+from importlib import import_module
+
+from pelton._version import VERSION
 
 __version__ = VERSION
 
-__all__ = [
-    *_vocabulary,
-    "Backoff",
-    "Base64Codec",
-    "Bucket",
-    "BucketSettings",
-    "BucketStatus",
-    "Call",
-    "ClaimedJob",
-    "Claims",
-    "ChainCodec",
-    "Codec",
-    "ClusterOptions",
-    "Consumer",
-    "Heard",
-    "Held",
-    "DeadLetter",
-    "Election",
-    "ElectionOptions",
-    "Entry",
-    "Jet",
-    "Job",
-    "JobRules",
-    "JobContext",
-    "JobCounts",
-    "JobHandle",
-    "JobInfo",
-    "KeyFile",
-    "JobTransaction",
-    "Leader",
-    "Listening",
-    "Lock",
-    "Message",
-    "Metadata",
-    "ObjectInfo",
-    "ObjectLink",
-    "ObjectSettings",
-    "ObjectStatus",
-    "ObjectStore",
-    "Outcome",
-    "PathCodec",
-    "Queue",
-    "Savepoint",
-    "SplitCodec",
-    "Semaphore",
-    "Stream",
-    "backup",
-    "compact",
-    "Term",
-    "Transaction",
-    "open",
-    "rekey",
-    "restore",
-    "salvage",
-    "verify",
+# Where each public name lives. The vocabulary is public as a whole: a name that is not here is looked up in pelton.api.
+_HOMES = {
+    "pelton.buckets": (
+        "Base64Codec",
+        "Bucket",
+        "BucketSettings",
+        "BucketStatus",
+        "ChainCodec",
+        "Codec",
+        "Entry",
+        "ObjectInfo",
+        "ObjectLink",
+        "ObjectSettings",
+        "ObjectStatus",
+        "ObjectStore",
+        "PathCodec",
+        "SplitCodec",
+    ),
+    "pelton.connect": ("ClusterOptions", "Jet", "open"),
+    "pelton.engine": ("KeyFile", "backup", "compact", "rekey", "restore", "salvage", "verify"),
+    "pelton.jet": ("Consumer", "Heard", "Listening", "Message", "Metadata", "Savepoint", "Stream"),
+    "pelton.locks": ("Election", "ElectionOptions", "Held", "Leader", "Lock", "Semaphore", "Term"),
+    "pelton.queue": (
+        "Call",
+        "ClaimedJob",
+        "Claims",
+        "DeadLetter",
+        "Job",
+        "JobContext",
+        "JobCounts",
+        "JobHandle",
+        "JobInfo",
+        "JobRules",
+        "JobTransaction",
+        "Outcome",
+        "Queue",
+        "Transaction",
+    ),
+    "pelton.runtime": ("Backoff",),
+}
+_ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}
+# Rooms that may be reached by a dot without an import of their own.
+_ROOMS = (
+    "api",
+    "buckets",
+    "connect",
+    "consumers",
+    "engine",
+    "jet",
+    "locks",
+    "queue",
+    "runtime",
+    "sourcing",
+    "storage",
+    "streams",
+    "subjects",
     "sync",
-]  # names
+)
+
+
+def __getattr__(name: str) -> object:
+    if name == "__all__":
+        found: object = [*import_module("pelton.api").__all__, *_ROOM_OF, "sync"]
+    elif name in _ROOMS:
+        return import_module(f"pelton.{name}")
+    elif name in _ROOM_OF:
+        found = getattr(import_module(_ROOM_OF[name]), name)
+    elif name.startswith("_") or name not in import_module("pelton.api").__all__:
+        raise AttributeError(f"module 'pelton' has no attribute {name!r}")
+    else:
+        found = getattr(import_module("pelton.api"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS, *__getattr__("__all__")})

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from pelton._version import VERSION
 from pelton.api import (
     AckOp,
     ConfigError,
@@ -56,7 +57,6 @@ from pelton.engine.verbs import HANDLERS, QUESTIONS, READS
 from pelton.engine.waiting import News, WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork
 from pelton.runtime import Runtime
-from pelton.runtime.version import VERSION
 from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel, WalSync
 
 R = TypeVar("R")

@@ -1,0 +1,3 @@
+"""Which Pelton this is."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,88 @@
+"""What is loaded, and when: ``import pelton`` loads nothing that is not used."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pelton
+from tools import names_stub
+
+HEAVY = ("asyncio", "apsw", "msgspec", "ssl", "logging", "inspect", "typing", "nats", "pyspark", "rich", "argparse")
+
+
+def loaded_by(program: str) -> set[str]:
+    """Return the modules that a new interpreter has after a program, without those it begins with."""
+    code = f"import sys; before = set(sys.modules)\n{program}\nprint(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def ours(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] == "pelton"}
+
+
+def test_a_bare_import_loads_nothing_else() -> None:
+    modules = loaded_by("import pelton; pelton.__version__")
+    assert ours(modules) == {"pelton", "pelton._version"}
+    assert not modules.intersection(HEAVY)
+
+
+def test_a_word_of_the_vocabulary_loads_no_backend() -> None:
+    modules = loaded_by("from pelton import StreamConfig, ConfigError, __version__")
+    assert {name.split(".")[1] for name in ours(modules) if "." in name} == {"_version", "api", "subjects"}
+    assert not modules & {"asyncio", "apsw", "nats"}
+
+
+def test_every_public_name_is_found_by_a_dot_and_by_from() -> None:
+    names = pelton.__all__
+    assert len(names) == len(set(names))
+    assert set(names) <= set(dir(pelton))
+    for name in names:
+        assert getattr(pelton, name) is getattr(__import__("pelton", fromlist=[name]), name)
+    program = "from pelton import *; from pelton import api; assert open.__module__ == 'pelton.connect.opening'"
+    assert "pelton.connect" in loaded_by(program + "; assert issubclass(ConfigError, PeltonError) and sync.open")
+
+
+def test_rooms_are_reached_by_a_dot() -> None:
+    assert "pelton.sync.derive" in loaded_by("import pelton; pelton.api.headers.decode; pelton.sync.open")
+
+
+def test_what_is_no_name_is_told() -> None:
+    with pytest.raises(AttributeError, match="module 'pelton' has no attribute 'opne'"):
+        pelton.opne  # type: ignore[attr-defined]  # that is the test  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'opne'"):
+        from pelton import opne  # type: ignore[attr-defined]  # noqa: F401
+    assert not hasattr(pelton, "__wrapped__")
+
+
+def test_what_was_pickled_elsewhere_is_read_where_nothing_is_loaded() -> None:
+    acked = pickle.dumps(pelton.PubAck("orders", 1))
+    program = f"import pickle, pelton; assert pickle.loads({acked!r}) == pelton.PubAck('orders', 1)"
+    assert "pelton.api.info" in loaded_by(program)
+
+
+def test_the_stub_is_what_would_be_written_now() -> None:
+    assert names_stub.TARGET.read_text() == names_stub.stub(), "run: python -m tools.names_stub"
+
+
+def test_type_checkers_see_every_name(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from typing import assert_type\n"
+        "import pelton\n"
+        "from pelton import ConfigError, Jet, Stream\n"
+        "async def use() -> None:\n"
+        "    async with pelton.open('memory:') as jet:\n"
+        "        assert_type(jet, Jet)\n"
+        "        assert_type(await jet.create_stream('orders'), Stream)\n"
+        "        assert_type(await jet.publish('orders'), pelton.PubAck)\n"
+        "pelton.api.headers.decode(b'')\n"
+        "assert_type(pelton.__version__, str)\n"
+    )
+    checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", program], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
