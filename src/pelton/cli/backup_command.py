@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from pelton.cli.keys import add_key, key_of
+from pelton.cli.output import write_line
 from pelton.cli.progress import Bar
 from pelton.engine import backup
 
 
-def add_to(commands: Any) -> None:
-    """Add this command to the parser's sub-commands."""
-    parser = commands.add_parser("backup", help="copy a store, in use or not, to a new file")
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("target", metavar="TARGET")
     parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
@@ -24,5 +23,5 @@ def run(options: argparse.Namespace) -> int:
     """Copy; 0 when the copy is whole and on disk."""
     with Bar("backing up") as bar:
         backup(options.store, options.target, streams=options.stream, progress=bar.show, key=key_of(options))
-    print(f"{options.target}: backed up")
+    write_line(f"{options.target}: backed up")
     return 0

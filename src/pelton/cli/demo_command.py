@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from pelton.cli.output import write_line
 
 _FEWEST: Final = 100
 
 
-def add_to(commands: Any) -> None:
-    """Add this command to the parser's sub-commands."""
-    parser = commands.add_parser("demo", help="run 336,776 real flights through a queue, killing a worker on the way")
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument("--limit", type=_limit, metavar="N", help="only the first N flights (100 or more)")
     parser.add_argument("--workers", type=_positive, default=3, metavar="N", help="worker processes (default 3)")
     parser.add_argument(
@@ -29,11 +29,11 @@ def run(options: argparse.Namespace) -> int:
 
         from pelton.cli.demo.run import DemoSettings, run_demo
     except ImportError as error:
-        print(f"pelton demo needs its extra: pip install 'pelton[demo]' ({error})", file=sys.stderr)
+        write_line(f"pelton demo needs its extra: pip install 'pelton[demo]' ({error})", error=True)
         return 1
     folder: Path = options.folder
     if folder.exists() and any(folder.iterdir()) and not (folder / "flights.pelton").exists():
-        print(f"pelton demo: {folder} holds something else; name another --folder", file=sys.stderr)
+        write_line(f"pelton demo: {folder} holds something else; name another --folder", error=True)
         return 2
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

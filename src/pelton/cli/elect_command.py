@@ -14,12 +14,13 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pelton.api import BucketNotFoundError
 from pelton.cli.elect.candidate import CandidateSettings
 from pelton.cli.elect.crew import Crew
 from pelton.cli.elect.table import Table, keys
+from pelton.cli.output import write_line
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
 
@@ -29,9 +30,9 @@ _SPLAY: Final = 0.75
 _REFRESH_S: Final = 0.5
 
 
-def add_to(commands: Any) -> None:
-    """Add this command to the parser's sub-commands."""
-    parser = commands.add_parser("elect", help="let processes elect a leader, and kill it", description=__doc__)
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.description = __doc__
     parser.add_argument(
         "address", nargs="?", metavar="ADDRESS", help="a store's file or a cluster (default: a new file)"
     )
@@ -75,7 +76,7 @@ async def _elect(options: argparse.Namespace, address: str) -> int:
 
     def tell(text: str) -> None:
         if not on_terminal:
-            print(f"{clock.monotonic() - begin:8.3f}  {text}", flush=True)
+            write_line(f"{clock.monotonic() - begin:8.3f}  {text}", flush=True)
 
     def show() -> None:
         if on_terminal:
@@ -101,7 +102,7 @@ async def _elect(options: argparse.Namespace, address: str) -> int:
         finally:
             await crew.end()
     if crew.failure:
-        print(f"pelton elect: {crew.failure}", file=sys.stderr)
+        write_line(f"pelton elect: {crew.failure}", error=True)
     return 1 if crew.failure else 0
 
 

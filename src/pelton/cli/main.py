@@ -1,56 +1,61 @@
-"""The ``pelton`` command: one sub-command a module. Only this room reads arguments and environment."""
+"""The ``pelton`` command: one sub-command a module, loaded when it is called. Only this room reads arguments and
+environment.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
 
-from pelton.api import PeltonError
-from pelton.cli import (
-    backup_command,
-    compact_command,
-    demo_command,
-    elect_command,
-    object_command,
-    pipeline_command,
-    rekey_command,
-    restore_command,
-    salvage_command,
-    verify_command,
-)
+from pelton import __version__
 
-_COMMANDS = (
-    demo_command,
-    elect_command,
-    verify_command,
-    backup_command,
-    restore_command,
-    salvage_command,
-    compact_command,
-    rekey_command,
-    object_command,
-    pipeline_command,
-)
+# Each is defined and run by the module pelton.cli.<name>_command.
+COMMANDS: Final = {
+    "demo": "run 336,776 real flights through a queue, killing a worker on the way",
+    "elect": "let processes elect a leader, and kill it",
+    "verify": "check every page, checksum, count and bound of a store",
+    "backup": "copy a store, in use or not, to a new file",
+    "restore": "verify a backup, and make a new store of it or add its streams to one",
+    "salvage": "write what a damaged store still holds to a new one",
+    "compact": "write a store that nobody has open anew, without unused room",
+    "rekey": "encrypt a store that nobody has open, change its key, or decrypt it",
+    "object": "put files into an object store, get them, list them",
+    "pipeline": "archive and replay streams, dead letters and reports, with Spark",
+}
+_INTERRUPTED: Final = 130
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def parser(chosen: str = "") -> argparse.ArgumentParser:
+    """Return the parser of the command line, with the arguments of the chosen command."""
     top = argparse.ArgumentParser(prog="pelton", description="Durable streams and exclusive work in one file.")
+    top.add_argument("--version", action="version", version=f"pelton {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add_to(commands)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if name == chosen:
+            import_module(f"pelton.cli.{name}_command").define(command)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; return the exit status: 0 done, 1 failed, 2 misused."""
-    options = parser().parse_args(arguments)
+    """Run a command line; return the exit status: 0 done, 1 failed, 2 misused, 130 interrupted."""
+    words = sys.argv[1:] if arguments is None else arguments
+    # Nothing but --help and --version stands before the command.
+    options = parser(words[0] if words else "").parse_args(words)
+    from pelton.api import PeltonError
+    from pelton.cli.output import write_line, write_logs
+
+    write_logs()
     try:
         status: int = options.run(options)
     except PeltonError as error:
-        print(f"pelton: {error}", file=sys.stderr)
+        write_line(f"pelton: {error}", error=True)
         return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     return status
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from pelton.api import ConfigError
 from pelton.buckets import ObjectInfo, ObjectStore
 from pelton.cli.keys import add_key, key_of
+from pelton.cli.output import write_line
 from pelton.cli.progress import Bar
 from pelton.connect import open as open_store
 from pelton.engine import Key
@@ -23,9 +24,8 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 Verb = Callable[[ObjectStore, argparse.Namespace], Awaitable[None]]
 
 
-def add_to(commands: Any) -> None:
-    """Add this command to the parser's sub-commands."""
-    parser = commands.add_parser("object", help="put files into an object store, get them, list them")
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     put = _verb(verbs, "put", _put, "store a file, or what is read from -")
     put.add_argument("file", metavar="FILE")
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         asyncio.run(_run(options, key_of(options) if is_file else None))
     except OSError as error:
-        print(f"pelton: {error}", file=sys.stderr)
+        write_line(f"pelton: {error}", error=True)
         return 1
     return 0
 
@@ -78,7 +78,7 @@ async def _put(store: ObjectStore, options: argparse.Namespace) -> None:
     content = sys.stdin.buffer if options.file == _STANDARD else Path(options.file)
     with Bar(f"putting {name}") as bar:
         info = await store.put(name, content, description=options.description, progress=bar.show)
-    print(f"{info.name}: {info.size:,} bytes put")
+    write_line(f"{info.name}: {info.size:,} bytes put")
 
 
 async def _get(store: ObjectStore, options: argparse.Namespace) -> None:
@@ -86,33 +86,35 @@ async def _get(store: ObjectStore, options: argparse.Namespace) -> None:
         await store.get_file(options.name, sys.stdout.buffer)
         return
     target = options.file or os.path.basename(options.name)
+    if not options.file and target in ("", ".", ".."):
+        raise ConfigError(f"the object's name {options.name!r} ends in nothing that could name a file: give FILE")
     with Bar(f"getting {options.name}") as bar:
         info = await store.get_file(options.name, Path(target), progress=bar.show)
-    print(f"{target}: {info.size:,} bytes got")
+    write_line(f"{target}: {info.size:,} bytes got")
 
 
 async def _list(store: ObjectStore, options: argparse.Namespace) -> None:
     async for info in store.list():
-        print(f"{_size(info):>11}  {info.mtime[:19].replace('T', ' ')}  {info.name}{_lead(info)}")
+        write_line(f"{_size(info):>11}  {info.mtime[:19].replace('T', ' ')}  {info.name}{_lead(info)}")
 
 
 async def _info(store: ObjectStore, options: argparse.Namespace) -> None:
     info = await store.info(options.name)
-    print(f"{info.name}{_lead(info)}: {info.size:,} bytes in {info.chunks} chunks, written {info.mtime}")
+    write_line(f"{info.name}{_lead(info)}: {info.size:,} bytes in {info.chunks} chunks, written {info.mtime}")
     told = {"digest": info.digest, "description": info.description, **info.metadata}
     told |= {name: ", ".join(values) for name, values in info.headers.items()}
     for name, value in told.items():
         if value:
-            print(f"  {name}: {value}")
+            write_line(f"  {name}: {value}")
 
 
 async def _delete(store: ObjectStore, options: argparse.Namespace) -> None:
     await store.delete(options.name)
-    print(f"{options.name}: deleted")
+    write_line(f"{options.name}: deleted")
 
 
 async def _cleanup(store: ObjectStore, options: argparse.Namespace) -> None:
-    print(f"{options.bucket}: {await store.cleanup(older_than=options.older_than)} unfinished objects removed")
+    write_line(f"{options.bucket}: {await store.cleanup(older_than=options.older_than)} unfinished objects removed")
 
 
 def _lead(info: ObjectInfo) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import ConfigError
 from pelton.cli.keys import add_key, key_of
+from pelton.cli.output import write_line
 from pelton.cli.progress import Bar
 from pelton.engine import KeyFile
 
@@ -23,9 +26,8 @@ _ALL: Final = 1_000_000
 Verb = Callable[["SparkSession", argparse.Namespace, dict[str, str]], None]
 
 
-def add_to(commands: Any) -> None:
-    """Add this command to the parser's sub-commands."""
-    parser = commands.add_parser("pipeline", help="archive and replay streams, dead letters and reports, with Spark")
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     archive = _verb(verbs, "archive", _archive, "write streams to a Delta table, each message once")
     archive.add_argument("stream", metavar="STREAM", help="several by comma, or a pattern such as orders-*")
@@ -79,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from pelton.spark.pipelines import session
     except ImportError as error:
-        print(f"pelton pipeline needs its extra: pip install 'pelton[pipelines]' ({error})", file=sys.stderr)
+        write_line(f"pelton pipeline needs its extra: pip install 'pelton[pipelines]' ({error})", error=True)
         return 1
     place = _place(options)
     _check(options)
@@ -103,7 +105,7 @@ def _archive(spark: SparkSession, options: argparse.Namespace, place: dict[str, 
     query = pipelines.archive(frame, options.to, checkpoint=checkpoint, form=options.form, every=options.every)
     with Bar("messages archived") as bar:
         count = pipelines.watch(query, lambda rows: bar.show(rows, 0))
-    print(f"{options.to}: {count:,} messages archived")
+    write_line(f"{options.to}: {count:,} messages archived")
 
 
 def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
@@ -128,7 +130,7 @@ def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
             **place,
         )
     before = f", {done.before:,} were there before" if done.before else ""
-    print(f"{options.target}: {done.rows:,} messages written{before}")
+    write_line(f"{options.target}: {done.rows:,} messages written{before}")
 
 
 def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
@@ -140,7 +142,7 @@ def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[
         with Bar("driving again") as bar:
             done = pipelines.redrive(chosen, options.queue, progress=bar.show, **place)
         gone = f", {done.gone:,} had gone before" if done.gone else ""
-        print(f"{options.queue}: {done.redriven:,} jobs in the queue again{gone}")
+        write_line(f"{options.queue}: {done.redriven:,} jobs in the queue again{gone}")
         return
     shown = pipelines.by_cause(chosen) if options.by_cause else chosen.select(*_LETTERS).orderBy("failed_at")
     _print(shown.limit(options.limit))
@@ -152,7 +154,7 @@ def _report(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
     history = pipelines.history(spark, options.queue, **place).cache()
     metrics = pipelines.job_metrics(history, step=options.step)
     pipelines.report(metrics, options.to, title=f"What queue {options.queue} has done")
-    print(f"{options.to}: written")
+    write_line(f"{options.to}: written")
 
 
 def _place(options: argparse.Namespace) -> dict[str, str]:
@@ -188,7 +190,10 @@ def _function(name: str) -> Callable[[DataFrame], DataFrame]:
 
 
 def _print(frame: DataFrame) -> None:
-    frame.show(_ALL, truncate=80)
+    with redirect_stdout(io.StringIO()) as shown:
+        frame.show(_ALL, truncate=80)
+    for line in shown.getvalue().rstrip("\n").split("\n"):
+        write_line(line)
 
 
 def _positive(text: str) -> float:

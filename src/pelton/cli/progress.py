@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from pelton.cli.output import write_line, write_over
+
 
 class Bar:
     """A line that is written over while work goes on."""
@@ -22,10 +24,10 @@ class Bar:
         shown = f"{self._what}: {done * 100 // total} %" if total else f"{self._what}: {done:,}"
         if shown != self._shown and sys.stderr.isatty():
             self._shown = shown
-            print(f"\r{shown}", end="", file=sys.stderr, flush=True)
+            write_over(shown)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._shown:
-            print(file=sys.stderr)
+            write_line("", error=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from pelton.cli.keys import add_key, key_of
+from pelton.cli.output import write_line
 from pelton.engine import KeyFile, rekey
 
 
-def add_to(commands: Any) -> None:
-    """Add this command to the parser's sub-commands."""
-    parser = commands.add_parser("rekey", help="encrypt a store that nobody has open, change its key, or decrypt it")
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument("store", metavar="STORE")
     add_key(parser)
     new = parser.add_mutually_exclusive_group(required=True)
@@ -23,5 +22,5 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Rekey; 0 when done."""
     rekey(options.store, key_of(options), None if options.decrypt else KeyFile(options.new_key_file))
-    print(f"{options.store}: {'readable for all' if options.decrypt else 'encrypted with the new key'}")
+    write_line(f"{options.store}: {'readable for all' if options.decrypt else 'encrypted with the new key'}")
     return 0

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import Any
 
 from pelton.api import ConfigError
 from pelton.cli.keys import add_key, key_of
+from pelton.cli.output import write_line
 from pelton.cli.progress import Bar
 from pelton.connect import open as open_store
 from pelton.engine import restore
 
 
-def add_to(commands: Any) -> None:
-    """Add this command to the parser's sub-commands."""
-    parser = commands.add_parser(
-        "restore", help="verify a backup, and make a new store of it or add its streams to one"
-    )
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
     parser.add_argument("backup", metavar="BACKUP")
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("--into", action="store_true", help="copy streams into STORE, which exists and may be in use")
@@ -32,13 +29,13 @@ def run(options: argparse.Namespace) -> int:
     """Restore; 0 when everything is whole and on disk."""
     if options.into:
         names = asyncio.run(_into(options))
-        print(f"{options.store}: restored {', '.join(names)}")
+        write_line(f"{options.store}: restored {', '.join(names)}")
         return 0
     if options.stream:
         raise ConfigError("--stream chooses what is copied into a store: give --into as well")
     with Bar("restoring") as bar:
         restore(options.backup, options.store, key=key_of(options), progress=bar.show)
-    print(f"{options.store}: restored")
+    write_line(f"{options.store}: restored")
     return 0
 
 

@@ -9,6 +9,7 @@ delivered again, and nothing that arrived is passed by.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final
 
 import msgspec
@@ -36,19 +37,16 @@ _BACK: Final = (
 def salvage(path: str, key: bytes | None, target: str) -> list[str]:
     """Write what can be read of a store to a new one; return, in words, what was lost. Raises ``Fault``."""
     lost: list[str] = []
-    source = Database(path, key=key)
-    try:
-        with unfinished(target) as file, translated(path):
-            copy = Database(file, key=key)
-            try:
-                copy_readable(source, copy, lost.append)
-                with copy.writing():
-                    lost += _made_anew(copy, whole=not lost)
-            finally:
-                copy.close()
-            lost += recount(file, key)
-    finally:
-        source.close()
+    with unfinished(target) as file, translated(path):
+        with (
+            closing(Database(path, key=key)) as source,
+            closing(Database(path, key=key)) as watch,
+            closing(Database(file, key=key)) as copy,
+        ):
+            copy_readable(source, watch, copy, lost.append)
+            with copy.writing():
+                lost += _made_anew(copy, whole=not lost)
+        lost += recount(file, key)
     return lost
 
 

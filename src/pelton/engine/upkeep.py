@@ -99,9 +99,10 @@ def verify(path: Path, key: Key | None = None) -> list[str]:
 def salvage(path: Path, target: Path, key: Key | None = None) -> list[str]:
     """Write what a damaged store still holds to the new store ``target``; return what was lost, in words.
 
-    The damaged one is only read. Counts and bounds are made anew; consumers of streams that have lost messages go back
-    to the oldest message they had not settled. Blocks. Raises StoreSettingsError where ``target`` exists,
-    NotAStoreError where the file's head is damaged.
+    The damaged one is only read, as of one moment: it may be in use. Counts and bounds are made anew; consumers of
+    streams that have lost messages go back to the oldest message they had not settled. Blocks. Raises
+    StoreSettingsError where ``target`` exists, NotAStoreError where the file's head is damaged, StoreBusyError where
+    pages are damaged and others write meanwhile: salvage a backup of it then.
     """
     with public_faults():
         _must_exist(path)

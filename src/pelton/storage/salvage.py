@@ -3,49 +3,110 @@
 A damaged page makes SQLite refuse every row on it. Message rows are asked for by ranges of sequences, which are halved
 around what cannot be read until single sequences are left; small tables are read from both ends. What does not meet
 its checksum is left out. The sums of the new store are for the caller to make.
+
+All of it is read in one snapshot: others may write meanwhile, and a message that they remove is not a lost one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import apsw
 
 from pelton.storage.database import Database
+from pelton.storage.faults import Fault
 from pelton.storage.messages import DAMAGED_COLUMNS, intact
 from pelton.storage.packing import Row, unpack
 from pelton.storage.schema import message_table
 
 _CHUNK: Final = 4096
+_BUSY_MS: Final = 10_000
 _HIGHEST: Final = 1 << 40
 # Of processes that are gone.
 _OF_THE_MOMENT: Final = ("meta", "listeners", "openers", "told", "pulls", "nearest")
 
 
-def copy_readable(source: Database, copy: Database, note: Callable[[str], None]) -> None:
-    """Copy every row that can be read; ``note`` is told of what could not be, in words."""
+class Moment:
+    """One snapshot of a damaged store. A page that cannot be read may end it: then nothing else can be read in it.
+
+    ``watch`` is another connection to the store, which meets no damage and notices what others write.
+    """
+
+    def __init__(self, source: Database, watch: Database) -> None:
+        self._source = source
+        self._watch = watch
+
+    def __enter__(self) -> Self:
+        self._source.connection.set_busy_timeout(_BUSY_MS)
+        self._seen = self._watch.seen()
+        self._begin()
+        return self
+
+    def again(self) -> None:
+        """Take the snapshot anew, after an error. Raises :class:`Fault` (``busy``) if others have written since."""
+        self._let_go()
+        self._begin()
+        if self._watch.seen() != self._seen:
+            detail = "it is damaged, and was written while it was salvaged: what was read is not of one moment"
+            advice = "close it everywhere and salvage again, or salvage a backup of it, which has the damage as well"
+            raise Fault("busy", self._source.path, f"{detail}; {advice}")
+
+    def __exit__(self, *_: object) -> None:
+        self._let_go()
+
+    def _begin(self) -> None:
+        self._source.execute("BEGIN")
+        # It begins with the first read; this one reads the file's head alone.
+        self._source.execute("PRAGMA user_version").fetchall()
+
+    def _let_go(self) -> None:
+        if self._source.connection.in_transaction:
+            self._source.execute("ROLLBACK")
+
+
+def copy_readable(source: Database, watch: Database, copy: Database, note: Callable[[str], None]) -> None:
+    """Copy every row that can be read, as of one moment; ``note`` is told of what could not be, in words.
+
+    ``watch`` is another connection to the source. Raises :class:`Fault` of kind ``busy`` where it is damaged and others
+    write meanwhile.
+    """
+    with Moment(source, watch) as moment:
+        _copy_all(source, copy, moment, note)
+
+
+def _copy_all(source: Database, copy: Database, moment: Moment, note: Callable[[str], None]) -> None:
     known = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type='table'").fetchall()}
     for table in sorted(str(name) for name in known):
         if not table.startswith("sqlite_") and table not in _OF_THE_MOMENT:
-            _copy_small(source, copy, table, note)
-    with suppress(apsw.CorruptError):
-        for name, value in source.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'boot')").fetchall():
-            copy.execute("UPDATE meta SET value=? WHERE key=?", (value, name))
+            _copy_small(source, copy, moment, table, note)
+    _copy_epoch(source, copy, moment)
     for (stream,) in copy.execute("SELECT id FROM streams").fetchall():
-        _copy_messages(source, copy, int(str(stream)))
+        _copy_messages(source, copy, moment, int(str(stream)))
 
 
-def _copy_small(source: Database, copy: Database, table: str, note: Callable[[str], None]) -> None:
+def _copy_epoch(source: Database, copy: Database, moment: Moment) -> None:
+    try:
+        kept = source.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'boot')").fetchall()
+    except apsw.Error:
+        moment.again()
+        return
+    for name, value in kept:
+        copy.execute("UPDATE meta SET value=? WHERE key=?", (value, name))
+
+
+def _copy_small(source: Database, copy: Database, moment: Moment, table: str, note: Callable[[str], None]) -> None:
     key = ", ".join(f"{row[1]} DESC" for row in source.execute(f"PRAGMA table_info({table})").fetchall() if row[5])
     rows: list[Any] = []
     try:
         _take(source, f"SELECT * FROM {table}", rows)
     except apsw.Error as error:
         note(f"table {table}: {error}")
+        moment.again()
         with suppress(apsw.Error):
             _take(source, f"SELECT * FROM {table} ORDER BY {key}", rows)
+        moment.again()
     if rows:
         marks = ", ".join("?" * len(rows[0]))
         with copy.writing():
@@ -57,15 +118,15 @@ def _take(source: Database, sql: str, rows: list[Any]) -> None:
         rows.append(row)  # what was read before an error counts
 
 
-def _copy_messages(source: Database, copy: Database, stream: int) -> None:
+def _copy_messages(source: Database, copy: Database, moment: Moment, stream: int) -> None:
     copy.execute(message_table(stream))
     last = copy.value("SELECT last FROM stream_state WHERE id=?", (stream,))
-    for rows in _readable(source, stream, _HIGHEST if last is None else int(last)):
+    for rows in _readable(source, moment, stream, _HIGHEST if last is None else int(last)):
         with copy.writing():
             copy.executemany(f"INSERT OR IGNORE INTO m_{stream} VALUES(?, ?, ?, ?, ?, ?)", rows)
 
 
-def _readable(source: Database, stream: int, last: int) -> Iterator[list[Row]]:
+def _readable(source: Database, moment: Moment, stream: int, last: int) -> Iterator[list[Row]]:
     sql = f"SELECT {DAMAGED_COLUMNS} FROM m_{stream} WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_CHUNK}"
     ranges = [(0, last)]
     while ranges:
@@ -73,6 +134,7 @@ def _readable(source: Database, stream: int, last: int) -> Iterator[list[Row]]:
         try:
             found: list[Any] = source.execute(sql, (low, high)).fetchall()
         except apsw.Error:
+            moment.again()
             if low < high:
                 middle = (low + high) // 2
                 ranges += [(middle + 1, high), (low, middle)]

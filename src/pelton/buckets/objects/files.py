@@ -20,7 +20,7 @@ class Written:
         """Open it. Raises ConfigError for what cannot be written to, OSError."""
         self._path: Path | None = None
         if isinstance(target, str | os.PathLike):
-            self._path = Path(target)
+            self._path = _file(os.fspath(target))
             self._part = self._path.with_name(f".{self._path.name}.{unique}.part")
             self._file: BinaryIO = self._part.open("xb")
         elif hasattr(target, "write"):
@@ -50,3 +50,14 @@ class Written:
             self._file.close()
             with suppress(FileNotFoundError):
                 self._part.unlink()
+
+
+def _file(target: str | bytes) -> Path:
+    """Return the path of a file that can be written; an OSError of the file system is left to the writing."""
+    path = Path(os.fsdecode(target))
+    if "\0" in str(path):
+        raise ConfigError(f"{target!r} names no file: give the path of the file to write the object to")
+    # "." has no name, ".." cannot be replaced.
+    if path.name in ("", "..") or path.is_dir():
+        raise ConfigError(f"{target!r} is a folder: give the path of the file to write the object to")
+    return path

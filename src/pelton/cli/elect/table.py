@@ -10,25 +10,25 @@ from contextlib import contextmanager
 from typing import Final
 
 from pelton.cli.elect.crew import Member
+from pelton.cli.output import write_styled
 
 _HELP: Final = "k: kill the leader   d: let it step down   q: end"
 _STYLES: Final = {"leader": "\x1b[1;32m", "killed": "\x1b[1;31m", "failed": "\x1b[1;31m", "gone": "\x1b[31m"}
-_PLAIN: Final = "\x1b[0m"
 _UP: Final = "\x1b[{}F\x1b[J"
 
 
-def rows(members: list[Member], now: float) -> list[str]:
-    """Return the table's lines."""
+def rows(members: list[Member], now: float) -> list[tuple[str, str]]:
+    """Return the table's lines, each with its style."""
     width = max(len(member.settings.name) for member in members)
-    lines = [f"{'candidate':<{width}}  {'process':>8}  {'state':<10} {'for':>8}  {'token':>7}  {'terms':>5}  note"]
+    head = f"{'candidate':<{width}}  {'process':>8}  {'state':<10} {'for':>8}  {'token':>7}  {'terms':>5}  note"
+    lines = [(head, "")]
     for member in members:
         token = str(member.token) if member.state == "leader" else ""
-        style = _STYLES.get(member.state, "")
         text = (
             f"{member.settings.name:<{width}}  {member.pid or '':>8}  {member.state:<10} {now - member.since:>6.1f} s"
             f"  {token:>7}  {member.terms:>5}  {member.note}"
         )
-        lines.append(f"{style}{text[:118]}{_PLAIN}" if style else text[:118])
+        lines.append((text[:118], _STYLES.get(member.state, "")))
     return lines
 
 
@@ -40,10 +40,10 @@ class Table:
 
     def show(self, members: list[Member], now: float) -> None:
         """Write it over what was there."""
-        lines = [*rows(members, now), "", _HELP]
+        lines = [*rows(members, now), ("", ""), (_HELP, "")]
         over = _UP.format(self._height) if self._height else ""
         self._height = len(lines)
-        print(over + "\n".join(lines), flush=True)
+        write_styled(lines, over)
 
 
 @contextmanager

@@ -1,0 +1,57 @@
+"""What ``import pelton`` costs, and what its first uses: ``python -m benchmarks.imports``.
+
+Each program runs in an interpreter of its own, with byte code kept, ``ROUNDS`` times in turn with an empty one; the
+table tells the median above the empty one's. Other checkouts may be given as arguments, to compare; they come first.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROUNDS = 15
+PROGRAMS = {
+    "`import pelton`": "import pelton",
+    "`pelton.ConfigError`": "import pelton; pelton.ConfigError",
+    "`pelton.open`": "import pelton; pelton.open",
+    "`pelton.sync.open`": "import pelton; pelton.sync.open",
+    "`pelton --help`": "from pelton.cli import main\ntry: main.main(['--help'])\nexcept SystemExit: pass",
+    "`import asyncio`": "import asyncio",
+}
+EMPTY = "pass"
+
+
+def measured(source: Path, kept: str) -> dict[str, float]:
+    """Return the seconds of each program above an empty one's."""
+    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONPYCACHEPREFIX": kept}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    times: dict[str, list[float]] = {name: [] for name in ("", *PROGRAMS)}
+    for _ in range(ROUNDS + 1):
+        for name, program in (("", EMPTY), *PROGRAMS.items()):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", program], env=environment, check=True, stdout=subprocess.DEVNULL)
+            times[name].append(time.perf_counter() - began)
+    # The first round compiled.
+    medians = {name: statistics.median(each[1:]) for name, each in times.items()}
+    return {name: medians[name] - medians[""] for name in PROGRAMS}
+
+
+def main() -> None:
+    """Print the table."""
+    here = Path(__file__).parents[1]
+    checkouts = [*(Path(text) for text in sys.argv[1:]), here]
+    with tempfile.TemporaryDirectory() as kept:
+        columns = [measured(checkout / "src", f"{kept}/{number}") for number, checkout in enumerate(checkouts)]
+    print("| milliseconds |", " | ".join("here" if each == here else each.name for each in checkouts), "|")
+    print("|---|" + "---|" * len(columns))
+    for name in PROGRAMS:
+        print(f"| {name} |", " | ".join(f"{column[name] * 1000:.0f}" for column in columns), "|")
+
+
+if __name__ == "__main__":
+    main()

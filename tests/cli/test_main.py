@@ -1,0 +1,127 @@
+"""The command itself: what it loads, what it calls itself, and that nothing in a store commands a terminal."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.cli.main import COMMANDS, main, parser
+from pelton.cli.output import harmless, write_logs
+from tests.test_imports import loaded_by, ours
+
+EVIL = "a\x1b]0;owned\x07\x9b2J\r\u202eb\nc"
+
+
+def test_help_loads_no_command_and_nothing_that_commands_need() -> None:
+    modules = loaded_by(
+        "from pelton.cli.main import main\n"
+        "import contextlib, io\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()): main(['--help'])"
+    )
+    assert ours(modules) == {"pelton", "pelton._version", "pelton.cli", "pelton.cli.main"}
+
+
+def test_a_command_loads_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    modules = loaded_by(
+        "from pelton.cli.main import main\n"
+        "import contextlib, io\n"
+        "with contextlib.redirect_stderr(io.StringIO()): main(['verify', 'nowhere.pelton'])"
+    )
+    commands = {name for name in modules if name.endswith("_command")}
+    assert commands == {"pelton.cli.verify_command"}
+    assert not {name for name in ours(modules) if name.split(".")[1:2] in (["queue"], ["locks"], ["cluster"])}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: pelton {name}" in capsys.readouterr().out
+    assert callable(parser(name).parse_args)
+
+
+@pytest.mark.parametrize("command", [["-m", "pelton"], ["-m", "pelton.cli.main"]])
+def test_it_tells_its_version(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"pelton {pelton.__version__}\n"
+
+
+def test_a_command_line_without_a_command_is_misused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["nothing"], ["--nothing"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+    assert "usage: pelton" in capsys.readouterr().err
+
+
+def test_what_cannot_be_printed_is_spelled_out() -> None:
+    assert harmless("plain ü 漢 🚗") == "plain ü 漢 🚗"
+    assert harmless(EVIL) == "a\\x1b]0;owned\\x07\\x9b2J\\r\\u202eb\\nc"
+    assert harmless("\udc80") == "\\udc80"
+
+
+def _object(*arguments: str) -> int:
+    return main(["object", arguments[0], "a.pelton", "files", *arguments[1:]])
+
+
+def test_names_in_a_store_are_harmless_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pelton.sync.open("a.pelton") as jet:
+        files = jet.create_objects("files")
+        files.put(EVIL, b"1", description=EVIL, metadata={"m\x1b": "v\x1b"})
+    assert _object("list") == 0
+    assert _object("info", EVIL) == 0
+    assert _object("get", EVIL, "out\x1b") == 0
+    assert _object("get", EVIL + "x", "out") == 1
+    assert _object("delete", EVIL) == 0
+    written = capsys.readouterr()
+    for text in (written.out, written.err):
+        assert text
+        assert all(char.isprintable() or char == "\n" for char in text), text
+    assert "\\x1b]0;owned" in written.out
+
+
+def test_damaged_names_are_harmless_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil\x1b[2J.pelton").write_bytes(b"no store at all" * 100)
+    assert main(["verify", "evil\x1b[2J.pelton"]) == 1
+    assert "evil\\x1b[2J.pelton" in capsys.readouterr().err
+
+
+def test_warnings_are_harmless_on_a_terminal() -> None:
+    program = (
+        "import logging; from pelton.cli.output import write_logs; write_logs(); "
+        f"logging.getLogger('pelton').warning('stream %s', {EVIL!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "\x1b" not in done.stderr
+    assert "stream a\\x1b]0;owned" in done.stderr
+    assert callable(write_logs)
+    assert logging.getLogger("pelton").getEffectiveLevel() <= logging.WARNING
+
+
+def test_an_object_whose_name_names_no_file_needs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pelton.sync.open("a.pelton") as jet:
+        files = jet.create_objects("files")
+        for name in ("x/", "..", "y/."):
+            files.put(name, b"1")
+    for name in ("x/", "..", "y/."):
+        assert _object("get", name) == 1
+        assert "give FILE" in capsys.readouterr().err
+    assert _object("get", "x/", ".") == 1
+    assert "folder" in capsys.readouterr().err
+    assert _object("get", "x/", "out") == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"a.pelton", "out"}

@@ -1,0 +1,82 @@
+"""Salvage while the store is in use: one moment of it, with nothing lost that is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pelton
+from pelton.storage import salvage
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, step: str, what: Any) -> None:
+    """Have something happen just before a step of the salvage."""
+    original = getattr(salvage, step)
+
+    def first(*arguments: Any) -> Any:
+        what()
+        return original(*arguments)
+
+    monkeypatch.setattr(salvage, step, first)
+
+
+@pytest.mark.parametrize("step", ["_copy_small", "_copy_messages"])
+def test_a_store_in_use_is_saved_as_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    path, saved = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    with pelton.sync.open(path) as jet:
+        for name in ("one", "two"):
+            stream = jet.create_stream(name, retention="workqueue")
+            consumer = stream.create_consumer(durable_name="c")
+            jet.publish_batch([(name, b"%d" % number) for number in range(50)])
+            consumer.fetch(10)
+
+        def work() -> None:
+            for name in ("one", "two"):
+                jet.publish_batch([(name, b"more")] * 20)
+                for message in jet.stream(name).consumer("c").fetch(15):
+                    message.ack()
+            if "three" not in jet.stream_names():
+                jet.create_stream("three")
+            jet.publish("three", b"new")
+
+        _meanwhile(monkeypatch, step, work)
+        assert pelton.salvage(path, saved) == []
+    assert pelton.verify(saved) == []
+    with pelton.sync.open(saved) as jet:
+        states = {name: jet.stream(name).info().state for name in jet.stream_names()}
+    assert {name: (state.messages, state.last_seq) for name, state in states.items()} == {
+        "one": (50, 50),
+        "two": (50, 50),
+    }
+
+
+async def test_a_damaged_store_that_is_written_meanwhile_is_refused_and_its_backup_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, copy, saved = (tmp_path / name for name in ("a.pelton", "b.pelton", "c.pelton"))
+    async with pelton.open(path, key="secret") as jet:
+        stream = await jet.create_stream("s", subjects=["s.>"])
+        await jet.publish_batch([(f"s.{number}", bytes(900)) for number in range(500)])
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    async with pelton.open(path, key="secret") as jet:
+        stream = await jet.create_stream("other")
+
+        def work() -> None:
+            with pelton.sync.open(path, key="secret") as other:
+                other.publish("other", b"new")
+
+        with monkeypatch.context() as patch:
+            _meanwhile(patch, "_copy_messages", work)
+            with pytest.raises(pelton.StoreBusyError, match=r"close it everywhere .* or salvage a backup"):
+                pelton.salvage(path, saved, "secret")
+        assert not saved.exists()
+        pelton.backup(path, copy, key="secret")
+        (lost,) = pelton.salvage(copy, saved, "secret")
+        assert lost.startswith("stream 's': 4")
+        assert pelton.verify(saved, "secret") == []
+        await jet.publish("other", b"works on")
+        assert (await stream.info()).state.messages == 3
