@@ -207,6 +207,26 @@ def test_work_stops_gracefully_at_a_signal(jet: Any, number: signal.Signals) -> 
     assert signal.getsignal(number) is before
 
 
+def test_work_leaves_a_signal_alone_that_the_program_handles(jet: Any) -> None:
+    garage = jet.queue("garage")
+    main, told = threading.main_thread().ident, list[int]()
+    assert main is not None
+
+    @garage.job
+    def tells(context: pelton.JobContext) -> bool:
+        signal.pthread_kill(main, signal.SIGTERM)
+        until(lambda: bool(told) or context.stopping)
+        return context.stopping
+
+    handle = tells.enqueue()
+    before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    try:
+        garage.work(until_empty=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (told, handle.info().outcome.value()) == ([signal.SIGTERM], False)
+
+
 def test_an_interrupted_work_without_signal_handlers_hands_back(jet: Any) -> None:
     garage = jet.queue("garage")
     main = threading.main_thread().ident

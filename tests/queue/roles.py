@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 
@@ -63,6 +64,34 @@ def register(queue: Queue) -> None:
         return os.getpid() if number else 0
 
 
+async def serve(queue: Queue, order: str) -> None:
+    """Be a web server: it handles SIGTERM, and runs a worker beside its own work until it is told to end."""
+    told, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def on_signal(*_: object) -> None:
+        say("told")
+        loop.call_soon_threadsafe(told.set)
+
+    def install() -> None:
+        if order == "of-the-loop":
+            loop.add_signal_handler(signal.SIGTERM, on_signal)
+        else:
+            signal.signal(signal.SIGTERM, on_signal)
+
+    if order != "late":
+        install()
+    work = asyncio.create_task(queue.work())
+    while not (await queue.counts()).running:
+        await asyncio.sleep(0.005)
+    if order == "late":
+        install()
+    say("serving")
+    await told.wait()
+    queue.stop()
+    await work
+    say("after", signal.getsignal(signal.SIGTERM) is on_signal)
+
+
 async def main(role: str, path: str, lease: str, grace: str = "10") -> None:
     async with open_store(path) as jet:
         queue = await jet.queue(QUEUE, exclusive=True, lease=float(lease))
@@ -70,6 +99,8 @@ async def main(role: str, path: str, lease: str, grace: str = "10") -> None:
         say("ready")
         if role == "drain":
             await queue.work(until_empty=True, concurrency=2)
+        elif role == "serve":
+            await serve(queue, grace)
         else:
             await queue.work(concurrency=2, grace=float(grace))
         say("done")

@@ -273,3 +273,19 @@ async def test_a_second_signal_does_what_it_did_before(path: str) -> None:
             child.process.send_signal(signal.SIGTERM)
         assert child.process.returncode == -signal.SIGTERM
     await jet.close()
+
+
+@pytest.mark.parametrize("order", ["first", "of-the-loop", "late"])
+async def test_a_program_that_handles_signals_itself_keeps_them(path: str, order: str) -> None:
+    """A web server whose lifespan runs a worker: the first SIGTERM is the server's, however the two were started."""
+    jet, handle = await opened(path, "hold")
+    with Child("serve", path, "5", order) as child:
+        await child.says("serving")
+        child.process.send_signal(signal.SIGTERM)
+        await child.says("told")
+        await child.says("stopping")
+        child.tell("finish")
+        assert await child.says("after") == f"after {order != 'of-the-loop'}"
+        assert await child.ends() == 0
+    assert (await handle.outcome(timeout=5)).value() == "attempt 1"  # type: ignore[attr-defined]
+    await jet.close()

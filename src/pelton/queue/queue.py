@@ -191,6 +191,9 @@ class Queue:
     ) -> None:
         """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
 
+        Signals are taken on the main thread only, and only those that nobody else handles: in a web server they are
+        the server's, and you call :meth:`stop`. ``handle_signals=False`` takes none.
+
         Up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. On
         stopping, running jobs are told (``JobContext.stopping``) and have ``grace`` seconds to finish; async
         ones are then cancelled and handed back, which does not count as an attempt; threads are waited for.

@@ -1,18 +1,12 @@
-"""SIGTERM and SIGINT for any number of workers of one event loop.
-
-A signal stops them all, and the handlers there were before are back at once: a second signal does what it did
-before we came. The handlers are also back when the last worker has left.
-"""
+"""SIGTERM and SIGINT for any number of workers of one event loop: a signal stops them all."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from collections.abc import Callable
-from typing import Any, Final
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+from pelton.runtime import StopSignals
 
 Stop = Callable[[], None]
 
@@ -23,7 +17,8 @@ class SignalWatch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._stops: list[Stop] = []
-        self._before: dict[signal.Signals, Any] = {}
+        # Wakes the loop as well, which may be waiting.
+        self._signals = StopSignals(lambda: loop.call_soon_threadsafe(self._stop_all))
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -33,37 +28,27 @@ class SignalWatch:
     def join(self, stop: Stop) -> None:
         """Call ``stop`` on a signal."""
         self._stops.append(stop)
-        if self._before:
-            return
-        for number in _SIGNALS:
-            self._before[number] = signal.getsignal(number)
-            self._loop.add_signal_handler(number, self._signalled)
+        if not self._signals.taken:
+            self._signals.take()
 
     def leave(self, stop: Stop) -> None:
         """Call ``stop`` no more."""
         self._stops.remove(stop)
         if not self._stops:
-            self._restore()
+            self._signals.give_back()
 
-    def _signalled(self) -> None:
-        self._restore()
+    def _stop_all(self) -> None:
         for stop in list(self._stops):
             stop()
-
-    def _restore(self) -> None:
-        before, self._before = self._before, {}
-        for number, handler in before.items():
-            self._loop.remove_signal_handler(number)
-            # None: it was not set from Python, and can't be set again from here.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 _watches: list[SignalWatch] = []
 
 
 def watch_signals(stop: Stop) -> Callable[[], None]:
-    """Call ``stop`` on SIGTERM or SIGINT until the returned function is called; only the main thread can."""
+    """Call ``stop`` on SIGTERM or SIGINT, if nobody else handles them, until the returned function is called."""
     if threading.current_thread() is not threading.main_thread():
+        # A loop of another thread hears none, and must not take the place of the main thread's.
         return lambda: None
     loop = asyncio.get_running_loop()
     # Signals belong to the process and its main thread, which runs one loop at a time: one watch is enough.

@@ -17,6 +17,7 @@ from pelton.runtime.queueing import cpu_wait
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
+from pelton.runtime.stop_signals import StopSignals
 from pelton.runtime.tasks import Tasks
 from pelton.runtime.within import within
 
@@ -29,6 +30,7 @@ __all__ = [
     "Service",
     "ServiceState",
     "Signal",
+    "StopSignals",
     "SystemClock",
     "Tasks",
     "Timer",

@@ -1,0 +1,70 @@
+"""SIGTERM and SIGINT, taken while something runs that can be stopped, and only if nobody else handles them.
+
+A web server, a notebook or your own program installs handlers because it runs the process: taking them away would
+make it miss its signal. So a signal is taken only where it would otherwise do what Python does by itself. The first
+one asks for an orderly stop and gives all handlers back: a second one does what it did before.
+
+``signal.signal`` rather than the event loop's own handlers: these replace one another silently, and nobody could see
+whether a handler is still ours when it is to be given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """Calls ``stop`` once, on the main thread and between two of its instructions, at the first signal taken."""
+
+    def __init__(self, stop: Callable[[], object]) -> None:
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+        self._is_active = False
+
+    @property
+    def taken(self) -> bool:
+        """Whether a signal would be heard."""
+        return self._is_active
+
+    def take(self) -> None:
+        """Take the signals that nobody handles; none on a thread other than the main one, where that is impossible."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._is_active = True
+        for number in _SIGNALS:
+            before = signal.getsignal(number)
+            if _is_default(before):
+                self._before[number] = before
+                signal.signal(number, self._signalled)
+
+    def give_back(self) -> None:
+        """Put the handlers back that are still ours. Idempotent."""
+        self._is_active = False
+        for number, before in list(self._before.items()):
+            # Somebody who came after us may keep ours, to put it back in the end: see _signalled.
+            if signal.getsignal(number) == self._signalled:
+                signal.signal(number, before)
+                del self._before[number]
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        if self._is_active:
+            self.give_back()
+            self._stop()
+            return
+        # We had left, and somebody has put our handler back since.
+        signal.signal(number, self._before.pop(number, signal.SIG_DFL))
+        signal.raise_signal(number)
+
+
+def _is_default(handler: Any) -> bool:
+    """Whether a handler is Python's own, or that of asyncio.run, which cancels the main task at a SIGINT."""
+    if handler in (signal.SIG_DFL, signal.default_int_handler):
+        return True
+    return isinstance(getattr(getattr(handler, "func", None), "__self__", None), asyncio.Runner)

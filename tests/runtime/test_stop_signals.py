@@ -1,0 +1,98 @@
+"""Signals are taken from nobody, and given back to whoever had them."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pelton.runtime import StopSignals
+
+
+@pytest.fixture(autouse=True)
+def python_handles_signals() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_first_signal_stops_and_all_handlers_are_back_at_once() -> None:
+    stops = list[int]()
+    signals = StopSignals(lambda: stops.append(1))
+    signals.take()
+    signal.raise_signal(signal.SIGTERM)
+    assert (stops, signals.taken) == ([1], False)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
+def test_what_somebody_handles_is_left_alone(handler: Any) -> None:
+    signal.signal(signal.SIGTERM, handler)
+    signals = StopSignals(lambda: pytest.fail("not ours"))
+    signals.take()
+    assert signal.getsignal(signal.SIGTERM) is handler
+    signal.raise_signal(signal.SIGTERM)
+    signals.give_back()
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_that_came_after_stays() -> None:
+    signals = StopSignals(lambda: pytest.fail("not ours"))
+    signals.take()
+
+    def later(*_: object) -> None: ...
+
+    signal.signal(signal.SIGTERM, later)
+    signals.give_back()
+    assert signal.getsignal(signal.SIGTERM) is later
+
+
+def test_a_handler_that_is_put_back_after_we_left_does_what_python_does() -> None:
+    """A server keeps the handlers it found, ours among them, and puts them back as it ends."""
+    signals = StopSignals(lambda: pytest.fail("we had left"))
+    signals.take()
+    ours = signal.signal(signal.SIGINT, lambda *_: None)
+    signals.give_back()
+    signal.signal(signal.SIGINT, ours)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_that_is_put_back_while_we_wait_is_heard() -> None:
+    stops = list[int]()
+    signals = StopSignals(lambda: stops.append(1))
+    signals.take()
+    ours = signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGTERM, ours)
+    signal.raise_signal(signal.SIGTERM)
+    assert (stops, signal.getsignal(signal.SIGTERM)) == ([1], signal.SIG_DFL)
+
+
+def test_the_handler_of_asyncio_run_is_nobodys() -> None:
+    stops = list[int]()
+
+    async def main() -> None:
+        before = signal.getsignal(signal.SIGINT)
+        assert before is not signal.default_int_handler
+        signals = StopSignals(lambda: stops.append(1))
+        signals.take()
+        signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is before
+
+    asyncio.run(main())
+    assert stops == [1]
+
+
+def test_nothing_is_taken_on_another_thread() -> None:
+    signals = StopSignals(lambda: None)
+    asyncio.run(asyncio.to_thread(signals.take))
+    assert not signals.taken
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
