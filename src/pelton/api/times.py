@@ -16,6 +16,9 @@ Seconds = float | timedelta
 SECOND: Final = 1_000_000_000
 """Nanoseconds in a second."""
 
+NEVER: Final = (1 << 63) - 1
+"""A time that does not come."""
+
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """How the wire says "never": Go's zero time."""
 

@@ -62,7 +62,7 @@ class Delivery:
             self._redeliver()
         if c.waiting and self._wants():
             self._deliver_ready()
-        if self._wants() and c.cursor < self._log.last:
+        if self._wants() and c.cursor < self._log.state.last:
             self._deliver_new()
         self._write()
         self._number_pending()
@@ -99,7 +99,7 @@ class Delivery:
 
     def _deliver_again(self, seq: int, deliveries: int, subject: str | None) -> None:
         c = self._c
-        row = self._log.get(seq)
+        row = self._log.reader.get(seq)
         if row is None or not self._intact(row):
             c.forget_missing(seq, subject)
             return
@@ -132,7 +132,7 @@ class Delivery:
 
     def _deliver_one_ready(self, seq: int, subject: str) -> bool:
         c = self._c
-        row = self._log.get(seq)
+        row = self._log.reader.get(seq)
         sound = row is not None and self._intact(row)
         if row is not None and sound and not self._take(row, 1):
             return False
@@ -149,7 +149,7 @@ class Delivery:
 
     def _deliver_new(self) -> None:
         c = self._c
-        while self._wants() and c.cursor < self._log.last:
+        while self._wants() and c.cursor < self._log.state.last:
             wanted = min(self._batch - len(self._out), c.room - c.unsettled)
             limit = min(max(wanted + wanted // 2 if c.per_subject else wanted, 1), _SCAN_AT_MOST)
             upto = self._bound()
@@ -168,13 +168,13 @@ class Delivery:
     def _bound(self) -> int:
         """Return the last sequence that can match: for a literal filter its subject's last."""
         if self._c.literal:
-            row = self._log.subject_row(self._c.literal)
-            return min(row[1], self._log.last) if row[2] > 0 else 0
-        return self._log.last
+            row = self._log.state.subject_row(self._c.literal)
+            return min(row[1], self._log.state.last) if row[2] > 0 else 0
+        return self._log.state.last
 
     def _pass_all(self) -> None:
         c = self._c
-        c.cursor = max(c.cursor, self._log.last)
+        c.cursor = max(c.cursor, self._log.state.last)
         if c.ahead > 0:
             self._look_for_damage(c.ahead)
         c.ahead = 0
@@ -189,9 +189,9 @@ class Delivery:
             log.name,
             self._c.name,
         )
-        if log.last - log.first < _LOOK_AT_MOST:
-            for seq in range(log.first, log.last + 1, _SCAN_AT_MOST):
-                for row in log.table.scan(seq, min(seq + _SCAN_AT_MOST - 1, log.last), _SCAN_AT_MOST):
+        if log.state.last - log.state.first < _LOOK_AT_MOST:
+            for seq in range(log.state.first, log.state.last + 1, _SCAN_AT_MOST):
+                for row in log.table.scan(seq, min(seq + _SCAN_AT_MOST - 1, log.state.last), _SCAN_AT_MOST):
                     self._intact(row)
 
     def _offer(self, rows: list[Row]) -> None:

@@ -67,9 +67,9 @@ class Interest:
 
     def _has_begun(self, consumer: ConsumerLog) -> bool:
         """Whether a consumer wants the next message: it may begin far ahead."""
-        if self._log.stale:
+        if self._log.state.stale:
             self._log.load()
-        return _fresh(consumer).cursor <= self._log.last
+        return _fresh(consumer).cursor <= self._log.state.last
 
     # --- what is settled
 
@@ -88,7 +88,7 @@ class Interest:
         """Remove what nobody wants any more of all messages from ``first`` on."""
         log = self._log
         log.flush()
-        last = min((_fresh(c).cursor for c in self._consumers if c.condition is None), default=log.last)
+        last = min((_fresh(c).cursor for c in self._consumers if c.condition is None), default=log.state.last)
         while sequences := log.table.sequences(first, last, _CHUNK):
             self._remove_unwanted(sequences, self._consumers)
             first = sequences[-1] + 1
@@ -96,7 +96,7 @@ class Interest:
     def _remove_unwanted(self, sequences: Iterable[int], consumers: Sequence[ConsumerLog]) -> None:
         unwanted = self.unwanted(sequences, consumers) if consumers or self._takers else sequences
         if unwanted:
-            self._log.remove_settled(unwanted)
+            self._log.remover.remove_settled(unwanted)
 
     def unwanted(self, sequences: Iterable[int], consumers: Sequence[ConsumerLog] | None = None) -> set[int]:
         """Return those messages that none of these consumers, or of all, wants."""
@@ -161,7 +161,7 @@ def remove_settled(consumer: ConsumerLog, sequences: Iterable[int], interest: In
     if interest is not None:
         interest.settled(consumer, sequences)
     elif consumer.log.config.retention == "workqueue":
-        consumer.log.remove_settled(sequences)
+        consumer.log.remover.remove_settled(sequences)
 
 
 def first_wanted(consumer: ConsumerLog) -> int:
@@ -180,7 +180,7 @@ def exhaust(consumer: ConsumerLog, seq: int) -> None:
     """Note that a message was delivered as often as allowed: it is wanted, though never delivered again."""
     if consumer.log.config.retention == "interest":
         # What limits have removed meanwhile need not be remembered.
-        consumer.db.execute("DELETE FROM exhausted WHERE consumer=? AND seq<?", (consumer.id, consumer.log.first))
+        consumer.db.execute("DELETE FROM exhausted WHERE consumer=? AND seq<?", (consumer.id, consumer.log.state.first))
         consumer.db.execute("INSERT OR IGNORE INTO exhausted VALUES(?, ?)", (consumer.id, seq))
 
 

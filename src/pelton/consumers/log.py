@@ -134,37 +134,37 @@ class ConsumerLog:
         """Return how many matching messages lie after the cursor, bringing the kept count up to date."""
         log = self.log
         log.flush()
-        removed = self.ahead_removals != log.removals
+        removed = self.ahead_removals != log.state.removals
         if removed:
             self._drop_vanished()
-        if removed and (self.ahead_removals < 0 or not log.is_gapless or self.cursor < log.first - 1):
+        if removed and (self.ahead_removals < 0 or not log.state.is_gapless or self.cursor < log.state.first - 1):
             self.ahead = self._count_all()
-        elif removed or self.ahead_last < log.last:
+        elif removed or self.ahead_last < log.state.last:
             # In a stream without gaps all that was removed came before its first message, so behind the cursor.
             self.ahead += self._count_new(max(self.ahead_last, self.cursor) + 1)
         else:
             return self.ahead
-        self.ahead_last, self.ahead_removals = log.last, log.removals
+        self.ahead_last, self.ahead_removals = log.state.last, log.state.removals
         self.dirty = True
         return self.ahead
 
     def _count_new(self, first: int) -> int:
         log = self.log
         if self.condition is None:
-            return max(log.last - first + 1, 0)
-        return log.table.count(first, log.last, self.condition)
+            return max(log.state.last - first + 1, 0)
+        return log.table.count(first, log.state.last, self.condition)
 
     def _count_all(self) -> int:
         log = self.log
-        if self.cursor < log.first:
-            return log.count_of(self.condition)
-        if self.condition is not None or self.cursor >= log.last:
-            return log.table.count(self.cursor + 1, log.last, self.condition)
-        if log.is_gapless:
-            return log.last - self.cursor
-        if self.cursor - log.first < log.last - self.cursor:
-            return log.msgs - log.table.count(log.first, self.cursor)
-        return log.table.count(self.cursor + 1, log.last)
+        if self.cursor < log.state.first:
+            return log.reader.count_of(self.condition)
+        if self.condition is not None or self.cursor >= log.state.last:
+            return log.table.count(self.cursor + 1, log.state.last, self.condition)
+        if log.state.is_gapless:
+            return log.state.last - self.cursor
+        if self.cursor - log.state.first < log.state.last - self.cursor:
+            return log.state.msgs - log.table.count(log.state.first, self.cursor)
+        return log.table.count(self.cursor + 1, log.state.last)
 
     def _drop_vanished(self) -> None:
         """Forget what was removed from the stream: what was delivered and not settled, and what waits behind others."""
@@ -196,9 +196,9 @@ class ConsumerLog:
             # Where subjects are exclusive their holder is waited for: it works on, whatever became of the message.
             return
         sql = "SELECT seq FROM pending WHERE consumer=?1 AND seq<?2"
-        if not self.log.is_gapless:
+        if not self.log.state.is_gapless:
             sql += f" OR consumer=?1 AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=pending.seq)"
-        for (seq,) in self.db.execute(sql, (self.id, self.log.first)).fetchall():
+        for (seq,) in self.db.execute(sql, (self.id, self.log.state.first)).fetchall():
             self.forget_missing(int(str(seq)), None)
 
     def _drop_waiting(self, rows: list[tuple[str, int, int]]) -> None:
@@ -325,11 +325,11 @@ class ConsumerLog:
             return False
         if self.due <= now:
             return True
-        if self.unsettled >= self.room and self.ahead_removals == self.log.removals:
+        if self.unsettled >= self.room and self.ahead_removals == self.log.state.removals:
             return False
         if self.waiting and self.has_ready():
             return True
-        return self.cursor < self.log.last and self.replay_due <= now
+        return self.cursor < self.log.state.last and self.replay_due <= now
 
     def next_due(self, now: int) -> int:
         """Return the time at which something may be deliverable by itself, though nothing is published; or NEVER."""

@@ -19,18 +19,18 @@ def follow_purge(consumer: ConsumerLog, purged: str) -> None:
 def follow_roll_ups(log: StreamLog, consumers: Iterable[ConsumerLog]) -> None:
     """Let consumers pass what was rolled up in their stream: to them it was purged."""
     for consumer in consumers:
-        for subject in log.rolled:
+        for subject in log.state.effects.rolled_up:
             follow_purge(consumer, subject)
-    log.rolled.clear()
+    log.state.effects.rolled_up.clear()
 
 
 def _first_left(consumer: ConsumerLog, purged: str) -> int | None:
     """Return where the consumer goes on; None where the purge is none of its business."""
     log, mine = consumer.log, consumer.filters
     if purged in ("", ">"):
-        return log.first
+        return log.state.first
     if mine and all(is_subset(text, purged) for text in mine):
-        left = log.next_row_of(log.first, purged)
-        return log.last + 1 if left is None else left[0]
+        left = log.reader.next_row_of(log.state.first, purged)
+        return log.state.last + 1 if left is None else left[0]
     wide = not mine or any(is_subset(purged, text) for text in mine)
-    return log.first if wide else None
+    return log.state.first if wide else None

@@ -116,7 +116,7 @@ class Settlement:
     def _is_gone(self, seq: int) -> bool:
         """Whether limits, a purge or a deletion took the message: then an ack is harmless and nobody's fault."""
         log = self._c.log
-        return log.config.retention == "limits" and 0 < seq <= log.last and log.get(seq) is None
+        return log.config.retention == "limits" and 0 < seq <= log.state.last and log.reader.get(seq) is None
 
     def _rejected(self, ack: AckOp, reason: str) -> AckRejectedError:
         return AckRejectedError(self._c.log.name, self._c.name, ack.seq, reason)
@@ -129,7 +129,7 @@ class Settlement:
     def _sample(self, ack: AckOp, deliveries: int) -> None:
         """Report how long an ack took, as often as the consumer asks for."""
         c = self._c
-        if c.sampled < ALL and c.log.draw(ALL) >= c.sampled:
+        if c.sampled < ALL and c.log.state.env.draw(ALL) >= c.sampled:
             return
         due = c.db.value("SELECT due FROM pending WHERE consumer=? AND seq=?", (c.id, ack.seq))
         # What is due again was delivered its ack wait ago.

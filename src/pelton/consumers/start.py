@@ -12,15 +12,15 @@ def start_cursor(config: ConsumerConfig, log: StreamLog, filters: tuple[str, ...
     log.flush()
     policy = config.deliver_policy
     if policy == "new" or _is_of_lasts(config, log):
-        return log.last
+        return log.state.last
     if policy == "last":
-        last = max((log.last_seq_of(text) for text in filters), default=log.last)
-        return max(last, log.first) - 1
+        last = max((log.reader.last_seq_of(text) for text in filters), default=log.state.last)
+        return max(last, log.state.first) - 1
     if policy == "by_start_sequence":
-        return max(config.opt_start_seq, log.first) - 1
+        return max(config.opt_start_seq, log.state.first) - 1
     if policy == "by_start_time":
-        return log.first_at(parse_rfc3339(config.opt_start_time)) - 1
-    return log.first - 1
+        return log.reader.first_at(parse_rfc3339(config.opt_start_time)) - 1
+    return log.state.first - 1
 
 
 def begin(consumer: ConsumerLog) -> None:
@@ -28,7 +28,7 @@ def begin(consumer: ConsumerLog) -> None:
     config, log = consumer.config, consumer.log
     consumer.dirty = True
     if config.replay_policy == "original":
-        consumer.replay_upto = log.last
+        consumer.replay_upto = log.state.last
     if _is_of_lasts(config, log):
         _offer_lasts(consumer)
 
@@ -41,10 +41,10 @@ def _is_of_lasts(config: ConsumerConfig, log: StreamLog) -> bool:
 def _offer_lasts(consumer: ConsumerLog) -> None:
     """Make the last message of every subject ready, as if each had waited behind others of its subject."""
     log = consumer.log
-    lasts = [(consumer.id, row[0], row[2]) for row in log.last_rows(consumer.condition)]
+    lasts = [(consumer.id, row[0], row[2]) for row in log.reader.last_rows(consumer.condition)]
     consumer.db.executemany("INSERT INTO ready VALUES(?, ?, ?)", lasts)
     if consumer.per_subject:
         claims = [(consumer.id, subject, seq) for _, seq, subject in lasts]
         consumer.db.executemany("INSERT INTO claims VALUES(?, ?, ?, 1)", claims)
     consumer.waiting = len(lasts)
-    consumer.delivered = min((seq for _, seq, _ in lasts), default=max(log.last, log.first)) - 1
+    consumer.delivered = min((seq for _, seq, _ in lasts), default=max(log.state.last, log.state.first)) - 1

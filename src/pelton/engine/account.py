@@ -6,25 +6,34 @@ store. Reservations are the ``max_bytes`` of its streams, as on a NATS server; a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
+from typing import Protocol
 
 from pelton.api import AccountInfo, AccountLimits, ApiError, ConsumerLimits, StreamConfig, api_error
 from pelton.api.config import Storage
 from pelton.api.defaults import MAX_ACK_PENDING
 from pelton.api.info import ApiStats
-from pelton.engine.catalogue import Catalogue
+from pelton.streams import StreamLog
+
+
+class Registry(Protocol):
+    """What there is in the store."""
+
+    @property
+    def streams(self) -> Mapping[str, StreamLog]: ...
+    @property
+    def consumers(self) -> Sized: ...
+    def use(self, log: StreamLog, /) -> StreamLog: ...
 
 
 class Account:
     """The limits of one opening, and how often its API was asked."""
 
-    def __init__(self, catalogue: Catalogue, limits: AccountLimits) -> None:
-        self._catalogue = catalogue
+    def __init__(self, registry: Registry, limits: AccountLimits) -> None:
+        self._registry = registry
         self.limits = limits
         self._api = ApiStats()
-        if limits.max_storage >= 0 or limits.max_memory >= 0:
-            catalogue.quota = self._check_quota
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -39,23 +48,28 @@ class Account:
 
     def info(self) -> AccountInfo:
         """Report what is used, reserved and allowed; ``api`` counts the requests of this opening."""
-        catalogue = self._catalogue
+        registry = self._registry
         return AccountInfo(
             memory=self._stored("memory"),
             storage=self._stored("file"),
             reserved_memory=self._reserved("memory"),
             reserved_storage=self._reserved("file"),
-            streams=len(catalogue.streams),
-            consumers=len(catalogue.consumers),
+            streams=len(registry.streams),
+            consumers=len(registry.consumers),
             limits=self.limits,
             api=ApiStats(total=self._api.total, errors=self._api.errors),
         )
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether the bytes of all streams together are limited."""
+        return self.limits.max_storage >= 0 or self.limits.max_memory >= 0
 
     # --- streams
 
     def check_number(self) -> None:
         """Refuse another stream where there are enough (10027)."""
-        if 0 <= self.limits.max_streams <= len(self._catalogue.streams):
+        if 0 <= self.limits.max_streams <= len(self._registry.streams):
             raise api_error("JSMaximumStreamsLimitErr")
 
     def check_bytes(self, config: StreamConfig) -> None:
@@ -100,15 +114,16 @@ class Account:
 
     # --- use
 
-    def _check_quota(self, storage: Storage, size: int) -> None:
+    def check_quota(self, storage: Storage, size: int) -> None:
+        """Refuse bytes for which all streams together have no room (10002)."""
         most = self.limits.max_memory if storage == "memory" else self.limits.max_storage
         if 0 <= most < self._stored(storage) + size:
             raise api_error("JSAccountResourcesExceededErr")
 
     def _stored(self, storage: Storage) -> int:
-        use, streams = self._catalogue.use, list(self._catalogue.streams.values())
-        return sum(use(log).bytes for log in streams if log.config.storage == storage)
+        use, streams = self._registry.use, list(self._registry.streams.values())
+        return sum(use(log).state.bytes for log in streams if log.config.storage == storage)
 
     def _reserved(self, storage: Storage) -> int:
-        configs = (log.config for log in self._catalogue.streams.values())
+        configs = (log.config for log in self._registry.streams.values())
         return sum(max(config.max_bytes, 0) for config in configs if config.storage == storage)

@@ -60,10 +60,10 @@ def store_families(catalogue: Catalogue, families: Sequence[Family], now: int) -
     if not families or catalogue.bus.listening:
         return False
     logs = [catalogue.family(parent) for parent, _ in families]
-    if not all(log is not None and log.takes_bulk for log in logs):
+    if not all(log is not None and log.appender.takes_bulk for log in logs):
         return False
     for log, (_, bulk) in zip(logs, families, strict=True):
         assert log is not None
         make_ready(catalogue, log, now)
-        log.store_bulk(bulk, now)
+        log.bulk.append(bulk, now)
     return True

@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from pelton.api import ConsumerConfig, Outgoing, StreamConfig, api_error, rfc3339
-from pelton.api.config import Storage
+from pelton.api import AccountLimits, ConsumerConfig, Outgoing, StreamConfig, api_error, rfc3339
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, Interest, begin, first_wanted, follow_roll_ups
+from pelton.engine.account import Account
 from pelton.engine.bus import Bus
 from pelton.engine.followers import Followers
 from pelton.engine.routes import Routes
@@ -25,7 +25,7 @@ from pelton.engine.saying import hand_on
 from pelton.engine.waiting import News
 from pelton.sourcing import Network
 from pelton.storage import Database, message_table
-from pelton.streams import CopyingLog, Herald, Staging, StreamLog
+from pelton.streams import Herald, IsWanted, Staging, StreamEnv, StreamLog
 from pelton.subjects import Draw
 
 L = TypeVar("L", bound=StreamLog)
@@ -46,18 +46,18 @@ class Catalogue:
         news: News,
         draw: Draw,
         new_id: Callable[[], str],
+        limits: AccountLimits,
     ) -> None:
         self.db = database
         self.now = now
         self.bus = bus
-        self._draw = draw
         # Messages of the store's own (advisories); those of a stream wait in its own ``outbox``.
         self.outbox: list[Outgoing] = []
         self.herald = Herald(self.is_heard, lambda message: self.outbox.append(message), now, new_id)
         self.staging = Staging(database, self.herald.say)
-        self.streams: dict[str, CopyingLog] = {}
+        self.streams: dict[str, StreamLog] = {}
         # Those that republish.
-        self.sayers: list[CopyingLog] = []
+        self.sayers: list[StreamLog] = []
         self._followers = Followers(database, self.herald)
         self.consumers = self._followers.by_name
         self.pushed = self._followers.pushed
@@ -65,7 +65,10 @@ class Catalogue:
         self.interests: dict[StreamLog, Interest] = {}
         self.network = Network(database, self, now, draw)
         self.changed = False
-        self.quota: Callable[[Storage, int], None] | None = None
+        self._wanted: dict[int, IsWanted] = {}
+        self.account = Account(self, limits)
+        check_quota = self.account.check_quota if self.account.has_quota else None
+        self._env = StreamEnv(database, self.is_heard, self.is_any_heard, draw, self._wanted, check_quota, self.network)
         self._routes = Routes()
         # The stream that takes a subject, or None; a new one whenever streams have changed. As with families of them.
         self.route, self.family = self._routes.find, self._routes.family
@@ -85,7 +88,7 @@ class Catalogue:
         if seen == self._seen:
             return
         for log in self.streams.values():
-            log.stale = True
+            log.state.stale = True
         self._followers.doubt()
         self.network.invalidate()
         version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
@@ -109,7 +112,7 @@ class Catalogue:
             self.outbox.clear()
         if self.bus.listening and self.bus.flush():
             self.changed = True
-        self.ticked = [log for log in self._used if log.is_ticking]
+        self.ticked = [log for log in self._used if self.is_ticking(log)]
         self._used.clear()
         self._used_consumers.clear()
 
@@ -120,7 +123,7 @@ class Catalogue:
 
     def _flush_used(self) -> None:
         for log in self._used:
-            if log.rolled:
+            if log.state.effects.rolled_up:
                 follow_roll_ups(log, [self.use_consumer(each) for each in self.consumers_of(log.name)])
         for consumer in self._used_consumers:
             if consumer.dirty:
@@ -129,19 +132,19 @@ class Catalogue:
                     self.news.consumers.add((consumer.log.name, consumer.name))
                 consumer.flush()
         # What is stored in one may be carried into others.
-        while dirty := [log for log in self._used if log.dirty]:
+        while dirty := [log for log in self._used if log.state.dirty]:
             for log in dirty:
                 self.changed = True
                 log.flush()
                 self.news.of(log)
         for log in self._used:
-            if log.has_news:
+            if log.state.has_changed:
                 # Written before the end of the transaction, by a roll-up for one.
                 self.changed = True
                 self.news.of(log)
-            if log.outbox:
-                self.outbox += log.outbox
-                log.outbox.clear()
+            if republished := log.state.effects.republished:
+                self.outbox += republished
+                republished.clear()
 
     def roll_back(self) -> None:
         """Forget all that was not committed."""
@@ -166,7 +169,7 @@ class Catalogue:
         self.route, self.family = self._routes.find, self._routes.family
         for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
             config = _stream_config(raw)  # type: ignore[arg-type]  # the column is a blob
-            log = known.get(int(str(row_id))) or CopyingLog(self.db, int(str(row_id)), config, int(str(created)))
+            log = known.get(int(str(row_id))) or StreamLog(self._env, int(str(row_id)), config, int(str(created)))
             log.configure(config)
             self._add(log)
         self.sayers = [log for log in self.streams.values() if log.config.republish is not None]
@@ -177,20 +180,20 @@ class Catalogue:
 
     def _load_interests(self) -> None:
         self.interests = {}
+        self._wanted.clear()
         for log in self.streams.values():
             self._load_interest(log.name)
 
     def _load_interest(self, stream: str) -> None:
         log = self.streams[stream]
-        log.is_wanted = None
+        self._wanted.pop(log.id, None)
         if log.config.retention == "interest":
             interest = self.interests[log] = Interest(log, self.consumers_of(log.name), self.network.takers(log))
-            log.is_wanted = interest.check()
+            if (check := interest.check()) is not None:
+                self._wanted[log.id] = check
 
-    def _add(self, log: CopyingLog) -> None:
+    def _add(self, log: StreamLog) -> None:
         self.streams[log.name] = log
-        log.is_heard, log.is_any_heard, log.draw = self.is_heard, self.is_any_heard, self._draw
-        log.quota = self.quota
         self._routes.add(log)
 
     # --- look-up
@@ -200,7 +203,7 @@ class Catalogue:
         """The upper part of the fencing tokens of deliveries."""
         return self._followers.epoch
 
-    def stream(self, name: str) -> CopyingLog:
+    def stream(self, name: str) -> StreamLog:
         """Return a stream with fresh state; raises StreamNotFoundError."""
         log = self.streams.get(name)
         if log is None:
@@ -208,7 +211,7 @@ class Catalogue:
         return self.use(log)
 
     def use(self, log: L) -> L:
-        if log.stale:
+        if log.state.stale:
             log.load()
         self._used.add(log)
         return log
@@ -236,9 +239,13 @@ class Catalogue:
         """Return False where nobody would get what is said under any subject of a filter; a quick look."""
         return self._routes.reaches(subjects) or self.bus.listening
 
+    def is_ticking(self, log: StreamLog) -> bool:
+        """Return whether time makes messages in a stream, or room for what it takes from others."""
+        return log.state.is_ticking or self.network.is_ticking(log)
+
     def ticking(self) -> list[StreamLog]:
         """Return the streams in which time makes messages, with fresh state."""
-        return [self.use(log) for log in self.streams.values() if log.is_ticking]
+        return [self.use(log) for log in self.streams.values() if self.is_ticking(log)]
 
     def consumers_of(self, stream: str) -> list[ConsumerLog]:
         return self._followers.of(stream)
@@ -259,7 +266,7 @@ class Catalogue:
         self.changed = True
         return int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
 
-    def create_stream(self, config: StreamConfig, now: int) -> CopyingLog:
+    def create_stream(self, config: StreamConfig, now: int) -> StreamLog:
         run = self.db.execute
         run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), now))
         row_id = self.db.connection.last_insert_rowid()
@@ -271,7 +278,7 @@ class Catalogue:
         self.herald.say(StreamAction(stream=config.name, action="create"))
         return self.stream(config.name)
 
-    def update_stream(self, log: CopyingLog, config: StreamConfig) -> CopyingLog:
+    def update_stream(self, log: StreamLog, config: StreamConfig) -> StreamLog:
         counted = log in self.interests
         if not config.allow_atomic:
             self.staging.drop_stream(log.id)
@@ -284,7 +291,7 @@ class Catalogue:
         self.herald.say(StreamAction(stream=config.name, action="modify"))
         return self.stream(config.name)
 
-    def delete_stream(self, log: CopyingLog) -> None:
+    def delete_stream(self, log: StreamLog) -> None:
         consumers = self.consumers_of(log.name)
         self._followers.drop_rows(consumers)
         self.staging.drop_stream(log.id)

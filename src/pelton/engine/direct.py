@@ -58,7 +58,7 @@ class DirectGets:
     def look(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer inside a snapshot; None where messages past their age must be removed first."""
         log = self._readable(stream)
-        if log.is_overdue(self._now()):
+        if log.state.is_overdue(self._now()):
             return None
         # A whole batch is as much as many single reads.
         self._in_a_row += request.batch or len(request.multi_last)

@@ -31,7 +31,6 @@ from pelton.api import (
     StoreBusyError,
 )
 from pelton.consumers import ConsumerLog
-from pelton.engine.account import Account
 from pelton.engine.audit import Audit
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
@@ -96,7 +95,7 @@ class Engine:
         channel = MemoryChannel if settings.memory else WakeChannel
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
         self.catalogue = self._catalogue_on(self._db, self._waiting.news)
-        self.account = Account(self.catalogue, settings.limits)
+        self.account = self.catalogue.account
         self._idle_batches = IdleBatches(self.catalogue.staging, self._clock, self.stage)
         self._direct = DirectGets(self.catalogue, self._clock.now)
         self._audit = Audit(self.catalogue, self._clock.now(), VERSION)
@@ -161,7 +160,8 @@ class Engine:
     def _catalogue_on(self, database: Database, news: News, of: Bus | None = None) -> Catalogue:
         random = self._runtime.random
         bus = Bus(database, self._channel, random.choice, of)
-        return Catalogue(database, self._clock.now, bus, news, random.randrange, self._runtime.ids.new)
+        new_id, limits = self._runtime.ids.new, self._settings.limits
+        return Catalogue(database, self._clock.now, bus, news, random.randrange, new_id, limits)
 
     def _database(self) -> Database:
         settings = self._settings
@@ -173,7 +173,7 @@ class Engine:
         # Who begins to wait while a transaction is open wants to hear of it.
         news.wanted = True
         catalogue = self._catalogue_on(self._database(), news, self.catalogue.bus)
-        return Room(self, catalogue, self._settings.limits, is_late)
+        return Room(self, catalogue, is_late)
 
     def tell_of(self, catalogue: Catalogue, *, ticked: bool) -> None:
         """A transaction was committed on the second connection."""
@@ -456,7 +456,7 @@ class Engine:
         catalogue, now = self.catalogue, self._clock.now()
         named = catalogue.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
         logs = [named] if named is not None else catalogue.streams.values()
-        return any(catalogue.use(log).is_overdue(now) or catalogue.is_retiring(log, now) for log in logs)
+        return any(catalogue.use(log).state.is_overdue(now) or catalogue.is_retiring(log, now) for log in logs)
 
     # --- other processes
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pelton.api import AccountLimits
 from pelton.consumers import ConsumerLog, Interest, consumer_info
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
@@ -74,7 +75,13 @@ def _contradictions(database: Database) -> Iterator[str]:
     yield from _orphans(database)
     # Nothing is appended, so no time is asked for.
     catalogue = Catalogue(
-        database, lambda: 0, Bus(database, _Alone(), lambda members: members[0]), News(), lambda below: 0, str
+        database,
+        lambda: 0,
+        Bus(database, _Alone(), lambda members: members[0]),
+        News(),
+        lambda below: 0,
+        str,
+        AccountLimits(),
     )
     catalogue.refresh()
     for stream in catalogue.streams.values():
@@ -128,18 +135,18 @@ def _compare(kept: dict[str, Any], counted: dict[str, Any]) -> Iterator[str]:
 def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
     stream.load()
     sql = f"SELECT length(CAST(subject AS BLOB)), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {stream.table.name}"
-    sizes = [stream.cost.size(*(int(str(part)) for part in row)) for row in database.execute(sql)]
+    sizes = [stream.state.cost.size(*(int(str(part)) for part in row)) for row in database.execute(sql)]
     bounds = database.execute(f"SELECT min(seq), max(seq) FROM {stream.table.name}").fetchone() or (None, None)
-    first = stream.last + 1 if bounds[0] is None else bounds[0]
+    first = stream.state.last + 1 if bounds[0] is None else bounds[0]
     yield from _compare(
-        {"msgs": stream.msgs, "bytes": stream.bytes, "first": stream.first},
+        {"msgs": stream.state.msgs, "bytes": stream.state.bytes, "first": stream.state.first},
         {"msgs": len(sizes), "bytes": sum(sizes), "first": first},
     )
-    if bounds[1] is not None and int(str(bounds[1])) > stream.last:
-        yield f"last is kept as {stream.last}, the rows go on to {bounds[1]}"
+    if bounds[1] is not None and int(str(bounds[1])) > stream.state.last:
+        yield f"last is kept as {stream.state.last}, the rows go on to {bounds[1]}"
     newest = database.value("SELECT max(seq) FROM ids WHERE stream=?", (stream.id,))
-    if newest is not None and newest > stream.last:
-        yield f"a message id is kept for sequence {newest}, after the last, {stream.last}"
+    if newest is not None and newest > stream.state.last:
+        yield f"a message id is kept for sequence {newest}, after the last, {stream.state.last}"
 
 
 def _subjects(database: Database, stream: StreamLog) -> Iterator[str]:
@@ -250,13 +257,13 @@ def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
 def _kept_for_nobody(database: Database, stream: StreamLog, interest: Interest) -> set[int]:
     # A damaged message is passed by, and kept to be looked at.
     damaged = {seq for (seq,) in database.execute("SELECT seq FROM quarantine WHERE stream=?", (stream.id,))}
-    stored = stream.table.sequences(0, stream.last, max(stream.msgs, 1))
+    stored = stream.table.sequences(0, stream.state.last, max(stream.state.msgs, 1))
     return interest.unwanted(seq for seq in stored if seq not in damaged)
 
 
 def _ahead(consumer: ConsumerLog) -> Iterator[str]:
     log = consumer.log
-    if consumer.ahead_removals == log.removals:
+    if consumer.ahead_removals == log.state.removals:
         counted = log.table.count(consumer.cursor + 1, consumer.ahead_last, consumer.condition)
         yield from _compare({"ahead": consumer.ahead}, {"ahead": counted})
 
@@ -275,8 +282,8 @@ def _met(database: Database, consumer: ConsumerLog) -> Iterator[str]:
             yield f"message {seq} is at once {states}"
         if seq > consumer.cursor:
             yield f"message {seq} is {states}, the cursor is at {consumer.cursor}"
-    counted = consumer.ahead_removals == consumer.log.removals
-    stored = set(consumer.log.table.sequences(0, consumer.log.last, max(consumer.log.msgs, 1)))
+    counted = consumer.ahead_removals == consumer.log.state.removals
+    stored = set(consumer.log.table.sequences(0, consumer.log.state.last, max(consumer.log.state.msgs, 1)))
     for seq in [seq for seq, states in met.items() if states in ("ready", "parked") and seq not in stored]:
         if counted:
             yield f"message {seq} waits, and is not there"

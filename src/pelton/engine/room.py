@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pelton.api import AccountLimits, AckOp, DirectGet, DirectReply, Incoming, Outgoing, PeltonError, PubAck
+from pelton.api import AckOp, DirectGet, DirectReply, Incoming, Outgoing, PeltonError, PubAck
 from pelton.consumers import ConsumerLog, Settlement
-from pelton.engine.account import Account
 from pelton.engine.bus import Hearer
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
@@ -42,10 +41,10 @@ class Host(Protocol):
 class Room:
     """A connection for one transaction at a time. ``is_late`` says whether that one's time is over."""
 
-    def __init__(self, host: Host, catalogue: Catalogue, limits: AccountLimits, is_late: Callable[[], bool]) -> None:
+    def __init__(self, host: Host, catalogue: Catalogue, is_late: Callable[[], bool]) -> None:
         self.db: Database = catalogue.db
         self.catalogue = catalogue
-        self.account = Account(catalogue, limits)
+        self.account = catalogue.account
         self.now = host.now
         self.new_name = host.new_name
         self.waiting_pulls = host.waiting_pulls
@@ -81,19 +80,19 @@ class Room:
         """Append messages without headers, or none."""
         logs = set(map(self.catalogue.route, packed.subjects))
         log = logs.pop() if len(logs) == 1 else None
-        if log is None or not log.takes_bulk or self.catalogue.bus.listening:
+        if log is None or not log.appender.takes_bulk or self.catalogue.bus.listening:
             self.publish(packed.messages())
             self.flush()
             return
         self._settle_up()
         now = self.now()
         make_ready(self.catalogue, log, now)
-        log.store_packed(packed, now, sums)
+        log.bulk.append_packed(packed, now, sums)
 
     def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
         """Whether none of these messages can be refused."""
         logs = {self.catalogue.route(subject) for subject, _, _ in messages}
-        plain = all(log is not None and log.is_plain for log in logs)
+        plain = all(log is not None and log.appender.is_plain for log in logs)
         return plain and all(is_bare(block) for _, _, block in messages)
 
     def ack(self, stream: str, name: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:

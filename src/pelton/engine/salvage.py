@@ -22,7 +22,7 @@ from pelton.storage.backup import unfinished
 from pelton.storage.faults import translated
 from pelton.storage.packing import ORIGINAL_LENGTH
 from pelton.storage.salvage import copy_readable
-from pelton.streams.stored import COSTS
+from pelton.streams.state import COSTS
 
 _config: Final = msgspec.json.Decoder(StreamConfig).decode
 _OF_CONSUMERS: Final = ("pending", "claims", "ready", "exhausted")

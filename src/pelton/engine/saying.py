@@ -24,9 +24,9 @@ def catch_up(catalogue: Catalogue, log: StreamLog) -> None:
     """Store what other streams have said so far; ``log`` is written to next."""
     said: list[Outgoing] = []
     for sayer in catalogue.sayers:
-        if sayer is not log and sayer.outbox:
-            said += sayer.outbox
-            sayer.outbox.clear()
+        if sayer is not log and (republished := sayer.state.effects.republished):
+            said += republished
+            republished.clear()
     if said:
         hand_on(catalogue, said)
 
@@ -42,8 +42,8 @@ def hand_on(catalogue: Catalogue, messages: Sequence[Outgoing]) -> None:
     for log, group in groupby(messages, lambda message: logs[message[0]]):
         if log is not None:
             for bare, run in groupby(group, lambda message: is_bare(message[2])):
-                if bare and catalogue.use(log).is_plain:
-                    log.append_plain(run, now)
+                if bare and catalogue.use(log).appender.is_plain:
+                    log.appender.append_plain(run, now)
                 else:
                     _store(catalogue, log, run, now)
 
@@ -57,4 +57,4 @@ def _store(catalogue: Catalogue, log: StreamLog, messages: Iterable[Outgoing], n
             if is_member(headers):
                 catalogue.staging.take(log, message, now)
             else:
-                log.append(subject, headers, data, now)
+                log.appender.append(subject, headers, data, now)

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pelton.api import PeltonError
+from pelton.api.times import NEVER
 from pelton.engine.catalogue import Catalogue
 from pelton.runtime import Clock, Timer
-from pelton.streams import NEVER
 
 # The wall clock may be set while we wait, so no wait is longer; and no wait is shorter, so that many deadlines
 # close together share a transaction.
@@ -60,10 +60,10 @@ class Timekeeper:
     def note(self) -> None:
         """Take down the deadlines of the streams that the transaction has met."""
         for log in self._catalogue.ticked:
-            self._dues[log.name] = log.next_deadline()
+            self._dues[log.name] = log.state.next_deadline()
 
     def _note_all(self) -> None:
-        self._dues = {log.name: log.next_deadline() for log in self._catalogue.ticking()}
+        self._dues = {log.name: log.state.next_deadline() for log in self._catalogue.ticking()}
 
     def _advance_all(self) -> None:
         self._dues.clear()

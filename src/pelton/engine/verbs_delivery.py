@@ -46,7 +46,7 @@ def reset(scope: Scope, request: ConsumerReset) -> ConsumerResetReply:
     seq = request.seq or info_of(scope, request.stream, request.name).ack_floor.stream_seq + 1
     first = first_wanted(consumer)
     consumer.restart(seq)
-    if seq > consumer.log.last + 1:
+    if seq > consumer.log.state.last + 1:
         # What comes before it is not kept for this consumer: every process has to know.
         consumer.flush()
         scope.catalogue.bump()
@@ -77,7 +77,7 @@ def _check_reset(consumer: ConsumerLog, seq: int) -> None:
     elif config.deliver_policy == "by_start_sequence" and seq < config.opt_start_seq:
         reason = "below start seq"
     elif config.deliver_policy == "by_start_time":
-        row = consumer.log.next_row_of(seq, "")
+        row = consumer.log.reader.next_row_of(seq, "")
         if row is not None and row[1] < parse_rfc3339(config.opt_start_time):
             reason = "below start time"
     if reason:

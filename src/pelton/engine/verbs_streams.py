@@ -32,7 +32,6 @@ from pelton.consumers import follow_purge
 from pelton.sourcing import check_circle, check_mirror_change, check_sourcing
 from pelton.storage import Row, intact
 from pelton.streams import (
-    CopyingLog,
     StreamLog,
     changed_stream,
     check_consumers,
@@ -54,7 +53,7 @@ def takes(config: StreamConfig, subject: str) -> bool:
     return not subject or any(overlaps(subject, mine) for mine in config.subjects)
 
 
-def fresh(scope: Scope, name: str) -> CopyingLog:
+def fresh(scope: Scope, name: str) -> StreamLog:
     """Return a stream without messages past their age; raises StreamNotFoundError."""
     log = scope.catalogue.stream(name)
     log.advance(scope.now())
@@ -112,7 +111,7 @@ def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
     _check_overlap(scope, config)
     _check_circle(scope, config)
     log = scope.catalogue.update_stream(log, config)
-    log.apply_limits()
+    log.appender.apply_limits()
     log.flush()
     return info_of(scope, log)
 
@@ -122,18 +121,18 @@ def info(scope: Scope, request: StreamInfoRequest) -> StreamInfo:
     log = fresh(scope, request.name)
     reply = info_of(scope, log)
     if request.subjects_filter:
-        counts = log.subject_counts(request.subjects_filter)
+        counts = log.reader.subject_counts(request.subjects_filter)
         offset = max(request.offset, 0)
         page = list(counts.items())[offset : offset + _SUBJECTS_PAGE]
         reply.state.subjects = dict(page)
         if counts:
             reply.total, reply.offset, reply.limit = len(counts), offset, _SUBJECTS_PAGE
     if request.deleted_details:
-        reply.state.deleted = log.deleted()
+        reply.state.deleted = log.reader.deleted()
     return reply
 
 
-def info_of(scope: Scope, log: CopyingLog) -> StreamInfo:
+def info_of(scope: Scope, log: StreamLog) -> StreamInfo:
     reply = StreamInfo(
         config=log.config, created=rfc3339(log.created), state=_state(scope, log), ts=rfc3339(scope.now())
     )
@@ -150,19 +149,19 @@ def _state(scope: Scope, log: StreamLog) -> StreamState:
     now = scope.now()
     consumers = [scope.catalogue.use_consumer(each) for each in scope.catalogue.listed_of(log.name)]
     state = StreamState(
-        messages=log.msgs,
-        bytes=log.bytes,
-        first_seq=log.first if log.last or log.config.first_seq else 0,
-        last_seq=log.last,
-        num_subjects=log.num_subjects(),
-        num_deleted=log.last - log.first + 1 - log.msgs,
+        messages=log.state.msgs,
+        bytes=log.state.bytes,
+        first_seq=log.state.first if log.state.last or log.config.first_seq else 0,
+        last_seq=log.state.last,
+        num_subjects=log.reader.num_subjects(),
+        num_deleted=log.state.last - log.state.first + 1 - log.state.msgs,
         consumer_count=sum(not consumer.is_idle(now) for consumer in consumers),
     )
-    first_ts = log.table.time_of(log.first) if log.msgs else None
+    first_ts = log.table.time_of(log.state.first) if log.state.msgs else None
     if first_ts is not None:
         state.first_ts = rfc3339(first_ts)
-    if log.last_ts:
-        state.last_ts = rfc3339(log.last_ts)
+    if log.state.last_ts:
+        state.last_ts = rfc3339(log.state.last_ts)
     return state
 
 
@@ -181,7 +180,7 @@ def purge(scope: Scope, request: StreamPurge) -> PurgeReply:
     _check_open(log.config)
     if log.config.deny_purge:
         raise api_error("JSStreamPurgeFailedF", stream=log.name, err="stream purge not permitted")
-    purged = log.purge(request.filter, request.seq, request.keep)
+    purged = log.remover.purge(request.filter, request.seq, request.keep)
     log.flush()
     for consumer in scope.catalogue.consumers_of(log.name):
         follow_purge(scope.catalogue.use_consumer(consumer), request.filter)
@@ -204,13 +203,13 @@ def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:
         raise api_error("JSBadRequestErr", stream=request.stream)
     log = fresh(scope, request.stream)
     if request.last_by_subj:
-        row = log.last_row_of(request.last_by_subj)
+        row = log.reader.last_row_of(request.last_by_subj)
     elif start is not None:
-        row = log.next_row_of(log.first_at(start), request.next_by_subj)
+        row = log.reader.next_row_of(log.reader.first_at(start), request.next_by_subj)
     elif request.next_by_subj:
-        row = log.next_row_of(max(request.seq, 1), request.next_by_subj)
+        row = log.reader.next_row_of(max(request.seq, 1), request.next_by_subj)
     else:
-        row = log.get(request.seq)
+        row = log.reader.get(request.seq)
     if row is None:
         raise api_error("JSNoMessageFoundErr", stream=log.name, seq=request.seq)
     message = _stored(scope, log, row)
@@ -240,8 +239,8 @@ def delete_message(scope: Scope, request: MsgDelete) -> Success:
     _check_open(log.config)
     if log.config.deny_delete:
         raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="message delete not permitted")
-    if request.seq > log.last or not log.remove([request.seq]):
-        if log.first <= request.seq <= log.last:
+    if request.seq > log.state.last or not log.remover.remove([request.seq]):
+        if log.state.first <= request.seq <= log.state.last:
             raise api_error("JSSequenceNotFoundErrF", stream=log.name, seq=request.seq)
         raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="no message found", seq=request.seq)
     return Success()

@@ -32,14 +32,15 @@ class News:
 
     def of(self, log: StreamLog) -> None:
         """Note what became of a stream that was written: messages arrived, or some were removed."""
+        effects, removals = log.state.effects, log.state.removals
         if not self.wanted:
-            log.told_removals = log.removals
-        elif log.removals != log.told_removals or len(log.arrived) > _FEW:
-            log.told_removals = log.removals
+            effects.known_removals = removals
+        elif removals != effects.known_removals or len(effects.arrived) > _FEW:
+            effects.known_removals = removals
             self.streams.add(log.name)
-        elif log.arrived:
-            self.arrived.setdefault(log.name, set()).update(log.arrived)
-        log.arrived.clear()
+        elif effects.arrived:
+            self.arrived.setdefault(log.name, set()).update(effects.arrived)
+        effects.arrived.clear()
 
     def add(self, other: News) -> None:
         """Take over what another one holds."""

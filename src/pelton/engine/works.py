@@ -140,7 +140,7 @@ class PublishWork(SharedWork[Publishing]):
             return None
         subject, _, block = entry.messages[0]
         log: StreamLog | None = self._catalogue.route(subject)
-        return log if log is not None and log.is_plain and is_bare(block) else None
+        return log if log is not None and log.appender.is_plain and is_bare(block) else None
 
     def _one(self, entry: Publishing, now: int) -> object:
         """Return the answer to one caller."""
@@ -156,7 +156,7 @@ class PublishWork(SharedWork[Publishing]):
 
 
 def _append_plain(catalogue: Catalogue, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
-    acks = log.append_plain(messages, now)
+    acks = log.appender.append_plain(messages, now)
     if catalogue.bus.listening:
         catalogue.bus.tell(messages)
     return acks
@@ -170,7 +170,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
         if log is None:
             raise NoStreamForSubjectError(next(group)[0])
         make_ready(catalogue, log, now)
-        for bare, run in groupby(group, _is_bare if log.is_plain else _never):
+        for bare, run in groupby(group, _is_bare if log.appender.is_plain else _never):
             if bare:
                 acks += _append_plain(catalogue, log, list(run), now)
                 continue
@@ -179,7 +179,7 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
                 if is_member(headers):
                     acks.append(catalogue.staging.take(log, message, now))
                 else:
-                    acks.append(log.append(subject, headers, data, now))
+                    acks.append(log.appender.append(subject, headers, data, now))
                 if bus.listening:
                     bus.tell((message,))
     return acks

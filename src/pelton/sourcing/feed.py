@@ -28,7 +28,7 @@ from pelton.api.info import ErrorBody
 from pelton.sourcing.plan import Plan, identity_of, unconditional
 from pelton.sourcing.position import Position
 from pelton.storage import Database, Row, intact
-from pelton.streams import CopyingLog, is_bare
+from pelton.streams import StreamLog, is_bare
 
 _log: Final = logging.getLogger("pelton")
 _CHUNK: Final = 1024
@@ -43,7 +43,7 @@ class Feed:
     """One source of ``stream``, or what it mirrors: the messages of ``origin`` that ``plan`` names."""
 
     def __init__(
-        self, database: Database, stream: CopyingLog, origin: CopyingLog, plan: Plan, now: Callable[[], int]
+        self, database: Database, stream: StreamLog, origin: StreamLog, plan: Plan, now: Callable[[], int]
     ) -> None:
         self.stream = stream
         self.origin = origin
@@ -59,7 +59,7 @@ class Feed:
     def is_behind(self) -> bool:
         """Whether messages of the origin lie ahead, and nothing keeps them from being taken."""
         position = self.position
-        return not position.load() or (position.seq < self.origin.last and not position.stalled)
+        return not position.load() or (position.seq < self.origin.state.last and not position.stalled)
 
     def go_on(self) -> list[int]:
         """Take what lies ahead, a bounded number of messages; return the sequences taken."""
@@ -67,10 +67,10 @@ class Feed:
         position, origin, taken = self.position, self.origin, []
         start = position.seq
         for _ in range(_AT_ONCE // _CHUNK):
-            if position.seq >= origin.last or position.stalled:
+            if position.seq >= origin.state.last or position.stalled:
                 break
-            rows = origin.table.scan(position.seq + 1, origin.last, _CHUNK, self.plan.condition)
-            reached = rows[-1][0] if len(rows) == _CHUNK else origin.last
+            rows = origin.table.scan(position.seq + 1, origin.state.last, _CHUNK, self.plan.condition)
+            reached = rows[-1][0] if len(rows) == _CHUNK else origin.state.last
             taken += self._mirror(rows) if self._mirrors else self._source(rows)
             if not position.stalled:
                 position.seq = reached
@@ -88,23 +88,23 @@ class Feed:
         if source.opt_start_seq:
             seq = source.opt_start_seq - 1
         elif source.opt_start_time:
-            seq = self.origin.first_at(parse_rfc3339(source.opt_start_time)) - 1
+            seq = self.origin.reader.first_at(parse_rfc3339(source.opt_start_time)) - 1
         else:
             seq = 0
         position.begin(self.origin.id, seq)
         if self._mirrors:
-            self.stream.skip_to(seq + 1)
+            self.stream.copier.skip_to(seq + 1)
 
     def takes_next(self, subject: str) -> bool:
         """Whether a message that the origin stores next under a subject is taken."""
         position = self.position
-        return self.plan.takes(subject) and not (position.load() and position.seq > self.origin.last)
+        return self.plan.takes(subject) and not (position.load() and position.seq > self.origin.state.last)
 
     # --- sources
 
     def _source(self, rows: Sequence[Row]) -> list[int]:
         stream, taken = self.stream, []
-        if stream.is_plain:
+        if stream.appender.is_plain:
             bare = [row for row in rows if is_bare(row[3]) and intact(row)]
             if len(bare) == len(rows):
                 self._append_plain(bare)
@@ -112,7 +112,7 @@ class Feed:
         for row in rows:
             if not self._is_sound(row):
                 continue
-            subject = stream.stored_subject(self.plan.renamed(row[2]))
+            subject = stream.appender.stored_subject(self.plan.renamed(row[2]))
             if self.position.is_parked(subject):
                 self.position.park(subject, row[0])
                 continue
@@ -133,7 +133,7 @@ class Feed:
             (plan.renamed(subject), data, plan.signed(hdr, seq, subject, identity))
             for seq, _, subject, hdr, data, _ in rows
         ]
-        self.stream.append_plain(messages, self._now())
+        self.stream.appender.append_plain(messages, self._now())
 
     def _append(self, row: Row) -> ApiError | None:
         """Store a message; return why it was refused, None if it was not."""
@@ -141,7 +141,7 @@ class Feed:
         signed = self.plan.signed(hdr, seq, subject, self._identity)
         try:
             origin = (self.origin.name, subject)
-            self.stream.append_sourced(self.plan.renamed(subject), signed, data, self._now(), origin)
+            self.stream.copier.append_sourced(self.plan.renamed(subject), signed, data, self._now(), origin)
         except ApiError as refusal:
             return refusal
         return None
@@ -150,11 +150,11 @@ class Feed:
 
     def _mirror(self, rows: Sequence[Row]) -> list[int]:
         stream, taken = self.stream, []
-        rows = [row for row in rows if row[0] > stream.last]
-        plain = stream.keeps_rows and not self.plan.source.subject_transforms
+        rows = [row for row in rows if row[0] > stream.state.last]
+        plain = stream.copier.keeps_rows and not self.plan.source.subject_transforms
         if plain and all(is_bare(row[3]) and intact(row) for row in rows):
             if rows:
-                stream.append_rows(rows)
+                stream.copier.append_rows(rows)
             return [row[0] for row in rows]
         for row in rows:
             if not self._is_sound(row):
@@ -162,7 +162,7 @@ class Feed:
             seq, time, subject, hdr, data, _ = row
             try:
                 times = (time, self._now())
-                stream.append_mirrored(seq, self.plan.renamed(subject), unconditional(hdr), data, times)
+                stream.copier.append_mirrored(seq, self.plan.renamed(subject), unconditional(hdr), data, times)
             except ApiError as refusal:
                 self._stall(seq, refusal)
                 break
@@ -207,7 +207,7 @@ class Feed:
         taken: list[int] = []
         while waiting := self.position.parked_of(subject, _RETRIED):
             for seq in waiting:
-                row = self.origin.get(seq)
+                row = self.origin.reader.get(seq)
                 if row is not None and self._is_sound(row):
                     if self._append(row) is not None:
                         return taken
@@ -231,7 +231,7 @@ class Feed:
             return
         for seq, subject in removed:
             if seq <= position.seq:
-                position.unpark(self.stream.stored_subject(self.plan.renamed(subject)), seq)
+                position.unpark(self.stream.appender.stored_subject(self.plan.renamed(subject)), seq)
         position.save()
 
     def forget_all(self) -> None:

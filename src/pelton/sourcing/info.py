@@ -26,7 +26,11 @@ def source_info(source: StreamSource, feed: Feed | None, now: int) -> StreamSour
     if not position.load():
         return info
     origin = feed.origin
-    ahead = origin.table.count(position.seq + 1, origin.last, feed.plan.condition) if position.seq < origin.last else 0
+    ahead = (
+        origin.table.count(position.seq + 1, origin.state.last, feed.plan.condition)
+        if position.seq < origin.state.last
+        else 0
+    )
     info.lag = ahead + position.parked
     if position.active:
         info.active = max(now - position.active, 0)

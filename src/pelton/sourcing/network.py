@@ -8,7 +8,6 @@ end, because no stream takes from itself on any way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Protocol
 
 from pelton.api import StreamSource
@@ -16,18 +15,18 @@ from pelton.api.info import StreamSourceInfo
 from pelton.sourcing.feed import Feed
 from pelton.sourcing.info import source_info
 from pelton.sourcing.plan import Plan
-from pelton.storage import Database
-from pelton.streams import CopyingLog
+from pelton.storage import Database, Removed
+from pelton.streams import StreamLog
 from pelton.subjects import Draw
 
 
 class Owner(Protocol):
     """Who has the streams."""
 
-    def use(self, log: CopyingLog, /) -> CopyingLog:
+    def use(self, log: StreamLog, /) -> StreamLog:
         """Return a stream with fresh state, to be flushed when the transaction ends."""
 
-    def released(self, log: CopyingLog, sequences: list[int], /) -> None:
+    def released(self, log: StreamLog, sequences: list[int], /) -> None:
         """Messages of a stream that keeps them for others were taken: remove those that nobody wants any more."""
 
 
@@ -39,9 +38,11 @@ class Network:
         self._owner = owner
         self._now = now
         self._draw = draw
-        self._of_stream: dict[CopyingLog, list[Feed]] = {}
-        self._of_origin: dict[CopyingLog, list[Feed]] = {}
-        self._watched: list[CopyingLog] = []
+        self._of_stream: dict[StreamLog, list[Feed]] = {}
+        self._of_origin: dict[StreamLog, list[Feed]] = {}
+        self._logs: dict[int, StreamLog] = {}
+        # Row ids of the streams that take from others, or others from them.
+        self.watched: set[int] = set()
         # Streams whose feeds were made or changed in this transaction.
         self._changed: set[str] = set()
         # Whether messages are left for the next transaction.
@@ -49,31 +50,28 @@ class Network:
 
     # --- who takes from whom
 
-    def rebuild(self, streams: dict[str, CopyingLog]) -> None:
+    def rebuild(self, streams: dict[str, StreamLog]) -> None:
         """Follow a change of the streams."""
         self._of_stream, self._of_origin = {}, {}
-        for log in streams.values():
-            log.on_stored = None
         for log in streams.values():
             for source in sources_of(log):
                 if (origin := streams.get(source.name)) is not None:
                     self._connect(Feed(self._db, log, origin, Plan(source, self._draw), self._now))
-        self._watched = list({**self._of_stream, **self._of_origin})
-        for log in streams.values():
-            watched = log in self._of_stream or log in self._of_origin
-            log.gone = [] if watched else None
-            if log in self._of_stream and (log.config.max_age or log.is_timed):
-                # What ends makes room for others: somebody has to look at the clock.
-                log.is_ticking = True
+        self._logs = {log.id: log for log in (*self._of_stream, *self._of_origin)}
+        self.watched.clear()
+        self.watched.update(self._logs)
 
     def _connect(self, feed: Feed) -> None:
         self._of_stream.setdefault(feed.stream, []).append(feed)
         self._of_origin.setdefault(feed.origin, []).append(feed)
-        feed.origin.on_stored = partial(self._stored, feed.origin)
 
-    def takers(self, origin: CopyingLog) -> list[Feed]:
+    def takers(self, origin: StreamLog) -> list[Feed]:
         """Return the feeds that take from a stream."""
         return self._of_origin.get(origin, [])
+
+    def is_ticking(self, log: StreamLog) -> bool:
+        """Whether what ends in a stream makes room for what it takes, so that somebody has to look at the clock."""
+        return log in self._of_stream and bool(log.config.max_age or log.state.is_timed)
 
     @property
     def has_feeds(self) -> bool:
@@ -97,30 +95,33 @@ class Network:
 
     # --- going on
 
-    def _stored(self, origin: CopyingLog) -> None:
-        for feed in self._of_origin[origin]:
-            self._go_on(feed)
+    def written(self, stream: int) -> None:
+        """Go on with what others take from a stream: it was written, and its limits are not applied yet."""
+        if stream in self.watched:
+            for feed in self._of_origin.get(self._logs[stream], ()):
+                self._go_on(feed)
 
     def _go_on(self, feed: Feed) -> None:
         self._owner.use(feed.stream).advance(self._now())
         self._release(feed.origin, feed.go_on())
         self.has_more = self.has_more or feed.is_behind
 
-    def _release(self, origin: CopyingLog, taken: list[int]) -> None:
+    def _release(self, origin: StreamLog, taken: list[int]) -> None:
         if not taken:
             return
         if origin.config.retention == "workqueue":
-            origin.remove_settled(taken)
+            origin.remover.remove_settled(taken)
         elif origin.config.retention == "interest":
             self._owner.released(origin, taken)
 
     def settle(self) -> bool:
         """Do what the changes of this transaction ask for; return whether there was anything, so ask again."""
         acted = False
-        for log in self._watched:
-            if log.gone or log.is_emptied:
+        for log in self._logs.values():
+            removed, emptied = log.state.effects.take_removed()
+            if removed or emptied:
                 acted = True
-                self._lost(log)
+                self._lost(log, None if emptied else removed)
         changed, self._changed = self._changed, set()
         for log, feeds in self._of_stream.items():
             if log.name in changed:
@@ -129,18 +130,14 @@ class Network:
                     self._again(feed, None)
         return acted
 
-    def _lost(self, log: CopyingLog) -> None:
-        """Messages have left a stream."""
-        gone, emptied = list(log.gone or ()), log.is_emptied
-        if log.gone is not None:
-            log.gone.clear()
-        log.is_emptied = False
+    def _lost(self, log: StreamLog, removed: list[Removed] | None) -> None:
+        """Messages have left a stream; None: all of them."""
         for feed in self._of_origin.get(log, ()):
-            if emptied:
+            if removed is None:
                 feed.forget_all()
             else:
-                feed.forget((seq, subject) for seq, subject, _, _ in gone)
-        subjects = None if emptied else {subject for _, subject, _, _ in gone}
+                feed.forget((seq, subject) for seq, subject, _, _ in removed)
+        subjects = None if removed is None else {subject for _, subject, _, _ in removed}
         for feed in self._of_stream.get(log, ()):
             self._again(feed, subjects)
 
@@ -170,22 +167,22 @@ class Network:
 
     # --- what is told, and what goes with a stream
 
-    def infos(self, log: CopyingLog) -> list[StreamSourceInfo]:
+    def infos(self, log: StreamLog) -> list[StreamSourceInfo]:
         """Return what is known of each source of a stream, or of what it mirrors."""
         feeds = {feed.plan.source: feed for feed in self._of_stream.get(log, ())}
         for feed in feeds.values():
             self._owner.use(feed.origin)
         return [source_info(source, feeds.get(source), self._now()) for source in sources_of(log)]
 
-    def feeds(self, log: CopyingLog) -> list[Feed]:
+    def feeds(self, log: StreamLog) -> list[Feed]:
         """Return the feeds of a stream."""
         return self._of_stream.get(log, [])
 
-    def origins(self, log: CopyingLog) -> list[CopyingLog]:
+    def origins(self, log: StreamLog) -> list[StreamLog]:
         """Return the streams that a stream takes from."""
         return [feed.origin for feed in self._of_stream.get(log, ())]
 
-    def drop(self, log: CopyingLog) -> list[CopyingLog]:
+    def drop(self, log: StreamLog) -> list[StreamLog]:
         """Forget all that is kept for a stream which is deleted; return the streams that it took from."""
         self._db.execute("DELETE FROM parked WHERE source IN (SELECT id FROM sourcing WHERE stream=?)", (log.id,))
         self._db.execute("DELETE FROM sourcing WHERE stream=?", (log.id,))
@@ -194,6 +191,6 @@ class Network:
         return self.origins(log)
 
 
-def sources_of(log: CopyingLog) -> tuple[StreamSource, ...]:
+def sources_of(log: StreamLog) -> tuple[StreamSource, ...]:
     """Return what a stream takes from others: what it mirrors, or its sources."""
     return (log.config.mirror,) if log.config.mirror is not None else log.config.sources

@@ -16,8 +16,8 @@ from typing import Final
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck, api_error, headers
 from pelton.api.errors import from_reply
 from pelton.storage import Database
-from pelton.streams.expect import Batch, expectations, is_bare, last_expected_of
 from pelton.streams.log import StreamLog
+from pelton.streams.publish_checks import AtomicBatch, expectations, is_bare, last_expected_of
 
 LARGEST: Final = 1000
 _API_LEVEL: Final = 5
@@ -29,13 +29,13 @@ def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoin
     The acknowledgement has the sequence of the last message, those before it have the ones below.
     """
     if not log.config.allow_atomic:
-        log.check_publish(messages[0])
+        log.appender.check_publish(messages[0])
         raise api_error("JSAtomicPublishDisabledErr", stream=log.name)
     if len(messages) > LARGEST:
         raise api_error("JSAtomicPublishTooLargeBatchErrF", stream=log.name, size=LARGEST)
-    if log.is_plain and all(is_bare(message[2]) for message in messages):
+    if log.appender.is_plain and all(is_bare(message[2]) for message in messages):
         # Nothing can be refused.
-        last = log.append_plain(messages, now)[-1]
+        last = log.appender.append_plain(messages, now)[-1]
     else:
         with _all_or_nothing(database, log):
             last = _append_each(log, messages, now)
@@ -47,21 +47,22 @@ def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoin
 def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubAck:
     for message in messages:
         _check_part(log, message)
-    log.batch = Batch(log.last, _lasts(log, messages))
+    appender = log.appender
+    appender.batch = AtomicBatch(log.state.last, _lasts(log, messages))
     try:
         for subject, data, block in messages:
             if block is not None and headers.first(block, headers.EXPECTED_LAST_MSG_ID):
                 name = headers.EXPECTED_LAST_MSG_ID
                 raise api_error("JSAtomicPublishUnsupportedHeaderBatchErr", stream=log.name, header=name)
-            ack = log.append(subject, block, data, now)
+            ack = appender.append(subject, block, data, now)
     finally:
-        log.batch = None
+        appender.batch = None
     return ack
 
 
 def _check_part(log: StreamLog, message: Outgoing) -> None:
     """Raise what speaks against a message before any of its batch is looked at."""
-    log.check_publish(message)
+    log.appender.check_publish(message)
     block = message[2]
     if block is not None and not is_level(headers.first(block, headers.REQUIRED_API_LEVEL)):
         raise api_error("JSRequiredApiLevelErr", stream=log.name)
@@ -78,14 +79,15 @@ def _lasts(log: StreamLog, messages: Sequence[Outgoing]) -> dict[str, int]:
     for subject, _, block in messages:
         asked = expectations(block) if block is not None and len(block) <= headers.LARGEST else None
         if asked is not None and asked.last_subject_seq is not None:
-            wanted = asked.last_subject_filter or log.stored_subject(subject)
-            found[wanted] = last_expected_of(log, wanted)
+            wanted = asked.last_subject_filter or log.appender.stored_subject(subject)
+            found[wanted] = last_expected_of(log.appender, wanted)
     return found
 
 
 @contextmanager
 def _all_or_nothing(database: Database, log: StreamLog) -> Iterator[None]:
-    was_dirty, said = log.dirty, list(log.outbox)
+    state = log.state
+    was_dirty, republished = state.dirty, list(state.effects.republished)
     log.flush()
     database.execute("SAVEPOINT batch")
     try:
@@ -94,12 +96,12 @@ def _all_or_nothing(database: Database, log: StreamLog) -> Iterator[None]:
         database.execute("ROLLBACK TO batch")
         log.reset()
         log.load()
-        log.outbox += said
-        log.dirty = was_dirty
+        state.effects.republished += republished
+        state.dirty = was_dirty
         database.execute("RELEASE batch")
         raise
     # Anything but a refusal takes the whole transaction along, and the savepoint with it.
-    log.dirty = log.dirty or was_dirty
+    state.dirty = state.dirty or was_dirty
     database.execute("RELEASE batch")
 
 

@@ -24,8 +24,8 @@ from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
 from pelton.api.errors import from_reply
 from pelton.storage import Row, intact
 from pelton.streams.lasts import last_of_each
+from pelton.streams.log import StreamLog
 from pelton.streams.span import Span
-from pelton.streams.stored import StoredMessages
 
 _LARGEST: Final = (1 << 63) - 1
 _SPANS: Final = 1000
@@ -44,7 +44,7 @@ class DirectReads:
         self._path = path
         self._spans: dict[tuple[int, str], Span] = {}
 
-    def read(self, log: StoredMessages, request: DirectGet) -> DirectReply:
+    def read(self, log: StreamLog, request: DirectGet) -> DirectReply:
         """Answer a request; raises ApiError, CorruptMessageError."""
         _check(log.name, request)
         if request.multi_last:
@@ -53,21 +53,21 @@ class DirectReads:
             return self._batch(log, request)
         return DirectReply([self._intact(log, _row(log, request))])
 
-    def _last_of_each(self, log: StoredMessages, request: DirectGet) -> DirectReply:
+    def _last_of_each(self, log: StreamLog, request: DirectGet) -> DirectReply:
         up_to = _up_to(log, request)
-        found = last_of_each(log, request.multi_last, min(up_to, log.last), MAX_SUBJECTS)
+        found = last_of_each(log, request.multi_last, min(up_to, log.state.last), MAX_SUBJECTS)
         if not found:
             raise api_error("JSNoMessageFoundErr", stream=log.name)
         asked = [seq for seq in found if seq >= request.seq]
         wanted = asked[: request.batch] if request.batch > 0 else asked
-        rows = (row for seq in wanted if (row := log.get(seq)) is not None)
+        rows = (row for seq in wanted if (row := log.reader.get(seq)) is not None)
         messages = _taken(takewhile(intact, rows), request.max_bytes)
         if wanted and not messages:
-            self._intact(log, log.get(wanted[0]))
+            self._intact(log, log.reader.get(wanted[0]))
         last = messages[-1].seq if messages else 0
         return DirectReply(messages, len(asked) - len(messages), last, up_to)
 
-    def _batch(self, log: StoredMessages, request: DirectGet) -> DirectReply:
+    def _batch(self, log: StreamLog, request: DirectGet) -> DirectReply:
         span = self._span(log, request.next_by_subj)
         seq = _start(log, request)
         pending = span.pending(log, seq)
@@ -76,12 +76,12 @@ class DirectReads:
         rows = log.table.walk(max(seq, span.first), span.last, request.batch, span.condition)
         messages = _taken(rows, request.max_bytes)
         if not messages:
-            self._intact(log, log.next_row_of(seq, request.next_by_subj))
+            self._intact(log, log.reader.next_row_of(seq, request.next_by_subj))
         last = messages[-1].seq
         span.passed(last, pending - len(messages))
         return DirectReply(messages, pending - len(messages), last)
 
-    def _span(self, log: StoredMessages, subject_filter: str) -> Span:
+    def _span(self, log: StreamLog, subject_filter: str) -> Span:
         key = (log.id, "" if subject_filter == ">" else subject_filter)
         span = self._spans.get(key)
         if span is None:
@@ -91,7 +91,7 @@ class DirectReads:
         span.refresh(log)
         return span
 
-    def _intact(self, log: StoredMessages, row: Row | None) -> StoredMessage:
+    def _intact(self, log: StreamLog, row: Row | None) -> StoredMessage:
         if row is None:
             raise api_error("JSNoMessageFoundErr", stream=log.name)
         if not intact(row):
@@ -99,14 +99,14 @@ class DirectReads:
         return stored_message(row)
 
 
-def _row(log: StoredMessages, request: DirectGet) -> Row | None:
+def _row(log: StreamLog, request: DirectGet) -> Row | None:
     """Return the one row that a request asks for."""
     if request.last_by_subj:
-        return log.last_row_of(request.last_by_subj)
+        return log.reader.last_row_of(request.last_by_subj)
     seq = _start(log, request)
     if request.next_by_subj:
-        return log.next_row_of(seq, request.next_by_subj)
-    return log.next_row_of(seq, "") if request.start_time else log.get(seq)
+        return log.reader.next_row_of(seq, request.next_by_subj)
+    return log.reader.next_row_of(seq, "") if request.start_time else log.reader.get(seq)
 
 
 def _taken(rows: Iterable[Row], max_bytes: int) -> list[StoredMessage]:
@@ -122,17 +122,17 @@ def _taken(rows: Iterable[Row], max_bytes: int) -> list[StoredMessage]:
     return messages
 
 
-def _start(log: StoredMessages, request: DirectGet) -> int:
+def _start(log: StreamLog, request: DirectGet) -> int:
     if request.start_time:
-        return log.first_at(_time(log.name, request.start_time))
+        return log.reader.first_at(_time(log.name, request.start_time))
     return min(request.seq, _LARGEST)
 
 
-def _up_to(log: StoredMessages, request: DirectGet) -> int:
+def _up_to(log: StreamLog, request: DirectGet) -> int:
     """Return the sequence that stands for the moment asked for."""
     if request.up_to_time:
-        return log.first_at(_time(log.name, request.up_to_time)) - 1
-    return request.up_to_seq or log.last
+        return log.reader.first_at(_time(log.name, request.up_to_time)) - 1
+    return request.up_to_seq or log.state.last
 
 
 # --- what may be asked

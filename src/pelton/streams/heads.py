@@ -11,7 +11,8 @@ from typing import Final, cast
 
 from pelton.api import Head
 from pelton.storage import subject_condition
-from pelton.streams.stored import ANY, StoredMessages
+from pelton.streams.log import StreamLog
+from pelton.streams.reader import ANY
 
 _PAGE: Final = (
     "SELECT s.subject, m.seq, m.hdr FROM (SELECT subject, last FROM subjects WHERE stream=? AND msgs>0 AND subject>? "
@@ -19,19 +20,21 @@ _PAGE: Final = (
 )
 
 
-def heads_of(log: StoredMessages, filters: Sequence[str], after: str, limit: int) -> list[Head]:
+def heads_of(log: StreamLog, filters: Sequence[str], after: str, limit: int) -> list[Head]:
     """Return the last messages of at most ``limit`` subjects that match a filter and follow ``after``.
 
     Nothing must be unwritten.
     """
     condition = subject_condition(filters) or ANY
     sql = _PAGE.format(condition.sql, log.id)
-    rows = cast("list[tuple[str, int | None, bytes | None]]", log.rows(sql, log.id, after, *condition.bindings, limit))
-    found = (Head(subject, seq, hdr) if seq is not None else _looked_for(log, subject) for subject, seq, hdr in rows)
-    return [head for head in found if head is not None]
+    rows = cast(
+        "list[tuple[str, int | None, bytes | None]]", log.reader.rows(sql, log.id, after, *condition.bindings, limit)
+    )
+    heads = (Head(subject, seq, hdr) if seq is not None else _looked_for(log, subject) for subject, seq, hdr in rows)
+    return [head for head in heads if head is not None]
 
 
-def _looked_for(log: StoredMessages, subject: str) -> Head | None:
+def _looked_for(log: StreamLog, subject: str) -> Head | None:
     """Return the head of a subject whose last message is not where it is said to be."""
-    row = log.last_row_of(subject)
+    row = log.reader.last_row_of(subject)
     return None if row is None else Head(subject, row[0], row[3])

@@ -11,7 +11,8 @@ from typing import Final
 
 from pelton.api.errors import from_reply
 from pelton.storage import Condition, subject_condition
-from pelton.streams.stored import ANY, StoredMessages
+from pelton.streams.log import StreamLog
+from pelton.streams.reader import ANY
 
 _SETTLED: Final = "SELECT subject, last FROM subjects WHERE stream=? AND msgs>0 AND last<=? AND {} LIMIT ?"
 _LATER: Final = (
@@ -19,30 +20,30 @@ _LATER: Final = (
 )
 
 
-def last_of_each(log: StoredMessages, filters: Sequence[str], up_to: int, limit: int) -> list[int]:
+def last_of_each(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> list[int]:
     """Return ascending the last sequences, up to ``up_to``, of the subjects that match one of the filters.
 
     Nothing must be unwritten. Raises TooManyResultsError beyond ``limit`` of them.
     """
     found = _settled(log, filters, up_to, limit)
-    if up_to < log.last:
+    if up_to < log.state.last:
         _add_later(log, subject_condition(filters) or ANY, up_to, limit, found)
     return sorted(found.values())
 
 
-def _settled(log: StoredMessages, filters: Sequence[str], up_to: int, limit: int) -> dict[str, int]:
+def _settled(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> dict[str, int]:
     """Return the subjects whose last message is the one they have now."""
     bounds: dict[str, int] = {}
     # A statement each: one for all would look at every subject there is.
     for text in filters:
         condition = subject_condition([text]) or ANY
-        pairs = log.rows(_SETTLED.format(condition.sql), log.id, up_to, *condition.bindings, limit + 1)
+        pairs = log.reader.rows(_SETTLED.format(condition.sql), log.id, up_to, *condition.bindings, limit + 1)
         bounds.update((str(subject), int(str(last))) for subject, last in pairs)
         _check(log, len(bounds), limit)
     return {subject: _present(log, subject, bound) for subject, bound in bounds.items()}
 
 
-def _present(log: StoredMessages, subject: str, bound: int) -> int:
+def _present(log: StreamLog, subject: str, bound: int) -> int:
     if log.table.time_of(bound) is not None:
         return bound
     # Its last message was removed, so that the bound is wider than what is there.
@@ -50,9 +51,9 @@ def _present(log: StoredMessages, subject: str, bound: int) -> int:
     return bound if row is None else row[0]
 
 
-def _add_later(log: StoredMessages, condition: Condition, up_to: int, limit: int, found: dict[str, int]) -> None:
+def _add_later(log: StreamLog, condition: Condition, up_to: int, limit: int, found: dict[str, int]) -> None:
     """Look for those that were written again since; ``first`` is a bound, so some may not have been there yet."""
-    ((number, first),) = log.rows(_LATER.format(condition.sql), log.id, up_to, up_to, *condition.bindings)
+    ((number, first),) = log.reader.rows(_LATER.format(condition.sql), log.id, up_to, up_to, *condition.bindings)
     missing = int(str(number))
     if not missing:
         return
@@ -66,6 +67,6 @@ def _add_later(log: StoredMessages, condition: Condition, up_to: int, limit: int
             return
 
 
-def _check(log: StoredMessages, number: int, limit: int) -> None:
+def _check(log: StreamLog, number: int, limit: int) -> None:
     if number > limit:
         raise from_reply(413, 0, "Too Many Results", stream=log.name)

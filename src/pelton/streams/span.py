@@ -9,7 +9,7 @@ appended since is counted by itself.
 from __future__ import annotations
 
 from pelton.storage import Condition, subject_condition
-from pelton.streams.stored import StoredMessages
+from pelton.streams.log import StreamLog
 
 
 class Span:
@@ -21,28 +21,28 @@ class Span:
         self._gaps = self._seen = -1
         self._mark = self._after_mark = 0
 
-    def refresh(self, log: StoredMessages) -> None:
+    def refresh(self, log: StreamLog) -> None:
         """Take in what has happened to the stream."""
-        gaps = log.last - log.msgs
+        gaps = log.state.last - log.state.msgs
         if gaps != self._gaps:
-            self.first, self.last, self.total = log.bounds_of(self.condition)
+            self.first, self.last, self.total = log.reader.bounds_of(self.condition)
             self._mark, self._after_mark = self.first, self.total
-        elif log.last > self._seen:
+        elif log.state.last > self._seen:
             self._append(log)
-        self._gaps, self._seen = gaps, log.last
+        self._gaps, self._seen = gaps, log.state.last
 
-    def _append(self, log: StoredMessages) -> None:
-        added = log.table.count(self._seen + 1, log.last, self.condition)
+    def _append(self, log: StreamLog) -> None:
+        added = log.table.count(self._seen + 1, log.state.last, self.condition)
         if added:
             self.first = self.first if self.total else self._seen + 1
-            self.last = log.last
+            self.last = log.state.last
             self.total += added
             self._after_mark += added
 
-    def pending(self, log: StoredMessages, seq: int) -> int:
+    def pending(self, log: StreamLog, seq: int) -> int:
         """Return how many match at or after ``seq``, and remember it."""
-        if self.condition is None and log.is_gapless:
-            return min(max(log.last - seq + 1, 0), self.total)
+        if self.condition is None and log.state.is_gapless:
+            return min(max(log.state.last - seq + 1, 0), self.total)
         if seq <= self.first:
             return self.total
         if seq > self.last:
@@ -55,7 +55,7 @@ class Span:
         """Remember that ``pending`` match after ``seq``: where the next batch is likely to begin."""
         self._mark, self._after_mark = seq + 1, pending
 
-    def _counted(self, log: StoredMessages, seq: int) -> int:
+    def _counted(self, log: StreamLog, seq: int) -> int:
         """Count the shortest way: from the mark, from the first, or to the last."""
         count, condition = log.table.count, self.condition
         ways = (abs(seq - self._mark), seq - self.first, self.last - seq)

@@ -123,7 +123,7 @@ class Staging:
         Returns an acknowledgement without a stream and with sequence 0 for one that is kept. Raises ApiError; a
         batch that has met its end is gone then.
         """
-        log.check_publish(message)
+        log.appender.check_publish(message)
         if not log.config.allow_atomic:
             raise api_error("JSAtomicPublishDisabledErr", stream=log.name)
         member = member_of(message[2] or b"")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from pelton.api.times import NEVER
 from pelton.storage import Database, Removed
-from pelton.streams.wishes import NEVER
 
 
 class Firing(NamedTuple):

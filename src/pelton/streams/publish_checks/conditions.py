@@ -1,17 +1,17 @@
 """What a publisher asks for in headers.
 
 Message id and the ``Nats-Expected-*`` conditions (ADR-4, ADR-8): how they are read, and whether they hold. In which
-order they are asked is in ``judging.py``. A header without a value asks for nothing. What is no sequence equals none:
+order they are checked is in ``order.py``. A header without a value asks for nothing. What is no sequence equals none:
 like nats-server, the refusal tells the one there is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from pelton.api import api_error, headers
+from pelton.streams.publish_checks.target import AtomicBatch, Target
 from pelton.subjects import is_filter
 
 # Every header of NATS's own may ask for something, but these: a republished message is marked with them.
@@ -33,18 +33,6 @@ class Expectations(NamedTuple):
 
 
 _NOTHING: Final = Expectations()
-
-
-class Known(Protocol):
-    """What must be known of a stream to judge conditions."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def last(self) -> int: ...
-    def last_seq_of(self, subject_filter: str) -> int: ...
-    def known_id(self, msg_id: str, now: int) -> int | None: ...
-    def last_id(self) -> str: ...
 
 
 def is_bare(block: bytes | None) -> bool:
@@ -73,43 +61,34 @@ def expectations(block: bytes | None) -> Expectations | None:
     return None if found == _NOTHING else found
 
 
-class Batch:
-    """Conditions inside a batch that is stored as one (ADR-50): they are about the stream before it.
-
-    ``base`` was the stream's last sequence then, ``lasts`` holds that of each subject or filter with a condition.
-    """
-
-    def __init__(self, base: int, lasts: Mapping[str, int]) -> None:
-        self._base = base
-        self._lasts = lasts
-        self.written: set[str] = set()
-
-    def check(self, stream: Known, asked: Expectations, subject: str) -> None:
-        """Raise where a condition fails, or is about what the batch itself has written."""
-        if asked.last_seq is not None:
-            if asked.last_seq != stream.last:
-                raise api_error("JSStreamWrongLastSequenceErrF", seq=stream.last)
-            if stream.last != self._base:
-                raise api_error("JSStreamWrongLastSequenceConstantErr")
-        if asked.last_subject_seq is None:
-            if asked.last_subject_filter:
-                raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
-            return
-        wanted = asked.last_subject_filter or subject
-        if wanted in self.written:
+def check_in_batch(target: Target, batch: AtomicBatch, asked: Expectations, subject: str) -> None:
+    """Raise where a condition of a message of an atomic batch fails, or is about what the batch itself has written."""
+    last = target.state.last
+    if asked.last_seq is not None:
+        if asked.last_seq != last:
+            raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
+        if last != batch.base:
             raise api_error("JSStreamWrongLastSequenceConstantErr")
-        if self._lasts[wanted] != asked.last_subject_seq:
-            raise api_error("JSStreamWrongLastSequenceErrF", seq=self._lasts[wanted])
+    if asked.last_subject_seq is None:
+        if asked.last_subject_filter:
+            raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
+        return
+    wanted = asked.last_subject_filter or subject
+    if wanted in batch.written:
+        raise api_error("JSStreamWrongLastSequenceConstantErr")
+    if batch.lasts[wanted] != asked.last_subject_seq:
+        raise api_error("JSStreamWrongLastSequenceErrF", seq=batch.lasts[wanted])
 
-    def check_rollup(self, kind: str, subject: str) -> None:
-        """Raise where a roll-up would take messages of the batch along (10111)."""
-        if self.written if kind == "all" else subject in self.written:
-            raise api_error("JSStreamRollupFailedF", err=f"batch rollup {kind} invalid")
+
+def check_rollup_in_batch(batch: AtomicBatch, kind: str, subject: str) -> None:
+    """Raise where a roll-up would take messages of its own batch along (10111)."""
+    if batch.written if kind == "all" else subject in batch.written:
+        raise api_error("JSStreamRollupFailedF", err=f"batch rollup {kind} invalid")
 
 
-def check_stream(stream: Known, asked: Expectations) -> None:
+def check_stream(target: Target, asked: Expectations) -> None:
     """Raise where another stream is expected (10060)."""
-    if asked.stream and asked.stream != stream.name:
+    if asked.stream and asked.stream != target.state.name:
         raise api_error("JSStreamNotMatchErr")
 
 
@@ -119,25 +98,25 @@ def check_source(asked: Expectations) -> None:
         raise api_error("JSMessageSourceHdrNotAllowedErr")
 
 
-def check_sequences(stream: Known, asked: Expectations, subject: str) -> None:
+def check_sequences(target: Target, asked: Expectations, subject: str) -> None:
     """Raise where a last sequence is not the expected one (10071)."""
     if asked.last_subject_seq is not None:
-        last = last_expected_of(stream, asked.last_subject_filter or subject)
+        last = last_expected_of(target, asked.last_subject_filter or subject)
         if last != asked.last_subject_seq:
             raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
-    if asked.last_seq is not None and asked.last_seq != stream.last:
-        raise api_error("JSStreamWrongLastSequenceErrF", seq=stream.last)
+    if asked.last_seq is not None and asked.last_seq != target.state.last:
+        raise api_error("JSStreamWrongLastSequenceErrF", seq=target.state.last)
 
 
-def check_last_id(stream: Known, asked: Expectations) -> None:
+def check_last_id(target: Target, asked: Expectations) -> None:
     """Raise where the last message id is not the expected one (10070)."""
-    if asked.last_msg_id and asked.last_msg_id != (known := stream.last_id()):
+    if asked.last_msg_id and asked.last_msg_id != (known := target.reader.last_id()):
         raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
 
 
-def last_expected_of(stream: Known, subject_filter: str) -> int:
+def last_expected_of(target: Target, subject_filter: str) -> int:
     """Return the last sequence of what a condition is about."""
-    return stream.last_seq_of(subject_filter) if is_filter(subject_filter) else 0
+    return target.last_seq_of(subject_filter) if is_filter(subject_filter) else 0
 
 
 def _sequence(block: bytes, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What a publisher asks for in headers: to expire, to be a schedule or end one, to replace (ADR-43, ADR-51).
+"""What a publisher asks for in headers: a time to live, a schedule or its end, a roll-up (ADR-43, ADR-51).
 
 Read and checked before anything is stored. The order of the checks, and what of a header is ignored, are those of
 nats-server 2.15.
@@ -7,27 +7,27 @@ nats-server 2.15.
 from __future__ import annotations
 
 from datetime import tzinfo
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from pelton.api import ApiError, StreamConfig, api_error, headers
 from pelton.api.durations import parse_duration
-from pelton.api.times import SECOND
+from pelton.api.times import NEVER, SECOND
 from pelton.streams.blocks import with_header, without_headers
-from pelton.streams.rollup import rollup_of
+from pelton.streams.publish_checks.rollup import rollup_of
+from pelton.streams.publish_checks.target import Target
 from pelton.streams.schedule import LATEST, Schedule, first_due, parse_schedule, parse_zone
 from pelton.subjects import is_subject, matches
 
-NEVER: Final = (1 << 63) - 1
 PURGE: Final = "purge"
 _SUBJECT: Final = "sub"
 _TTL: Final = headers.TTL.encode()
 _SCHEDULE: Final = b"Nats-Schedule"
 
 
-class Wish(NamedTuple):
-    """What was asked: the header block to store, when to expire, when to fire first, whose schedule to end.
+class PublishOptions(NamedTuple):
+    """The header block to store, when it expires, when it first fires, the subject whose schedule it ends.
 
-    And what to replace: ``sub``, ``all`` or nothing.
+    ``rollup`` says what it replaces: ``sub``, ``all`` or nothing.
     """
 
     hdr: bytes
@@ -37,37 +37,27 @@ class Wish(NamedTuple):
     rollup: str = ""
 
 
-class Holder(Protocol):
-    """What must be known of a stream to judge wishes."""
-
-    config: StreamConfig
-
-    def stored_subject(self, subject: str) -> str: ...
-    def is_schedule(self, subject: str) -> bool | None:
-        """Whether the last message of a subject is a schedule; None when there is no message."""
-
-
 def check_life(config: StreamConfig, hdr: bytes) -> None:
     """Raise where a message is to expire, and none of its stream may (10166)."""
     if _TTL in hdr and not config.allow_msg_ttl and _is_life(headers.first(hdr, headers.TTL) or ""):
         raise api_error("JSMessageTTLDisabledErr")
 
 
-def scheduled(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish:
+def scheduled(target: Target, subject: str, hdr: bytes, now: int) -> PublishOptions:
     """Return what a header block asks for as to schedules. Raises ApiError where that cannot be."""
-    return _schedule_wish(stream, subject, hdr, now) if _SCHEDULE in hdr else Wish(hdr)
+    return _schedule_options(target, subject, hdr, now) if _SCHEDULE in hdr else PublishOptions(hdr)
 
 
-def replacing(config: StreamConfig, wish: Wish) -> Wish:
+def replacing(config: StreamConfig, options: PublishOptions) -> PublishOptions:
     """Add what is to be replaced. Raises ApiError (10111)."""
-    rollup = rollup_of(wish.hdr, config)
-    return wish._replace(rollup=rollup) if rollup else wish
+    rollup = rollup_of(options.hdr, config)
+    return options._replace(rollup=rollup) if rollup else options
 
 
-def with_life(config: StreamConfig, wish: Wish, now: int) -> Wish:
+def with_life(config: StreamConfig, options: PublishOptions, now: int) -> PublishOptions:
     """Add when the message is to expire. Raises ApiError (10165)."""
-    text = headers.first(wish.hdr, headers.TTL) if _TTL in wish.hdr else None
-    return _lifetime(config, wish, text, now) if text else wish
+    text = headers.first(options.hdr, headers.TTL) if _TTL in options.hdr else None
+    return _lifetime(config, options, text, now) if text else options
 
 
 # --- lives
@@ -105,34 +95,34 @@ def lifted(config: StreamConfig, seconds: int | None) -> int | None:
     return least if seconds is not None and seconds < least and config.max_msgs_per_subject != 1 else seconds
 
 
-def _lifetime(config: StreamConfig, wish: Wish, text: str, now: int) -> Wish:
+def _lifetime(config: StreamConfig, options: PublishOptions, text: str, now: int) -> PublishOptions:
     try:
         seconds = seconds_of(text)
     except ValueError:
         raise api_error("JSMessageTTLInvalidErr") from None
     least = lifted(config, seconds)
-    hdr = wish.hdr
+    hdr = options.hdr
     if least != seconds:
         hdr = with_header(without_headers(hdr, headers.TTL), headers.TTL, str(least))
-    return wish._replace(hdr=hdr, expires=expiry(least, now))
+    return options._replace(hdr=hdr, expires=expiry(least, now))
 
 
 # --- schedules
 
 
-def _schedule_wish(stream: Holder, subject: str, hdr: bytes, now: int) -> Wish:
+def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> PublishOptions:
     pattern = headers.first(hdr, headers.SCHEDULE) or ""
-    if not stream.config.allow_msg_schedules and (pattern or not _is_zone(hdr)):
+    if not target.state.config.allow_msg_schedules and (pattern or not _is_zone(hdr)):
         raise api_error("JSMessageSchedulesDisabledErr")
     zone = zone_of(hdr)
-    wish = Wish(hdr)
+    options = PublishOptions(hdr)
     if pattern:
         fires = _first_due(pattern, zone, now)
-        _check_schedule(stream, subject, hdr)
-        wish = wish._replace(fires=fires)
+        _check_schedule(target, subject, hdr)
+        options = options._replace(fires=fires)
         if not headers.first(hdr, headers.ROLLUP):
-            wish = wish._replace(hdr=with_header(hdr, headers.ROLLUP, _SUBJECT))
-    return wish._replace(ends=_ended(stream, subject, hdr))
+            options = options._replace(hdr=with_header(hdr, headers.ROLLUP, _SUBJECT))
+    return options._replace(ends=_ended(target, subject, hdr))
 
 
 def zone_of(hdr: bytes) -> tzinfo | None:
@@ -166,8 +156,8 @@ def _first_due(pattern: str, zone: tzinfo | None, now: int) -> int:
         raise api_error("JSMessageSchedulesPatternInvalidErr") from None
 
 
-def _check_schedule(stream: Holder, subject: str, hdr: bytes) -> None:
-    config = stream.config
+def _check_schedule(target: Target, subject: str, hdr: bytes) -> None:
+    config = target.state.config
     if life := headers.first(hdr, headers.SCHEDULE_TTL):
         try:
             seconds_of(life)
@@ -175,16 +165,16 @@ def _check_schedule(stream: Holder, subject: str, hdr: bytes) -> None:
             raise api_error("JSMessageSchedulesTTLInvalidErr") from None
         if not config.allow_msg_ttl:
             raise api_error("JSMessageTTLDisabledErr")
-    target = headers.first(hdr, headers.SCHEDULE_TARGET) or ""
+    dest = headers.first(hdr, headers.SCHEDULE_TARGET) or ""
     # A target that is renamed to the schedule's own subject would go with it, as it does on a NATS server.
-    if target == subject or not _is_ours(config, target) or stream.stored_subject(target) == subject:
+    if dest == subject or not _is_ours(config, dest) or target.stored_subject(dest) == subject:
         raise api_error("JSMessageSchedulesTargetInvalidErr")
     if headers.first(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
         raise api_error("JSMessageSchedulesRollupInvalidErr")
     if (headers.first(hdr, headers.ROLLUP) or _SUBJECT).lower() != _SUBJECT:
         raise api_error("JSMessageSchedulesRollupInvalidErr")
     source = headers.first(hdr, headers.SCHEDULE_SOURCE)
-    if source and (source in (subject, target) or not _is_ours(config, source)):
+    if source and (source in (subject, dest) or not _is_ours(config, source)):
         raise api_error("JSMessageSchedulesSourceInvalidErr")
 
 
@@ -192,7 +182,7 @@ def _is_ours(config: StreamConfig, subject: str) -> bool:
     return is_subject(subject) and any(matches(mine, subject) for mine in config.subjects)
 
 
-def _ended(stream: Holder, subject: str, hdr: bytes) -> str:
+def _ended(target: Target, subject: str, hdr: bytes) -> str:
     """Return the subject whose schedule a message ends, or an empty text."""
     following = headers.first(hdr, headers.SCHEDULE_NEXT) or ""
     scheduler = headers.first(hdr, headers.SCHEDULER) or ""
@@ -200,8 +190,8 @@ def _ended(stream: Holder, subject: str, hdr: bytes) -> str:
         return ""
     if following != PURGE or scheduler == subject or not is_subject(scheduler):
         raise api_error("JSMessageSchedulesSchedulerInvalidErr")
-    if not stream.config.allow_msg_schedules:
+    if not target.state.config.allow_msg_schedules:
         raise api_error("JSMessageSchedulesDisabledErr")
-    if stream.is_schedule(scheduler) is False:
+    if target.state.is_schedule(scheduler) is False:
         raise api_error("JSMessageSchedulesSchedulerInvalidErr")
     return scheduler

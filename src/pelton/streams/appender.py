@@ -1,0 +1,256 @@
+"""How messages get into a stream: append, and flush at the end of a group.
+
+``flush`` writes what was appended once for a whole group of publishes, and applies the limits. With discard old no
+reader can tell that from applying them message by message: nobody sees the middle of a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
+from pelton.storage.checksum import row_checksum
+from pelton.streams.counters import digits
+from pelton.streams.counting import Counting
+from pelton.streams.mappings import Mappings
+from pelton.streams.publish_checks import AtomicBatch, Checked, PublishOptions, check_capacity, check_headers
+from pelton.streams.reader import Reader
+from pelton.streams.remover import Remover
+from pelton.streams.state import StreamState
+from pelton.streams.timers import Firing
+
+_NOTHING: Final = Checked()
+
+
+class Appender:
+    """Stores messages in one stream; it is the target that publishes are checked against."""
+
+    def __init__(self, state: StreamState, reader: Reader, remover: Remover) -> None:
+        self.state = state
+        self.reader = reader
+        self._remover = remover
+        # Set while an atomic batch is stored.
+        self.batch: AtomicBatch | None = None
+        self.configure(state.config)
+
+    def configure(self, config: StreamConfig) -> None:
+        """Take a (changed) configuration; limits apply from the next flush on."""
+        mappings = Mappings(self.state, self.reader, self.flush)
+        self.mappings = None if mappings.is_empty else mappings
+        self.counting = Counting(self.state, self.reader, self.flush) if config.allow_msg_counter else None
+        per_subject = config.max_msgs_per_subject > 0
+        limited = config.max_msgs > 0 or config.max_bytes > 0 or (per_subject and config.discard_new_per_subject)
+        # Whether there may be no room for a message.
+        self.is_bounded = config.discard == "new" and limited
+        checked = self.is_bounded or config.max_msg_size >= 0 or config.allow_msg_counter
+        # What is republished tells which message was the last: limits have to be applied in between.
+        early = self.state.is_trimmed and mappings.republishes
+        # A large message that a later one of the group replaces may push others out: not to be put off either.
+        self._trims_early = per_subject and config.max_bytes > 0
+        self._plain = not (checked or config.allow_msg_schedules or config.sealed or early or self._trims_early)
+
+    @property
+    def counts(self) -> bool:
+        """Whether its subjects are counters."""
+        return self.counting is not None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a message that asks for nothing is stored without any check or limit per message."""
+        env = self.state.env
+        return self._plain and env.check_quota is None and self.state.id not in env.wanted
+
+    @property
+    def takes_bulk(self) -> bool:
+        """Whether messages without headers can be stored as they are, many at once."""
+        config = self.state.config
+        return (
+            self.is_plain
+            and self.mappings is None
+            and not (config.max_msgs_per_subject > 0 or config.compression != "none")
+        )
+
+    # --- append
+
+    def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
+        """Store one message, or raise ApiError before anything has changed.
+
+        Order of the checks: sealed, size, what its headers ask for (``publish_checks``), increment, limits.
+        """
+        state = self.state
+        if state.config.sealed:
+            raise api_error("JSStreamSealedErr")
+        subject = self.stored_subject(subject)
+        self.check_size(hdr, data)
+        asked = _NOTHING if hdr is None else check_headers(self, subject, hdr, data, now)
+        if asked.duplicate is not None:
+            return PubAck(state.name, asked.duplicate, True)
+        hdr, options, value = asked.hdr, asked.options, ""
+        self.check_quota(subject, hdr, data)
+        if self.counting is not None:
+            # The last refusal there is: a stream that counts always has room.
+            hdr, data, total = self.counting.add(subject, hdr, asked.increment)
+            value = digits(total.value)
+        wanted = state.is_wanted(subject)
+        if self.is_bounded and wanted:
+            size = state.size_of(subject, hdr, data)
+            check_capacity(self, subject, size, replaces=bool(options and options.rollup))
+        seq = self.store(subject, hdr, data, now) if wanted else self.skip_one(now)
+        if asked.msg_id:
+            state.ids.add(seq, now, asked.msg_id)
+            state.dirty = True
+        if wanted and (options is not None or state.config.allow_msg_schedules):
+            self.apply(seq, subject, options)
+        if self.batch is not None:
+            self.batch.written.add(subject)
+        return PubAck(state.name, seq, val=value)
+
+    def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
+        """Store messages that are bare (`is_bare`); the caller has seen that :attr:`is_plain` holds."""
+        if self.mappings is not None:
+            messages = self.mappings.prepared(messages, now)
+        state = self.state
+        seq, size, header_cost = state.last, 0, state.cost.header
+        rows, deltas, known, name = state.rows, state.deltas, state.known, state.name
+        acks: list[PubAck] = []
+        for subject, data, hdr in messages:
+            seq += 1
+            rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
+            size += len(data) + (len(subject) if subject.isascii() else len(subject.encode()))
+            if hdr is not None:
+                size += len(hdr) + header_cost
+            delta = deltas.get(subject)
+            if delta is None:
+                deltas[subject] = [seq, seq, 1]
+            else:
+                delta[1] = seq
+                delta[2] += 1
+            acks.append(PubAck(name, seq))
+            if known and (row := known.get(subject)) is not None:
+                if row[2] == 0:
+                    row[0] = seq
+                row[1] = seq
+                row[2] += 1
+        added = len(acks)
+        state.msgs += added
+        state.bytes += size + added * state.cost.message
+        state.last = seq
+        state.last_ts = now
+        state.dirty = True
+        return acks
+
+    def append_own(self, subject: str, hdr: bytes, data: bytes, now: int, expires: int | None) -> None:
+        """Store a message of the stream's own (``ticking.py``), which meets no conditions, and may replace others."""
+        if not self.state.is_wanted(subject):
+            self.skip_one(now)
+            return
+        seq = self.store(subject, hdr, data, now)
+        self.apply(seq, subject, PublishOptions(hdr, expires, rollup=(headers.first(hdr, headers.ROLLUP) or "")))
+
+    # --- checks
+
+    def check_publish(self, message: Outgoing) -> None:
+        """Raise what a message is refused with whatever becomes of its batch: the stream is sealed, it is too large."""
+        if self.state.config.sealed:
+            raise api_error("JSStreamSealedErr")
+        self.check_size(message[2], message[1])
+
+    def check_size(self, hdr: bytes | None, data: bytes) -> None:
+        """Raise if a message is larger than the stream allows (10054)."""
+        if 0 <= self.state.config.max_msg_size < len(data) + (len(hdr) if hdr is not None else 0):
+            raise api_error("JSStreamMessageExceedsMaximumErr")
+
+    def check_quota(self, subject: str, hdr: bytes | None, data: bytes) -> None:
+        """Raise if all streams together have no room for a message."""
+        state = self.state
+        if state.env.check_quota is not None:
+            state.env.check_quota(state.config.storage, state.size_of(subject, hdr, data))
+
+    def stored_subject(self, subject: str) -> str:
+        """Return the subject under which a message of ``subject`` is stored."""
+        return subject if self.mappings is None else self.mappings.renamed(subject)
+
+    def last_seq_of(self, subject_filter: str) -> int:
+        """Return the sequence of the last message that matches, 0 if there is none."""
+        if self.state.is_trimmed:
+            # Limits may have removed what was the last of the subject.
+            self.flush()
+        return self.reader.last_seq_of(subject_filter)
+
+    # --- what is stored
+
+    def store(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> int:
+        """Store a message that was checked; return its sequence."""
+        state = self.state
+        seq = state.last + 1
+        if self.mappings is not None:
+            self.mappings.republish(((subject, data, hdr),), now)
+        state.rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
+        state.msgs += 1
+        state.bytes += state.size_of(subject, hdr, data)
+        state.last, state.last_ts, state.dirty = seq, now, True
+        state.count_subject(subject, seq)
+        if self._trims_early and state.bytes > state.config.max_bytes:
+            self.flush()
+        return seq
+
+    def skip_one(self, now: int) -> int:
+        """Give a sequence to a message that nobody wants, and keep nothing of it."""
+        state = self.state
+        state.last += 1
+        state.last_ts, state.dirty = now, True
+        if state.msgs == 0:
+            state.first = state.last + 1
+        return state.last
+
+    def apply(self, seq: int, subject: str, options: PublishOptions | None) -> None:
+        """Do what a stored message asked for; whatever is stored on a subject takes the place of its schedule."""
+        timers = self.state.timers
+        if self.state.config.allow_msg_schedules:
+            if options is not None and options.ends:
+                self._remover.remove_subject(options.ends)
+            if options is not None and options.fires is not None:
+                timers.put(Firing(seq, subject, options.fires))
+            else:
+                timers.stop(subject)
+        if options is not None and options.expires is not None:
+            timers.add(seq, options.expires)
+        if options is not None and options.rollup:
+            self._roll_up(subject, seq, options.rollup)
+
+    def _roll_up(self, subject: str, seq: int, kind: str) -> None:
+        """Remove what the message ``seq`` replaces; the limits have been applied to it before, as to any."""
+        state = self.state
+        if state.is_trimmed:
+            self.flush()
+        state.effects.rolled_up.add("" if kind == "all" else subject)
+        if kind == "all":
+            self._remover.purge("", seq, 0)
+        else:
+            state.write_rows()
+            self._remover.trim_subject(subject, 1)
+
+    # --- flush and limits
+
+    def flush(self) -> None:
+        """Write what the transaction holds in memory, and apply the limits."""
+        state = self.state
+        if not state.dirty:
+            return
+        state.write_rows()
+        if self.batch is None:
+            # Sources and mirrors come before the limits.
+            state.env.sources.written(state.id)
+        if state.is_trimmed:
+            self._remover.trim()
+        state.write_subjects()
+        state.save()
+
+    def apply_limits(self) -> None:
+        """Apply all limits to all messages: the configuration has changed."""
+        self.flush()
+        self._remover.trim_all_subjects()
+        if self.state.is_trimmed:
+            self._remover.trim()
+        self.state.dirty = True

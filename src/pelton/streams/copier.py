@@ -1,0 +1,127 @@
+"""Messages that are copied into a stream from another one: sources and mirrors (ADR-59).
+
+A copy was accepted once already. So nothing that it asks for is a condition any more, and what its new stream does not
+allow (to replace others, to expire) is kept as it stands and has no effect. It is refused only if there is no room
+for it. A sourced message is a new one of this stream; a mirrored one keeps its sequence and its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pelton.api import ApiError, api_error, headers
+from pelton.storage import Row
+from pelton.streams.appender import Appender
+from pelton.streams.publish_checks import PublishOptions, check_capacity, expiry, rollup_of, seconds_of
+
+
+class Copier:
+    """Stores copies in one stream."""
+
+    def __init__(self, appender: Appender) -> None:
+        self._appender = appender
+        self._state = appender.state
+
+    def append_sourced(self, subject: str, hdr: bytes, data: bytes, now: int, origin: tuple[str, str]) -> None:
+        """Store a message of the stream and under the subject that ``origin`` names, or drop it as a duplicate.
+
+        Raises ApiError before anything has changed.
+        """
+        appender, state = self._appender, self._state
+        subject = appender.stored_subject(subject)
+        self._check(hdr, data)
+        msg_id = headers.first(hdr, headers.MSG_ID) if state.config.duplicate_window > 0 else None
+        if msg_id and appender.reader.known_id(msg_id, now) is not None:
+            return
+        appender.check_quota(subject, hdr, data)
+        if appender.counting is not None:
+            hdr, data, _ = appender.counting.add_sourced(subject, hdr, data, origin)
+        seq = self._keep(subject, hdr, data, now, now)
+        if msg_id:
+            state.ids.add(seq, now, msg_id)
+            state.dirty = True
+
+    def append_mirrored(self, seq: int, subject: str, hdr: bytes | None, data: bytes, times: tuple[int, int]) -> None:
+        """Store a message under a later sequence than all before it; ``times``: its own, and now.
+
+        Raises ApiError before anything has changed.
+        """
+        appender = self._appender
+        subject = appender.stored_subject(subject)
+        self._check(hdr, data)
+        appender.check_quota(subject, hdr, data)
+        if appender.is_bounded and self._state.is_wanted(subject):
+            self._check_capacity(subject, hdr, data, self._options(hdr, 0))
+        self.skip_to(seq)
+        self._keep(subject, hdr, data, *times)
+
+    def skip_to(self, seq: int) -> None:
+        """Leave out all sequences before ``seq`` that are not stored yet."""
+        state = self._state
+        if seq <= state.last + 1:
+            return
+        state.write_rows()
+        state.last = seq - 1
+        if not state.msgs:
+            state.first = seq
+        # To a consumer that counts what lies ahead, a gap is a removal.
+        state.removals += 1
+        state.dirty = True
+
+    def _check(self, hdr: bytes | None, data: bytes) -> None:
+        if self._state.config.sealed:
+            raise api_error("JSStreamSealedErr", stream=self._state.name)
+        self._appender.check_size(hdr, data)
+
+    def _check_capacity(self, subject: str, hdr: bytes | None, data: bytes, options: PublishOptions | None) -> None:
+        size = self._state.size_of(subject, hdr, data)
+        check_capacity(self._appender, subject, size, replaces=bool(options and options.rollup))
+
+    def _keep(self, subject: str, hdr: bytes | None, data: bytes, time: int, now: int) -> int:
+        appender = self._appender
+        if not self._state.is_wanted(subject):
+            return appender.skip_one(time)
+        options = self._options(hdr, now)
+        if appender.is_bounded:
+            self._check_capacity(subject, hdr, data, options)
+        seq = appender.store(subject, hdr, data, time)
+        if options is not None:
+            appender.apply(seq, subject, options)
+        return seq
+
+    def _options(self, hdr: bytes | None, now: int) -> PublishOptions | None:
+        """Return what a copy asks for and is allowed."""
+        config = self._state.config
+        if hdr is None or not (config.allow_rollup_hdrs or config.allow_msg_ttl):
+            return None
+        options = PublishOptions(hdr)
+        try:
+            if config.allow_rollup_hdrs:
+                options = options._replace(rollup=rollup_of(hdr, config))
+            life = headers.first(hdr, headers.TTL) if config.allow_msg_ttl else None
+            if life:
+                options = options._replace(expires=expiry(seconds_of(life), now))
+        except (ApiError, ValueError):
+            # What makes no sense asks for nothing.
+            return None
+        return None if options == PublishOptions(hdr) else options
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether mirrored messages are stored as they lie in their origin, without any look at them."""
+        config = self._state.config
+        asks = config.allow_rollup_hdrs or config.allow_msg_ttl
+        return self._appender.is_plain and self._appender.mappings is None and not (asks or config.max_age)
+
+    def append_rows(self, rows: Sequence[Row]) -> None:
+        """Store rows of another stream under their own sequences; the caller has seen that :attr:`keeps_rows` holds."""
+        state = self._state
+        gaps = rows[-1][0] - state.last != len(rows)
+        self.skip_to(rows[0][0])
+        state.rows += rows
+        for seq, _, subject, hdr, data, _ in rows:
+            state.bytes += state.size_of(subject, hdr, data)
+            state.count_subject(subject, seq)
+        state.msgs += len(rows)
+        state.removals += gaps
+        state.last, state.last_ts, state.dirty = rows[-1][0], rows[-1][1], True

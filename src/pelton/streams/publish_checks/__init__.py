@@ -1,0 +1,33 @@
+"""What a publish is checked against before it is stored: its headers, in NATS's order, and the stream's capacity."""
+
+from pelton.streams.publish_checks.capacity import check_capacity
+from pelton.streams.publish_checks.conditions import expectations, is_bare, last_expected_of
+from pelton.streams.publish_checks.options import (
+    PURGE,
+    PublishOptions,
+    expiry,
+    lifted,
+    schedule_of,
+    seconds_of,
+)
+from pelton.streams.publish_checks.order import Checked, check_headers
+from pelton.streams.publish_checks.rollup import rollup_of
+from pelton.streams.publish_checks.target import AtomicBatch, Target
+
+__all__ = [
+    "PURGE",
+    "AtomicBatch",
+    "Checked",
+    "PublishOptions",
+    "Target",
+    "check_capacity",
+    "check_headers",
+    "expectations",
+    "expiry",
+    "is_bare",
+    "last_expected_of",
+    "lifted",
+    "rollup_of",
+    "schedule_of",
+    "seconds_of",
+]

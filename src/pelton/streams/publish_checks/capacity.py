@@ -1,0 +1,47 @@
+"""Whether a stream that discards new messages has room for one."""
+
+from __future__ import annotations
+
+from pelton.api import ApiError, api_error
+from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
+from pelton.streams.publish_checks.target import Target
+
+
+def check_capacity(target: Target, subject: str, size: int, *, replaces: bool) -> None:
+    """Refuse what does not fit (10077), for the limit per subject first where it is the reason.
+
+    What ``replaces`` others of its subject meets no limit per subject; where it needs more room than there is
+    before they go, it is refused like any, as on a NATS server.
+    """
+    config = target.state.config
+    full = _is_full(target, subject)
+    if full and config.discard_new_per_subject and not replaces:
+        raise _no_room(MAXIMUM_MESSAGES_PER_SUBJECT)
+    if not (0 < config.max_msgs <= target.state.msgs or 0 < config.max_bytes < target.state.bytes + size):
+        return
+    if config.max_msgs_per_subject > 0 and target.state.dirty:
+        # What newer messages of the same subjects have replaced still counts until it is trimmed.
+        target.flush()
+        full = _is_full(target, subject)
+    if 0 < config.max_msgs <= target.state.msgs and not full:
+        raise _no_room(MAXIMUM_MESSAGES)
+    if 0 < config.max_bytes < target.state.bytes + size and not (full and _makes_room(target, subject, size)):
+        raise _no_room(MAXIMUM_BYTES)
+
+
+def _is_full(target: Target, subject: str) -> bool:
+    limit = target.state.config.max_msgs_per_subject
+    return limit > 0 and target.state.subject_row(subject)[2] >= limit
+
+
+def _makes_room(target: Target, subject: str, size: int) -> bool:
+    """Whether the oldest message of a full subject makes room for one of ``size`` bytes."""
+    row = target.reader.next_row_of(target.state.subject_row(subject)[0], subject)
+    if row is None:
+        return False
+    _, _, _, hdr, data, _ = row
+    return size <= target.state.size_of(subject, hdr, data)
+
+
+def _no_room(text: str) -> ApiError:
+    return api_error("JSStreamStoreFailedF", err=text)

@@ -1,0 +1,155 @@
+"""What can be asked of a stream's messages: by sequence, subject and time, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pelton.storage import Condition, Row, intact, subject_condition
+from pelton.streams.state import StreamState
+from pelton.subjects import has_wildcard
+
+ANY: Final = Condition("1", ())
+_FEW: Final = 4
+
+
+class Reader:
+    """Look-ups in one stream; whatever reads message rows writes those of the open transaction first."""
+
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
+
+    # --- single messages
+
+    def get(self, seq: int) -> Row | None:
+        """Return the message with a sequence."""
+        self._state.write_rows()
+        return self._state.table.get(seq)
+
+    def next_row_of(self, seq: int, subject_filter: str) -> Row | None:
+        """Return the first message at or after ``seq`` that matches."""
+        state = self._state
+        state.write_rows()
+        first, last = seq, state.last
+        if subject_filter and not has_wildcard(subject_filter):
+            lowest, last, count = state.subject_row(subject_filter)
+            if count <= 0:
+                return None
+            first = max(seq, lowest)
+        found = state.table.scan(first, last, 1, subject_condition([subject_filter] if subject_filter else []))
+        return found[0] if found else None
+
+    def last_row_of(self, subject_filter: str) -> Row | None:
+        """Return the last message that matches a subject or filter."""
+        state = self._state
+        state.write_rows()
+        if subject_filter in (">", ""):
+            return state.table.last_where(state.last, ANY)
+        if has_wildcard(subject_filter):
+            return state.table.last_where(state.last, subject_condition([subject_filter]) or ANY)
+        _, upto, count = state.subject_row(subject_filter)
+        if count <= 0:
+            return None
+        row = state.table.get(upto)
+        if row is not None and (row[2] == subject_filter or not intact(row)):
+            # A damaged one is still the last: one before it would be taken for what holds now.
+            return row
+        return state.table.last_where(upto, Condition("subject=?", (subject_filter,)))
+
+    def last_rows(self, condition: Condition | None) -> list[Row]:
+        """Return the last message of every subject that meets a condition, in order of sequence."""
+        where = condition or ANY
+        sql = f"SELECT subject FROM subjects WHERE stream=? AND msgs>0 AND {where.sql}"
+        subjects = self.rows(sql, self._state.id, *where.bindings)
+        found = (self.last_row_of(str(subject)) for (subject,) in subjects)
+        return sorted((row for row in found if row is not None), key=lambda row: row[0])
+
+    # --- sequences
+
+    def last_seq_of(self, subject_filter: str) -> int:
+        """Return the sequence of the last message that matches, 0 if there is none."""
+        row = self.last_row_of(subject_filter)
+        return 0 if row is None else row[0]
+
+    def first_at(self, time: int) -> int:
+        """Return the first sequence stored at or after ``time``, by bisection: times grow with sequences."""
+        state = self._state
+        state.write_rows()
+        low, high = state.first, state.last + 1
+        while low < high:
+            middle = (low + high) // 2
+            seq = state.table.next_seq(middle)
+            if seq is None or seq >= high:
+                high = middle
+                continue
+            stored = state.table.time_of(seq)
+            if stored is not None and stored < time:
+                low = seq + 1
+            else:
+                high = middle
+        return low
+
+    def pairs(self, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return ``(first, last)`` of the subjects that hold just these two; of few subjects none, it does not pay."""
+        state = self._state
+        rows = {subject: state.subject_row(subject) for subject in subjects} if len(subjects) >= _FEW else {}
+        bounds = {subject: (row[0], row[1]) for subject, row in rows.items() if row[2] == 2 and row[0] < row[1]}
+        # Both are bounds: that the messages lie there is to be seen.
+        there = state.table.subjects_at(seq for pair in bounds.values() for seq in pair)
+        return {
+            subject: pair for subject, pair in bounds.items() if there.get(pair[0]) == subject == there.get(pair[1])
+        }
+
+    def deleted(self) -> list[int]:
+        """Return the sequences missing between first and last."""
+        state = self._state
+        present = {int(str(row[0])) for row in self.rows(f"SELECT seq FROM {state.table.name}")}
+        return [seq for seq in range(state.first, state.last + 1) if seq not in present]
+
+    # --- message ids
+
+    def known_id(self, msg_id: str, now: int) -> int | None:
+        """Return the sequence stored under a message id within the duplicate window."""
+        state = self._state
+        return state.ids.find(msg_id, now) if state.config.duplicate_window > 0 else None
+
+    def last_id(self) -> str:
+        """Return the message id of the last message, or an empty text."""
+        return self._state.ids.last_id(self._state.last)
+
+    # --- counts
+
+    def bounds_of(self, condition: Condition | None) -> tuple[int, int, int]:
+        """Return bounds and number of the messages whose subject meets a condition: nothing must be unwritten."""
+        state = self._state
+        if condition is None:
+            return state.first, state.last, state.msgs
+        sql = (
+            "SELECT ifnull(min(first), 0), ifnull(max(last), 0), ifnull(sum(msgs), 0) FROM subjects "
+            f"WHERE stream=? AND msgs>0 AND {condition.sql}"
+        )
+        first, last, total = self.rows(sql, state.id, *condition.bindings)[0]
+        return int(str(first)), int(str(last)), int(str(total))
+
+    def count_of(self, condition: Condition | None) -> int:
+        """Return how many messages meet a condition about their subject; sums subjects, not messages."""
+        state = self._state
+        if condition is None:
+            return state.msgs
+        sql = f"SELECT ifnull(sum(msgs), 0) FROM subjects WHERE stream=? AND {condition.sql}"
+        return int(state.db.value(sql, (state.id, *condition.bindings)))
+
+    def subject_counts(self, subject_filter: str) -> dict[str, int]:
+        """Return the number of messages of each subject that matches."""
+        condition = subject_condition([subject_filter]) or ANY
+        sql = f"SELECT subject, msgs FROM subjects WHERE stream=? AND msgs>0 AND {condition.sql} ORDER BY subject"
+        rows = self.rows(sql, self._state.id, *condition.bindings)
+        return {str(subject): int(str(count)) for subject, count in rows}
+
+    def num_subjects(self) -> int:
+        """Return how many subjects hold messages."""
+        return int(self._state.db.value("SELECT count(*) FROM subjects WHERE stream=? AND msgs>0", (self._state.id,)))
+
+    def rows(self, sql: str, *bindings: int | str) -> list[tuple[object, ...]]:
+        """Return the rows of a question about what is known per subject."""
+        return self._state.db.execute(sql, bindings).fetchall()

@@ -1,0 +1,200 @@
+"""How messages leave a stream: its limits, and what is removed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pelton.storage import Removed, runs, subject_condition
+from pelton.streams.reader import ANY, Reader
+from pelton.streams.state import StreamState
+
+_CHUNK: Final = 4096
+_FEW: Final = 8
+
+
+class Remover:
+    """Removes messages of one stream."""
+
+    def __init__(self, state: StreamState, reader: Reader) -> None:
+        self._state = state
+        self._reader = reader
+
+    # --- limits
+
+    def trim(self) -> None:
+        """Apply the limits to what the open transaction has appended."""
+        state, config = self._state, self._state.config
+        if config.max_msgs_per_subject > 0:
+            grown = [subject for subject, delta in state.deltas.items() if delta[2] > 0]
+            for subject in self._replace(grown) if config.max_msgs_per_subject == 1 else grown:
+                self.trim_subject(subject, config.max_msgs_per_subject)
+        if config.discard == "new":
+            # A limit that was lowered below what is there removes nothing: only new messages are discarded.
+            return
+        if config.max_msgs > 0 and state.msgs > config.max_msgs:
+            self._evict(state.table.remove_front(state.msgs - config.max_msgs))
+        while config.max_bytes > 0 and state.bytes > config.max_bytes and state.msgs:
+            self._evict(state.table.remove_front(self._front_over(config.max_bytes)))
+
+    def trim_all_subjects(self) -> None:
+        """Apply the limit per subject to every subject: the configuration has changed."""
+        state, limit = self._state, self._state.config.max_msgs_per_subject
+        if limit > 0:
+            sql = "SELECT subject FROM subjects WHERE stream=? AND msgs>?"
+            for (subject,) in state.db.execute(sql, (state.id, limit)).fetchall():
+                self.trim_subject(str(subject), limit)
+
+    def trim_subject(self, subject: str, limit: int) -> None:
+        """Remove the oldest messages of a subject beyond ``limit``."""
+        state = self._state
+        row = state.subject_row(subject)
+        excess = row[2] - limit
+        if excess > 0:
+            # Where one is damaged fewer are found than there are: the newest must not go in its place.
+            upto = row[1] - 1 if limit else row[1]
+            removed = state.table.remove_oldest_of(subject, row[0], upto, excess)
+            self._evict(removed)
+            first = row[0]
+            if limit == 1 and state.table.subject_of(row[1]) == subject:
+                first = row[1]
+            elif removed:
+                first = removed[-1][0] + 1
+            state.begin_with(subject, first)
+
+    def _replace(self, subjects: Sequence[str]) -> Sequence[str]:
+        """Remove at once what was replaced one for one, and return the subjects that are left to look at."""
+        exact = self._reader.pairs(subjects)
+        if not exact:
+            return subjects
+        self._evict(self._state.table.remove_each(first for first, _ in exact.values()))
+        for subject, (_, last) in exact.items():
+            self._state.begin_with(subject, last)
+        return [subject for subject in subjects if subject not in exact]
+
+    def _front_over(self, limit: int) -> int:
+        """Return how many of the oldest messages must go for ``bytes`` to meet the limit (bounded by a chunk)."""
+        excess, count = self._state.bytes - limit, 0
+        for _, _, subject, data, hdr in self._state.table.oldest(_CHUNK):
+            if excess <= 0:
+                break
+            excess -= self._state.cost.size(subject, data, hdr)
+            count += 1
+        return count
+
+    # --- accounting
+
+    def _forget(self, removed: Sequence[Removed]) -> None:
+        """Account for rows that are gone."""
+        if not removed:
+            return
+        state = self._state
+        state.dirty = True
+        state.totals.clear()
+        if state.is_watched:
+            state.effects.removed += removed
+        touched_first, deltas, known, lasts = False, state.deltas, state.known, state.lasts
+        for seq, subject, data, hdr in removed:
+            state.bytes -= state.cost.size(len(subject.encode()), data, hdr)
+            delta = deltas.get(subject)
+            if delta is None:
+                deltas[subject] = [seq, seq, -1]
+            else:
+                delta[2] -= 1
+            if (row := known.get(subject)) is not None:
+                row[2] -= 1
+            if lasts and lasts.get(subject) == seq:
+                del lasts[subject]
+            touched_first = touched_first or seq <= state.first
+        state.msgs -= len(removed)
+        if touched_first:
+            self._find_first()
+        if touched_first or state.is_timed:
+            state.forget_oldest()
+        if state.is_timed:
+            state.timers.forget(removed, scheduled=state.config.allow_msg_schedules)
+
+    def _find_first(self) -> None:
+        state = self._state
+        state.first = (state.table.next_seq(state.first) if state.msgs else None) or state.last + 1
+
+    def _evict(self, removed: Sequence[Removed]) -> None:
+        """Account for rows that are gone though consumers may not have seen them."""
+        self._forget(removed)
+        self._state.removals += len(removed)
+
+    # --- removal
+
+    def remove_settled(self, sequences: Iterable[int]) -> None:
+        """Remove messages that no consumer wants any more (work-queue and interest retention)."""
+        self._state.write_rows()
+        for first, last in runs(sequences):
+            if last - first < _FEW or not self._remove_alike(first, last):
+                self._forget(self._state.table.remove_range(first, last))
+
+    def _remove_alike(self, first: int, last: int) -> bool:
+        """Remove a range at once if all its messages have one subject, and nobody asks which they were."""
+        state = self._state
+        if state.is_watched or state.lasts or state.is_timed:
+            return False
+        removed = state.table.remove_alike(first, last)
+        if removed is None:
+            return False
+        subject, count, data, hdr, blocks = removed
+        state.msgs -= count
+        state.bytes -= count * state.cost.size(len(subject.encode()), 0, -1) + data + hdr + blocks * state.cost.header
+        state.deltas.setdefault(subject, [first, first, 0])[2] -= count
+        if subject in state.known:
+            state.known[subject][2] -= count
+        if first <= state.first:
+            self._find_first()
+            state.forget_oldest()
+        state.dirty = True
+        return True
+
+    def remove(self, sequences: Iterable[int]) -> int:
+        """Remove messages, whether consumers still want them or not; return how many there were."""
+        self._state.write_rows()
+        removed = self._state.table.remove(sequences)
+        self._evict(removed)
+        return len(removed)
+
+    def remove_subject(self, subject: str) -> None:
+        """Remove all messages of a subject."""
+        self._state.write_rows()
+        self.trim_subject(subject, 0)
+
+    def purge(self, filter_subject: str, upto: int, keep: int) -> int:
+        """Remove messages: of one filter or all, below a sequence or all, all but the newest ``keep`` (ADR-10).
+
+        ``upto`` 0 means no bound by sequence, else messages with a lower sequence go. Returns the number
+        removed.
+        """
+        state = self._state
+        state.write_rows()
+        filter_subject = "" if filter_subject == ">" else filter_subject
+        last = upto - 1 if upto > 0 else state.last
+        if not filter_subject and not keep and last >= state.last:
+            return self._purge_all(last)
+        condition = subject_condition([filter_subject] if filter_subject else [])
+        removed = state.table.remove_where(last, condition or ANY, keep)
+        self._evict(sorted(removed))
+        return len(removed)
+
+    def _purge_all(self, last: int) -> int:
+        """Empty the stream without looking at each message; sequences go on after ``last``."""
+        state = self._state
+        count = state.msgs
+        state.last, state.effects.emptied = last, True
+        state.db.execute(f"DELETE FROM {state.table.name}")
+        state.db.execute("DELETE FROM subjects WHERE stream=?", (state.id,))
+        state.forget_subjects()
+        state.msgs = state.bytes = 0
+        state.first = state.last + 1
+        state.forget_oldest()
+        if state.is_timed:
+            state.timers.clear()
+        # At least one: to a consumer that counts what lies ahead, a jump of ``last`` is a removal.
+        state.removals += max(count, 1)
+        state.dirty = True
+        return count

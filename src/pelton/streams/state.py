@@ -1,0 +1,263 @@
+"""A stream's small rows (counts, bounds, subjects) in memory, and what the open transaction has yet to write.
+
+All state that matters is in rows. A :class:`StreamState` is a copy of the small ones and a buffer of the rows that the
+transaction has appended; ``write_rows`` must run before anything reads message rows. If another process has written
+(``stale``), or a transaction was rolled back, the copy is read again.
+
+Invariants, after a flush (``appender.py``): ``msgs`` and ``bytes`` equal a recount of the rows; ``first`` is the lowest
+stored sequence, or ``last + 1`` if there is none; ``last`` never falls. In ``subjects``, ``msgs`` equals a recount, and
+no message of the subject lies outside ``first..last``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pelton.api import StreamConfig
+from pelton.api.times import NEVER
+from pelton.storage import MessageTable, Row
+from pelton.streams.counters import Total
+from pelton.streams.dedupe import DuplicateWindow
+from pelton.streams.effects import StreamEffects
+from pelton.streams.env import StreamEnv
+from pelton.streams.timers import Timers
+
+_UPSERT_SUBJECT: Final = (
+    "INSERT INTO subjects VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "
+    "first=iif(?6, excluded.first, first), last=max(last, excluded.last), msgs=msgs+excluded.msgs"
+)
+_KNOWN_LIMIT: Final = 50_000
+_LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
+_SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
+
+
+class Cost(NamedTuple):
+    """The bytes that a message counts for beside its own: for itself, and for having headers."""
+
+    message: int
+    header: int
+
+    def size(self, subject: int, data: int, hdr: int) -> int:
+        """Return what a message with parts of these lengths counts for; ``hdr`` -1 for no header block."""
+        return self.message + subject + data + (self.header + hdr if hdr >= 0 else 0)
+
+
+# As NATS's two kinds of store count; how a message really lies in the file is another matter.
+COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
+
+
+class StreamState:
+    """The stream with row id ``stream``: what it holds, and what is not written yet."""
+
+    def __init__(self, env: StreamEnv, stream: int, config: StreamConfig) -> None:
+        self.env = env
+        self.db = env.database
+        self.id = stream
+        self.name = config.name
+        self.table = MessageTable(env.database, stream)
+        self.ids = DuplicateWindow(env.database, stream, config.duplicate_window)
+        self.timers = Timers(env.database, stream)
+        self.effects = StreamEffects()
+        self.stale = True
+        self.dirty = False
+        self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
+        self.first = 1
+        # Rows to write; what they change of each subject, as [first, last, messages more]; subjects that begin later.
+        self.rows: list[Row] = []
+        self.deltas: dict[str, list[int]] = {}
+        self._firsts: dict[str, int] = {}
+        # Rows of subjects that were read, as [first, last, messages], kept up to date.
+        self.known: dict[str, list[int]] = {}
+        # The last sequences of republished subjects, exact while they are here (``mappings.py``).
+        self.lasts: dict[str, int] = {}
+        # Where counters stand after their last message; read once a transaction (``counting.py``).
+        self.totals: dict[str, Total] = {}
+        self._oldest_ts: int | None = None
+        self.configure(config)
+
+    def configure(self, config: StreamConfig) -> None:
+        """Take a (changed) configuration."""
+        self.config = config
+        self.cost = COSTS[config.storage]
+        self.ids.window = config.duplicate_window
+        self.lasts.clear()
+        self.is_trimmed = config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
+        # Whether single messages have deadlines, and whether time does anything to the stream at all.
+        self.is_timed = config.allow_msg_ttl or config.allow_msg_schedules
+        self._ages = self.is_timed or config.max_age > 0
+        # Whether time makes messages that others wait for, so that somebody has to look at the clock for them.
+        self.is_ticking = config.allow_msg_schedules or config.subject_delete_marker_ttl > 0
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a source or mirror has to know what is removed."""
+        return self.id in self.env.sources.watched
+
+    def is_wanted(self, subject: str) -> bool:
+        """Whether a message published now is to be kept."""
+        check = self.env.wanted.get(self.id)
+        return check is None or check(subject)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether messages came or went since others were told."""
+        return bool(self.effects.arrived) or self.removals != self.effects.known_removals
+
+    # --- rows
+
+    def load(self) -> None:
+        """Read the small rows again: another process may have changed them."""
+        row = self.db.execute(_LOAD_STATE, (self.id,)).fetchone()
+        assert row is not None, f"stream {self.name} has no state row"
+        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = (int(str(v)) for v in row)
+        # Others tell of what others have done.
+        self.effects.known_removals = self.removals
+        self.known.clear()
+        self.lasts.clear()
+        self._oldest_ts = None
+        self.ids.invalidate()
+        self.timers.invalidate()
+        self.stale = False
+
+    def reset(self) -> None:
+        """Forget everything that was not committed."""
+        self.rows.clear()
+        self.deltas.clear()
+        self._firsts.clear()
+        self.totals.clear()
+        self.effects.clear()
+        self.ids.reset()
+        self.timers.reset()
+        self.dirty = False
+        self.stale = True
+
+    def write_rows(self) -> None:
+        """Write the messages that were appended."""
+        if self.rows:
+            self.table.insert(self.rows, packed=self.config.compression != "none")
+            if self.msgs == len(self.rows):
+                self.first = self.rows[0][0]
+            self.rows.clear()
+
+    def write_subjects(self) -> None:
+        """Write what has changed of subjects."""
+        if not self.deltas:
+            return
+        firsts, known = self._firsts, self.known
+        changed = [
+            (self.id, subject, firsts.get(subject, d[0]), d[1], d[2], subject in firsts)
+            for subject, d in self.deltas.items()
+        ]
+        self.effects.arrived.update(self.deltas)
+        self.deltas.clear()
+        firsts.clear()
+        if len(changed) == 1:
+            self.db.execute(_UPSERT_SUBJECT, changed[0])
+        else:
+            self.db.executemany(_UPSERT_SUBJECT, changed)
+        shrunk = (subject for _, subject, _, _, count, _ in changed if count <= 0)
+        emptied = [(self.id, subject) for subject in shrunk if not ((row := known.get(subject)) and row[2] > 0)]
+        if emptied:
+            self.db.executemany("DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=0", emptied)
+        if len(known) > _KNOWN_LIMIT:
+            known.clear()
+
+    def save(self) -> None:
+        """Write ids, deadlines, counts and bounds; nothing is left to be written."""
+        self.totals.clear()
+        self.ids.flush()
+        self.timers.flush()
+        row = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.id)
+        self.db.execute(_SAVE_STATE, row)
+        self.dirty = False
+
+    # --- subjects
+
+    def subject_row(self, subject: str) -> list[int]:
+        """Return ``[first, last, msgs]`` of a literal subject (bounds, see the module's invariants)."""
+        known = self.known.get(subject)
+        if known is None:
+            sql = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
+            row = self.db.execute(sql, (self.id, subject)).fetchone()
+            known = [0, 0, 0] if row is None else [int(str(value)) for value in row]
+            delta = self.deltas.get(subject)
+            if delta is not None:
+                known = [known[0] or delta[0], max(known[1], delta[1]), known[2] + delta[2]]
+            self.known[subject] = known
+        return known
+
+    def count_subject(self, subject: str, seq: int) -> None:
+        """Count one message more of a subject."""
+        delta = self.deltas.get(subject)
+        if delta is None:
+            self.deltas[subject] = [seq, seq, 1]
+        else:
+            delta[1] = seq
+            delta[2] += 1
+        known = self.known.get(subject)
+        if known is not None:
+            if known[2] == 0:
+                known[0] = seq
+            known[1] = seq
+            known[2] += 1
+
+    def begin_with(self, subject: str, first: int) -> None:
+        """Note the sequence with which a subject begins now."""
+        row = self.subject_row(subject)
+        row[0] = self._firsts[subject] = first
+        self.deltas.setdefault(subject, [first, row[1], 0])
+
+    def forget_subjects(self) -> None:
+        """All messages are gone."""
+        self.deltas.clear()
+        self._firsts.clear()
+        self.known.clear()
+        self.lasts.clear()
+        self.totals.clear()
+
+    # --- sizes and times
+
+    def size_of(self, subject: str, hdr: bytes | None, data: bytes) -> int:
+        """Return the bytes that a message counts for."""
+        return self.cost.size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+
+    @property
+    def is_gapless(self) -> bool:
+        """Whether no sequence between first and last is missing."""
+        return self.msgs == self.last - self.first + 1
+
+    def awaits_trim(self, seq: int) -> bool:
+        """Whether a stored message may be one of those that the next flush removes for the stream's limits."""
+        config = self.config
+        return 0 < config.max_msgs <= self.last - seq or 0 < config.max_bytes < self.bytes
+
+    def next_deadline(self) -> int:
+        """Return when time next does something to the stream, or an earlier time; ``NEVER`` if nothing ever."""
+        due = self.timers.nearest() if self.is_timed else NEVER
+        if self.config.max_age > 0 and (oldest := self.oldest_ts()) is not None:
+            due = min(due, oldest + self.config.max_age)
+        return due
+
+    def is_overdue(self, now: int) -> bool:
+        """Whether something should have happened to the stream by now, or may have to."""
+        return self._ages and self.next_deadline() <= now
+
+    def oldest_ts(self) -> int | None:
+        """Return the time of the oldest message that the stream's age may remove."""
+        if self._oldest_ts is None and self.msgs:
+            self.write_rows()
+            timed = self.is_timed
+            self._oldest_ts = (
+                self.timers.oldest(self.table.name, self.last) if timed else self.table.time_of(self.first)
+            )
+        return self._oldest_ts
+
+    def forget_oldest(self) -> None:
+        """The oldest message may be gone."""
+        self._oldest_ts = None
+
+    def is_schedule(self, subject: str) -> bool | None:
+        """Whether a subject holds a schedule; None if it holds no message."""
+        if self.subject_row(subject)[2] <= 0:
+            return None
+        return self.timers.schedule(subject) is not None
