@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from pelton.api import LockLostError, LockNotHeldError, WrongLastSequenceError
+from pelton.api import LockLostError, LockNotHeldError, PeltonError, WrongLastSequenceError
 from pelton.locks.acquiring import Got
 from pelton.locks.keeper import Kept
-from pelton.locks.lease import moment
+from pelton.locks.lease import ENDS_AFTER, moment
 from pelton.locks.records import Place, holding_of
-from pelton.runtime import Signal, owner
+from pelton.runtime import Signal, owner, within
 
 if TYPE_CHECKING:
     from pelton.locks.commons import Commons
@@ -92,19 +92,35 @@ class Held:
         return self.lost
 
     async def release(self) -> None:
-        """Give it back: who is next in line has it at once. Raises LockNotHeldError, LockLostError."""
+        """Give it back: who is next in line has it at once.
+
+        Raises LockNotHeldError, LockLostError; StoreError where that cannot be stored: then its lease runs out.
+        """
         if self._is_given_back:
             raise LockNotHeldError(str(self._place))
         self._is_given_back = True
         self._commons.forget(self)
         self._commons.keeper.drop(self._lease)
         self._ended.notify()
-        was_held = not self.lost
-        if not await self._remove():
-            self._lease.lose("another has it")
-        if not was_held or self._lease.state == "lost":
-            raise self._error()
+        was_lost, failure = self.lost, await self._leave()
+        if was_lost or self._lease.state == "lost" or (failure is not None and self.lost):
+            # Whatever else went wrong: that somebody else may hold it is what a caller has to know.
+            raise self._error() from failure
+        if failure is not None:
+            raise failure
         self._lease.release()
+
+    async def _leave(self) -> PeltonError | TimeoutError | None:
+        """Remove what was held; return why that could not be done."""
+        try:
+            # What is lost ends by itself in this time: a store that does not answer is not waited for any longer.
+            seconds = self.ttl * ENDS_AFTER if self.lost else None
+            removal = self._remove()
+            if not await (removal if seconds is None else within(self._commons.clock, seconds, removal)):
+                self._lease.lose("another has it")
+        except (PeltonError, TimeoutError) as error:
+            return error
+        return None
 
     async def _remove(self) -> bool:
         """Remove what was held, if it is still ours; a renewal may be under way."""

@@ -26,6 +26,8 @@ _RENEW_AFTER: Final = 1 / 3
 _AGAIN: Final = 1 / 20
 _TRY: Final = 1 / 4
 _STOP: Final = 0.8
+# How long after its holder must have stopped the store ends a lease, as a share of the time to live.
+ENDS_AFTER: Final = 1 - _STOP
 _NS: Final = 1e9
 
 

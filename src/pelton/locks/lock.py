@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
+from typing import Final
 
-from pelton.api import LockLostError, LockNotHeldError, LockTimeoutError
+from pelton.api import LockLostError, LockNotHeldError, LockTimeoutError, PeltonError
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
 from pelton.locks.acquiring import Got
@@ -13,6 +15,8 @@ from pelton.locks.held import Guard, Held
 from pelton.locks.line import Line
 from pelton.locks.records import Place
 from pelton.runtime import owner, within
+
+_log: Final = logging.getLogger("pelton")
 
 
 class Exclusion:
@@ -85,10 +89,12 @@ class Exclusion:
             return
         try:
             await held.release()
-        except LockLostError:
+        except PeltonError as failure:
             # What the block itself raised says more, unless it is the cancellation that tells of the loss.
             if kind is None or is_ours:
                 raise
+            if not isinstance(failure, LockLostError):
+                _log.warning("%s could not be released, it is free when its lease ends: %s", self._place, failure)
 
     async def holders(self) -> list[str]:
         """Return who holds it now: host and process id of each."""

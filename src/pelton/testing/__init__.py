@@ -2,7 +2,7 @@
 
 from pelton.engine.recount import recount
 from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime
-from pelton.testing.faults import FaultySync
+from pelton.testing.faults import FaultySync, FullDisk
 from pelton.testing.fencing import FencedRegister
 from pelton.testing.hazards import Client, HazardBackend, Hazards, World
 from pelton.testing.power import RecordingDisk
@@ -11,6 +11,7 @@ __all__ = [
     "Client",
     "FaultySync",
     "FencedRegister",
+    "FullDisk",
     "HazardBackend",
     "Hazards",
     "ManualClock",

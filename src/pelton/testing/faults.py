@@ -1,7 +1,7 @@
-"""Disks that fail when told: what an engine is given in place of the real way of syncing.
+"""Disks that fail when told: what an engine is given in place of the real way of writing and syncing.
 
-Pass one as ``EngineSettings(path, sync_file=FaultySync())``. It syncs nothing by itself: a test never needs a
-power loss survived, and is faster without.
+Pass them as ``EngineSettings(path, sync_file=FaultySync())`` and ``EngineSettings(path, vfs=full_disk.vfs)``. A
+FaultySync syncs nothing by itself: a test never needs a power loss survived, and is faster without.
 """
 
 from __future__ import annotations
@@ -9,6 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from typing import Final
+
+import apsw
+
+_SYSTEM_CALLS: Final = {"xNextSystemCall", "xGetSystemCall", "xSetSystemCall"}
 
 
 class FaultySync:
@@ -32,3 +37,37 @@ class FaultySync:
             self.gate.wait()
         if self.broken:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class FullDisk:
+    """A disk that has no room left while :attr:`is_full`, for all connections opened through :attr:`vfs`."""
+
+    def __init__(self, name: str) -> None:
+        """A disk with room. ``name`` is unique in the process; close the disk after its stores."""
+        self.is_full = False
+        self._vfs = _Writing(name, self)
+        self.vfs = f"multipleciphers-{name}"
+
+    def close(self) -> None:
+        """Forget the VFS."""
+        self._vfs.unregister()
+
+
+class _Writing(apsw.VFS):
+    def __init__(self, name: str, disk: FullDisk) -> None:
+        self._disk = disk
+        super().__init__(name, "unix", exclude=_SYSTEM_CALLS)
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802  # SQLite's
+        return _WrittenFile(name, flags, self._disk)
+
+
+class _WrittenFile(apsw.VFSFile):
+    def __init__(self, name: str | apsw.URIFilename | None, flags: list[int], disk: FullDisk) -> None:
+        super().__init__("unix", name, flags)
+        self._disk = disk
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802  # SQLite's
+        if self._disk.is_full:
+            raise apsw.FullError("database or disk is full")
+        super().xWrite(data, offset)
