@@ -129,6 +129,21 @@ async def test_no_permission_for_the_api(tmp_path: Path) -> None:
             assert await jet.stream_names() == []
 
 
+async def test_who_may_not_ask_whether_others_are_there_does_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = '{ user: a, password: b, permissions: { publish: { deny: "_INBOX.>" } } }'
+    with nats_server(tmp_path, extra=f"authorization {{ users: [{user}] }}") as server:
+        async with pelton.open(server.url, user="a", password="b") as jet:
+            other = jet.backend.clone()
+            name = await other.presence()
+            await other.close()
+            for _ in range(3):
+                assert not await jet.backend.is_gone(name)
+            assert len([record for record in caplog.records if "permissions violation" in record.message.lower()]) == 1
+            await (await jet.lock("car1").acquire()).release()
+
+
 @pytest.mark.parametrize("kind", ["publish", "subscribe"])
 async def test_no_permission_at_all(tmp_path: Path, kind: str) -> None:
     user = f'{{ user: a, password: b, permissions: {{ {kind}: "nothing" }} }}'

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.locks.line import PATIENCE_S, Line, Look, Take, Wait
+from pelton.locks.line import GLANCE_S, PATIENCE_S, Ask, Line, Look, Take, Wait
 from pelton.locks.records import Holding, Row, Ticket, encode
 
 
@@ -15,8 +15,8 @@ def _held(key: str, revision: int, owner: str, ttl: int = 30, slots: int = 1) ->
     return Row(key, revision, encode(Holding(owner=owner, ttl=ttl, slots=slots)))
 
 
-def _ticket(owner: str, revision: int, number: int = 0) -> Row:
-    return Row(f"line.s.{owner}", revision, encode(Ticket(number=number)))
+def _ticket(owner: str, revision: int, number: int = 0, presence: str = "") -> Row:
+    return Row(f"line.s.{owner}", revision, encode(Ticket(number=number, presence=presence)))
 
 
 def test_what_is_free_is_taken_at_its_revision() -> None:
@@ -66,7 +66,55 @@ def test_the_first_in_line_takes_it_and_the_others_wait_for_their_turn() -> None
     assert line.decide("b", 0.0) == Wait(PATIENCE_S)
     assert line.decide("c", 0.0) == Wait(2 * PATIENCE_S)
     assert line.decide("new", 0.0) == Wait(3 * PATIENCE_S)
-    assert line.decide("c", 2 * PATIENCE_S) == Take("s.0", 0)
+    # Those who are passed by have had their turn: their tickets go with that.
+    assert line.decide("c", 2 * PATIENCE_S) == Take("s.0", 0, (("a", 2), ("b", 3)))
+
+
+def test_one_who_is_gone_is_crossed_off_as_soon_as_it_lets_a_free_slot_lie() -> None:
+    line = _line()
+    for owner, revision in (("a", 2), ("b", 3), ("c", 4)):
+        line.note(_ticket(owner, revision, presence=f"at {owner}"), 0.0)
+    assert line.decide("b", 0.0) == Wait(GLANCE_S)
+    # Whoever does not wait for the first one to wake up asks at once.
+    assert line.decide("b", 0.0, glance=0.0) == line.decide("b", GLANCE_S) == Ask("a", "at a", 2)
+    # The third one in line asks about the first one too, and not yet about the second one.
+    ask = line.decide("c", GLANCE_S)
+    assert ask == Ask("a", "at a", 2)
+    line.answered(ask, GLANCE_S, is_gone=True)
+    assert line.decide("b", GLANCE_S) == Take("s.0", 0)
+    assert line.decide("c", GLANCE_S) == Ask("b", "at b", 3)
+
+
+def test_one_who_is_there_has_its_time_and_is_asked_about_once() -> None:
+    line = _line()
+    line.note(_ticket("a", 2, presence="at a"), 0.0)
+    line.answered(Ask("a", "at a", 2), 0.1, is_gone=False)
+    assert line.decide("me", 0.1) == Wait(PATIENCE_S)
+    # Until there is something it could take anew.
+    line.note(_held("s.0", 5, "other"), 0.2)
+    line.note(Row("s.0", 6, None), 1.0)
+    assert line.decide("me", 1.0 + GLANCE_S) == Ask("a", "at a", 2)
+
+
+def test_an_answer_about_an_older_ticket_says_nothing_of_a_newer_one() -> None:
+    line = _line()
+    line.note(_ticket("a", 2, presence="at a"), 0.0)
+    line.note(_ticket("a", 7, number=2, presence="at b"), 0.0)
+    line.answered(Ask("a", "at a", 2), 0.1, is_gone=True)
+    assert line.place("me", 0.1) == 1
+    line.note(Row("line.s.a", 8, None), 0.2)
+    line.answered(Ask("a", "at b", 7), 0.2, is_gone=True)
+    assert line.place("me", 0.2) == 0
+
+
+def test_of_several_free_slots_those_are_asked_about_whose_turn_it_is() -> None:
+    line = _line(2)
+    for owner, revision in (("a", 2), ("b", 3), ("c", 4)):
+        line.note(_ticket(owner, revision, presence=f"at {owner}"), 0.0)
+    line.answered(Ask("a", "at a", 2), 0.0, is_gone=False)
+    assert line.decide("me", 0.0, glance=0.0) == Ask("b", "at b", 3)
+    line.answered(Ask("b", "at b", 3), 0.0, is_gone=False)
+    assert line.decide("me", 0.0, glance=0.0) == Wait(2 * PATIENCE_S)
 
 
 def test_a_ticket_that_is_renewed_keeps_its_place() -> None:

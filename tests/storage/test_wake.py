@@ -81,6 +81,21 @@ async def test_a_number_that_a_dead_process_had_is_passed_by(tmp_path: Path, mon
     assert os.listdir(tmp_path) == []
 
 
+async def test_one_that_died_is_gone_as_soon_as_it_is_asked(tmp_path: Path) -> None:
+    channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
+    other = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(str(tmp_path / "a-wake" / "1-1"))
+        assert not channel.is_gone("1-1")
+    assert channel.is_alive("1-1")
+    assert channel.is_gone("1-1")
+    assert not channel.is_gone(other.name)
+    other.close()
+    assert channel.is_gone(other.name)
+    assert not channel.is_gone(channel.name)
+    channel.close()
+
+
 async def test_the_last_to_leave_takes_along_what_the_dead_left(tmp_path: Path) -> None:
     channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -131,6 +131,17 @@ class Backend(Protocol):
         """Tell a message to whoever listens, and to a stream that takes it, without waiting for an answer."""
         ...
 
+    async def presence(self) -> str:
+        """Return a name by which others can ask whether this opening is still there (`is_gone`); empty: they cannot."""
+        ...
+
+    async def is_gone(self, presence: str) -> bool:
+        """Whether the opening of this name is known to be closed, or its process to have died.
+
+        False where that cannot be known. On a cluster also True for a client whose connection is lost just now.
+        """
+        ...
+
     def clone(self) -> "Backend":
         """Another connection to the same place, for another thread and event loop; close it as well."""
         ...

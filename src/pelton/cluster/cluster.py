@@ -49,6 +49,7 @@ from pelton.cluster.connection import Connection, Interrupted
 from pelton.cluster.direct import direct_get
 from pelton.cluster.listening import ClusterSubscription
 from pelton.cluster.patience import Patience
+from pelton.cluster.presence import Presence
 from pelton.cluster.publishing import Publisher
 from pelton.cluster.pulling import Channel, Pull
 from pelton.cluster.settings import ClusterSettings
@@ -76,6 +77,7 @@ class Cluster:
         self.domain_prefix = "" if settings.api_prefix == PREFIX else f"{settings.api_prefix}."
         self._connection = Connection(settings, runtime)
         self._publisher = Publisher(self._connection, f"{runtime.ids.new()}.")
+        self._presence = Presence(self._connection)
         self._channels: dict[tuple[str, str], list[Channel]] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
 
@@ -258,6 +260,14 @@ class Cluster:
             await subscription.close()
             raise
         return subscription
+
+    async def presence(self) -> str:
+        """Return a subject that this client listens to while it is connected."""
+        return await self._presence.subject()
+
+    async def is_gone(self, presence: str) -> bool:
+        """Whether nobody listens to a client's subject; servers unsubscribe a client the moment its process ends."""
+        return await self._presence.is_unheard(presence)
 
     def clone(self) -> Cluster:
         """Return another connection to the same cluster; it is made on first use."""

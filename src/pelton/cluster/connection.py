@@ -286,6 +286,17 @@ class Connection:
         client = await self._ready()
         return await self._send(client, subject, data, block, until)
 
+    async def is_unheard(self, subject: str, seconds: int) -> bool:
+        """Whether nobody listens to a subject, as far as our server knows; raises Interrupted, StoreError."""
+        client = await self._ready()
+        answer = self._send(client, subject, b"", None, self.clock.monotonic() + seconds)
+        try:
+            # A server says that nobody listens before it answers the ping behind the request.
+            await client.flush(seconds)
+            return answer.done() and answer.result().is_unheard
+        finally:
+            answer.cancel()
+
     async def tell(self, subject: str, data: bytes, reply: str = "", block: bytes | None = None) -> None:
         """Send a message that is answered elsewhere; raises Interrupted where there is no connection."""
         client = await self._ready()

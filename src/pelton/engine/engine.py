@@ -310,6 +310,15 @@ class Engine:
         message = (subject, data, headers)
         await self.stage(lambda: self.catalogue.outbox.append(message), durable=False)
 
+    async def presence(self) -> str:
+        """Return the name of this opener on the wake-up channel; empty where others cannot reach it."""
+        return "" if self._channel.polled else self._channel.name
+
+    async def is_gone(self, presence: str) -> bool:
+        """Whether no opener of this name is on the wake-up channel."""
+        self._check()
+        return self._channel.is_gone(presence)
+
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
         return Engine(replace(self._settings), self._runtime)

@@ -1,8 +1,8 @@
 """One attempt to get a lock: at once, or by waiting in line.
 
-The story. Where nobody waits and a slot is free, it is one look and one write. Otherwise a ticket is stored, slots and
-tickets are watched, and :mod:`pelton.locks.line` says after every piece of news, and at the seconds it names, what to
-do. Nothing is asked again and again: who waits sleeps.
+The story. Where nobody waits and a slot is free, it is one look and one write; those who wait in processes that have
+died do not count. Otherwise a ticket is stored, slots and tickets are watched, and :mod:`pelton.locks.line` says after
+every piece of news, and at the seconds it names, what to do. Nothing is asked again and again: who waits sleeps.
 
 A write of which no answer came may have been taken: then the key is asked for in the background, and released.
 """
@@ -16,10 +16,10 @@ import msgspec
 
 from pelton.api import ConfigError, NotFoundError, PeltonError, StoreError, WrongLastSequenceError
 from pelton.locks.lease import Lease, counted_from, moment
-from pelton.locks.line import Line, Look, Take, Wait
+from pelton.locks.line import PATIENCE_S, Ask, Line, Look, Take, Wait
 from pelton.locks.records import Holding, Place, Row, Ticket, encode, holding_of
 from pelton.locks.table import Table
-from pelton.runtime import Runtime, Signal
+from pelton.runtime import Runtime, Signal, within
 
 # How long a ticket lives, and how old it is when it is renewed.
 _TICKET_S: Final = 10
@@ -35,17 +35,22 @@ class Got(NamedTuple):
 
 
 class Acquisition:
-    """One caller's way to a slot; ``who`` is for those who look."""
+    """One caller's way to a slot.
 
-    def __init__(self, table: Table, runtime: Runtime, place: Place, who: str) -> None:
+    ``who`` is for those who look; ``waiting`` are the ids of all acquisitions of this opening that wait in line.
+    """
+
+    def __init__(self, table: Table, runtime: Runtime, place: Place, who: str, waiting: set[str]) -> None:
         self._table = table
         self._runtime = runtime
         self._clock = runtime.clock
         self._place = place
         self._who = who
+        self._waiting = waiting
         self._me = runtime.ids.new()
         self._number = 0
         self._ticket_due = 0.0
+        self._shown = 0
         self._news = Signal()
         self._is_complete = False
         self._failure: Exception | None = None
@@ -57,13 +62,15 @@ class Acquisition:
         for row in rows:
             line.note(row, self._clock.monotonic())
         self._check(line)
-        decision = line.decide(self._me, self._clock.monotonic())
+        while isinstance(decision := line.decide(self._me, self._clock.monotonic(), glance=0.0), Ask):
+            await self._ask(line, decision)
         return await self._take(line, decision) if isinstance(decision, Take) else None
 
     async def in_line(self) -> Got:
         """Wait for a slot, for ever."""
         line = self._line()
         watching = self._runtime.spawn(self._watch(line), "pelton-lock-watch")
+        self._waiting.add(self._me)
         try:
             await self._show(line)
             while True:
@@ -72,6 +79,7 @@ class Acquisition:
                     return got
         finally:
             watching.cancel()
+            self._waiting.discard(self._me)
             self._runtime.spawn(self._leave(), "pelton-lock-leave")
 
     async def _turn(self, line: Line) -> Got | None:
@@ -89,6 +97,8 @@ class Acquisition:
             return await self._take(line, decision)
         if isinstance(decision, Look):
             await self._look(line, decision.key)
+        elif isinstance(decision, Ask):
+            await self._ask(line, decision)
         else:
             await self._sleep(min(decision.until, self._ticket_due), seen)
         return None
@@ -127,6 +137,9 @@ class Acquisition:
                     self._is_complete = True
                 else:
                     line.note(row, self._clock.monotonic())
+                    if row.key == self._place.ticket(self._me) and row.data is None and row.revision > self._shown > 0:
+                        # Somebody has passed us by: we are still here.
+                        self._ticket_due = 0.0
                 self._news.notify()
         finally:
             await rows.aclose()
@@ -135,8 +148,9 @@ class Acquisition:
         """Store the ticket, for the first time or again."""
         now = self._clock.monotonic()
         self._ticket_due = now + _RENEW_S
-        key, data = self._place.ticket(self._me), encode(Ticket(number=self._number, who=self._who))
-        revision = await self._table.write(key, data, None, _TICKET_S)
+        ticket = Ticket(number=self._number, who=self._who, presence=await self._table.presence())
+        key, data = self._place.ticket(self._me), encode(ticket)
+        self._shown = revision = await self._table.write(key, data, None, _TICKET_S)
         self._number = self._number or revision
         line.note(Row(key, revision, data), now)
 
@@ -144,6 +158,26 @@ class Acquisition:
         # A ticket that stays is passed by until it ends.
         with suppress(PeltonError):
             await self._table.remove(self._place.ticket(self._me))
+
+    async def _ask(self, line: Line, ask: Ask) -> None:
+        """Find out whether somebody before us has died; then the ticket is removed, for everybody's sake."""
+        is_gone = await self._is_gone(ask)
+        line.answered(ask, self._clock.monotonic(), is_gone=is_gone)
+        if is_gone:
+            self._runtime.spawn(self._cross_off(ask.owner, ask.revision), "pelton-lock-cross-off")
+
+    async def _is_gone(self, ask: Ask) -> bool:
+        if ask.presence == await self._table.presence():
+            # One of ours, or of a process that had our name before us.
+            return ask.owner not in self._waiting
+        with suppress(PeltonError, TimeoutError):
+            return await within(self._clock, PATIENCE_S, self._table.is_gone(ask.presence))
+        return False
+
+    async def _cross_off(self, owner: str, revision: int) -> None:
+        # One that is renewed meanwhile stays.
+        with suppress(PeltonError):
+            await self._table.remove(self._place.ticket(owner), revision)
 
     async def _look(self, line: Line, key: str) -> None:
         row = await self._table.ask(key)
@@ -163,6 +197,8 @@ class Acquisition:
         except BaseException:
             self._runtime.spawn(self._undo(take.key), "pelton-lock-undo")
             raise
+        for owner, ticket in take.passes:
+            self._runtime.spawn(self._cross_off(owner, ticket), "pelton-lock-cross-off")
         lease = Lease(take.key, token, self._place.ttl, counted_from(asked, moment(self._clock)))
         return Got(lease, msgspec.structs.replace(holding, token=token))
 

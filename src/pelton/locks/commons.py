@@ -27,6 +27,7 @@ class Commons:
         self.table = Table(jet)
         self.keeper = keeper(jet.backend, jet.runtime)
         self._who = f"{platform.node()} {os.getpid()}"
+        self._waiting: set[str] = set()
         self._held: defaultdict[str, WeakSet[Held]] = defaultdict(WeakSet)
 
     def acquisition(self, place: Place) -> Acquisition:
@@ -36,7 +37,7 @@ class Commons:
             for held in list(self._held.get(str(place), ())):
                 if caller is not None and held.caller == caller and held.is_held:
                     raise LockReentryError(str(place), held.token)
-        return Acquisition(self.table, self.runtime, place, self._who)
+        return Acquisition(self.table, self.runtime, place, self._who, self._waiting)
 
     def remember(self, held: Held) -> None:
         """Note that something is held."""

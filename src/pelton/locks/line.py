@@ -2,9 +2,11 @@
 
 The story. A lock is a slot, a semaphore several: keys that hold who has them. Who has to wait takes a ticket, a key of
 its own with a time to live that it renews, and its place in line is the order in which tickets were first stored. When
-a slot is free, the first in line takes it. Those behind do not rely on the first one to be alive: where a free slot is
-still free a moment later, the next one takes it, and so on. All that decides, in the end, is the store: a slot is
-taken by a write that expects the last revision.
+a slot is free, the first in line takes it. Those behind do not rely on the first one to be alive. Where a free slot is
+still free a moment later, it is asked whether the first one is still there: one whose process has died is crossed off
+at once. One that is there, or of which nobody can tell, is passed by after ``PATIENCE_S``, and so on; its ticket is
+removed with that, so that it keeps others waiting once. If it lives after all it stores its ticket again, under its old
+number. All that decides, in the end, is the store: a slot is taken by a write that expects the last revision.
 
 A slot is free when its key holds nothing, or a marker: released, or expired by the store's clock. It is also free when
 its holder has been seen to renew nothing for a whole time to live, and a second more in which the store should have
@@ -18,6 +20,7 @@ less than a time to live has passed since the last write that was seen, that muc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +29,8 @@ from pelton.locks.records import Holding, Row, holding_of, ticket_of
 
 # How long one in line waits for each one before it to take what is free.
 PATIENCE_S: Final = 0.5
+# How long one in line has to take what is free before it is asked whether it is still there.
+GLANCE_S: Final = 0.02
 # How long a store may take to say that a key has ended.
 _GRACE_S: Final = 1.0
 # After how long something that is not understood is asked about.
@@ -37,10 +42,14 @@ _NS: Final = 1_000_000_000
 
 @dataclass(frozen=True)
 class Take:
-    """The slot ``key`` is to be taken, where ``revision`` is still its last."""
+    """The slot ``key`` is to be taken, where ``revision`` is still its last.
+
+    ``passes``: those who are passed by with that, each with the revision of its ticket.
+    """
 
     key: str
     revision: int
+    passes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,15 @@ class Look:
     """The slot ``key`` is to be asked about."""
 
     key: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Whether the opening ``presence`` is gone, where ``owner`` waits, is to be asked; ``revision`` of its ticket."""
+
+    owner: str
+    presence: str
+    revision: int
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,9 @@ class _Waiter:
     ends: float
     # Its owner has had a slot since: the ticket is left over.
     is_served: bool = False
+    presence: str = ""
+    # When it was last asked about and not known to be gone.
+    asked: float = -math.inf
 
 
 class Line:
@@ -131,7 +152,9 @@ class Line:
         else:
             is_served = any(slot.holder is not None and slot.holder.owner == owner for slot in self.slots.values())
             number = ticket.number or row.revision
-            self._waiters[owner] = _Waiter(number, row.revision, now + self._ticket_ttl, is_served)
+            asked = -math.inf if known is None else known.asked
+            ends = now + self._ticket_ttl
+            self._waiters[owner] = _Waiter(number, row.revision, ends, is_served, ticket.presence, asked)
 
     def refused(self, key: str, last: int | None, now: float) -> None:
         """Note that a slot's last revision is ``last`` (0: it has none, None: not told), and nothing else of it."""
@@ -142,6 +165,16 @@ class Line:
         """Note that the store holds nothing under a slot."""
         self.slots[key] = _Slot(0, now)
 
+    def answered(self, ask: Ask, now: float, *, is_gone: bool) -> None:
+        """Note whether one who waits is gone, as far as can be known; one that has renewed its ticket is not."""
+        waiter = self._waiters.get(ask.owner)
+        if waiter is None:
+            return
+        if is_gone and waiter.revision == ask.revision:
+            del self._waiters[ask.owner]
+        else:
+            waiter.asked = now
+
     def disagreement(self, slots: int) -> int:
         """Return how many slots a holder believes there are, where that is another number; else 0."""
         held = (slot.holder.slots for slot in self.slots.values() if slot.holder is not None)
@@ -149,30 +182,51 @@ class Line:
 
     def place(self, me: str, now: float) -> int:
         """Return how many are before ``me`` in line."""
+        return len(self._ahead(me, now))
+
+    def _ahead(self, me: str, now: float) -> list[str]:
         mine = self._waiters.get(me)
-        return sum(
-            owner != me and not waiter.is_served and waiter.ends > now and (mine is None or waiter.number < mine.number)
-            for owner, waiter in self._waiters.items()
+        return sorted(
+            (
+                owner
+                for owner, waiter in self._waiters.items()
+                if owner != me
+                and not waiter.is_served
+                and waiter.ends > now
+                and (mine is None or waiter.number < mine.number)
+            ),
+            key=lambda owner: self._waiters[owner].number,
         )
 
-    def decide(self, me: str, now: float) -> Take | Look | Wait:
-        """Return what ``me``, who holds nothing, is to do now."""
+    def decide(self, me: str, now: float, glance: float = GLANCE_S) -> Take | Look | Ask | Wait:
+        """Return what ``me``, who holds nothing, is to do now; ``glance``: see ``GLANCE_S``."""
         unknown = [key for key, slot in self.slots.items() if slot.is_unknown and now >= slot.seen + _LOOK_S]
         if unknown:
             return Look(unknown[0])
         free = sorted((slot.free_at, key) for key, slot in self.slots.items() if slot.free_at is not None)
         ready = [(at, key) for at, key in free if at <= now]
-        place = self.place(me, now)
-        if place < len(ready):
-            return self._take(ready[place][1])
+        ahead = self._ahead(me, now)
+        if len(ahead) < len(ready):
+            return self._take(ready[len(ahead)][1])
         wake = [slot.seen + _LOOK_S for slot in self.slots.values() if slot.is_unknown]
         wake += [at for at, _ in free if at > now]
         if ready:
-            turn = ready[0][0] + PATIENCE_S * (place - len(ready) + 1)
+            since = ready[0][0]
+            turn = since + PATIENCE_S * (len(ahead) - len(ready) + 1)
             if turn <= now:
-                return self._take(ready[-1][1])
-            wake.append(turn)
+                return self._take(ready[-1][1], ahead)
+            doubted = self._doubted(ahead[: len(ready)], since)
+            if doubted is not None and since + glance <= now:
+                return doubted
+            wake.append(turn if doubted is None else since + glance)
         return Wait(min(wake, default=now + _LOOK_S))
 
-    def _take(self, key: str) -> Take:
-        return Take(key, self.slots[key].revision)
+    def _doubted(self, owners: Iterable[str], since: float) -> Ask | None:
+        """Return the first of those whose turn it is who was not asked about since then."""
+        waiters = ((owner, self._waiters[owner]) for owner in owners)
+        doubted = ((owner, one) for owner, one in waiters if one.presence and one.asked < since)
+        return next((Ask(owner, one.presence, one.revision) for owner, one in doubted), None)
+
+    def _take(self, key: str, passes: Iterable[str] = ()) -> Take:
+        tickets = tuple((owner, self._waiters[owner].revision) for owner in passes)
+        return Take(key, self.slots[key].revision, tickets)

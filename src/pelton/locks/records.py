@@ -53,10 +53,11 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who waits, with the ``number`` of its first ticket (0: this is the first)."""
+    """Who waits, with the ``number`` of its first ticket (0: this is the first); ``presence``: see the port."""
 
     number: int = 0
     who: str = ""
+    presence: str = ""
 
 
 encode: Final = msgspec.json.Encoder().encode

@@ -79,6 +79,14 @@ class Table:
         """Remove a key if ``expected`` is its last revision. Raises WrongLastSequenceError."""
         await self._jet.publish(_PREFIX + key, headers=_DELETED, expected_last_subject_seq=expected, ttl=_TRACE_S)
 
+    async def presence(self) -> str:
+        """Return the name by which others can ask whether this opening is still there."""
+        return await self._jet.backend.presence()
+
+    async def is_gone(self, presence: str) -> bool:
+        """Whether another opening is known to be gone."""
+        return await self._jet.backend.is_gone(presence)
+
     async def watch(self, filters: Iterable[str]) -> AsyncGenerator[Row | None, None]:
         """Follow some keys: what they hold now, then None, then what they hold as it changes."""
         subjects = [_PREFIX + text for text in filters]

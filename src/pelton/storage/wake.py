@@ -131,6 +131,14 @@ class WakeChannel:
             return is_name(name) and _runs(int(name.partition("-")[0]))
         return name == self.name or name in self._others()
 
+    def is_gone(self, name: str) -> bool:
+        """Return whether an opener of this name is known to be gone: one that was killed is noticed by asking it."""
+        if self._socket is None:
+            # A process id says little: it may be another container's, or have been given to another process.
+            return False
+        self.wake(name)
+        return not self.is_alive(name)
+
     def _others(self) -> list[str]:
         assert self._folder is not None
         stamp = self._folder.stamp
@@ -189,6 +197,10 @@ class MemoryChannel:
         """Return whether an opener of this name is there."""
         with self._lock:
             return any(member.name == name for member in self._members.get(self._path, ()))
+
+    def is_gone(self, name: str) -> bool:
+        """Return whether an opener of this name is there no more."""
+        return not self.is_alive(name)
 
     def wake_others(self) -> None:
         """Wake every other opener of the store on its own event loop."""

@@ -316,6 +316,20 @@ class HazardBackend:
         if self._client.is_alive and not self._client.world.happens(self._client.hazards.lost_event):
             await self._inner.send(subject, data, headers)
 
+    async def presence(self) -> str:
+        """Return the client's name."""
+        return self._client.name
+
+    async def is_gone(self, presence: str) -> bool:
+        """Whether a client has crashed; now and then also said of one that has just lost its connection."""
+        world = self._client.world
+
+        async def look() -> bool:
+            alive = any(client.name == presence and client.is_alive for client in world.clients)
+            return not alive or world.happens(self._client.hazards.lost_event)
+
+        return await self._ask(look)
+
     def clone(self) -> HazardBackend:
         """Another way to the same store for the same client."""
         return HazardBackend(self._inner, self._client)

@@ -35,6 +35,7 @@ from tests.conformance.cases import (  # noqa: F401  # each fills the table
     mirrors,
     object_entries,
     objects,
+    presence,
     publishing,
     purge,
     push,
