@@ -55,7 +55,6 @@ async def test_a_configuration_that_contradicts_itself(
         ({"ack_wait": -1}, 10183),
         ({"backoff": (-1,)}, 10184),
         ({"name": "a/b"}, 10127),
-        ({"name": "a.b"}, 10052),
         ({"name": "x" * 256}, 10102),
     ],
 )

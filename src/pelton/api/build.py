@@ -36,8 +36,8 @@ DURATIONS: Final = frozenset(
 )
 TIMES: Final = frozenset({"opt_start_time", "pause_until"})
 
-_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
-_TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
+_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f\ud800-\udfff]+")
+_TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:

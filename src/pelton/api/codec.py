@@ -30,7 +30,7 @@ class _Envelope(msgspec.Struct):
 
 def api_subject(request: Request[Any], prefix: str = PREFIX) -> str:
     """The subject a request is sent to; `ConfigError` for a name that would make it another subject."""
-    for what, name in _named(request).items():
+    for what, name in names_of(request).items():
         check_token(what, name)
     if isinstance(request, ConsumerCreate):
         return f"{prefix}.CONSUMER.CREATE.{_consumer_tail(request)}"
@@ -84,7 +84,7 @@ def encode_error(request: type[Request[Any]], error: ApiError) -> bytes:
 def decode_reply(request: Request[R], body: bytes) -> R:
     """The reply to `request`; raises the `ApiError` it holds, or `ApiError` for what is no reply at all."""
     verb = VERB_OF[type(request)]
-    named = _named(request)
+    named = names_of(request)
     stream, consumer = named.get("stream", ""), named.get("consumer", "")
     try:
         failed = msgspec.json.decode(body, type=_Envelope).error
@@ -110,7 +110,7 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _named(request: Request[Any]) -> dict[str, str]:
+def names_of(request: Request[Any]) -> dict[str, str]:
     """The "stream" and the "consumer" a request is about, as far as it names them."""
     if isinstance(request, ConsumerCreate):
         name = request.config.name or request.config.durable_name

@@ -56,6 +56,8 @@ from pelton.api.error_table import ERRORS, NAMES
 
 E = TypeVar("E", bound="PeltonError")
 
+_SHOWN: Final = 64
+
 MAXIMUM_MESSAGES: Final = "maximum messages exceeded"
 MAXIMUM_BYTES: Final = "maximum bytes exceeded"
 MAXIMUM_MESSAGES_PER_SUBJECT: Final = "maximum messages per subject exceeded"
@@ -79,6 +81,11 @@ def _rebuild(kind: type[E], args: tuple[object, ...], fields: dict[str, object])
 
 class ConfigError(PeltonError, ValueError):
     """An argument or a configuration that cannot be right; nothing was done."""
+
+
+def brief(text: str) -> str:
+    """A text as it stands in an error, cut if it is long."""
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
 # --- the JetStream API ----------------------------------------------------------------------------
@@ -109,11 +116,22 @@ class ApiError(PeltonError):
         self.stream = stream
         self.consumer = consumer
         self.seq = seq
-        super().__init__(f"{description}{_about(stream, consumer)} [{code}, {err_code}]: {self.next_step}")
+        super().__init__(self._sentence())
+
+    def locate(self, *, stream: str = "", consumer: str = "") -> None:
+        """Note what it is about, where that was not known."""
+        if (stream and not self.stream) or (consumer and not self.consumer):
+            self.stream, self.consumer = self.stream or stream, self.consumer or consumer
+            self.args = (self._sentence(),)
+
+    def _sentence(self) -> str:
+        where = _about(self.stream, self.consumer)
+        return f"{self.description}{where} [{self.code}, {self.err_code}]: {self.next_step}"
 
 
 def _about(stream: str, consumer: str) -> str:
-    parts = [f"stream {stream!r}"] * bool(stream) + [f"consumer {consumer!r}"] * bool(consumer)
+    named = (("stream", stream), ("consumer", consumer))
+    parts = [f"{what} {brief(name)}" for what, name in named if name]
     return f" ({', '.join(parts)})" if parts else ""
 
 
@@ -180,7 +198,10 @@ class MaxMessagesPerSubjectError(LimitError):
 class MessageTooLargeError(LimitError):
     """The message is larger than ``max_msg_size`` or than the server takes at all."""
 
-    next_step = "keep large values in an object store and publish their name, or raise max_msg_size"
+    next_step = (
+        "keep large values in an object store and publish their name, or raise the stream's max_msg_size, "
+        "or the server's max_payload"
+    )
 
 
 class TooManyResultsError(BadRequestError):
@@ -205,7 +226,7 @@ class NoStreamForSubjectError(ApiError):
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
-        super().__init__(503, 0, f"no stream takes the subject {subject!r}")
+        super().__init__(503, 0, f"no stream takes the subject {brief(subject)}")
 
 
 class PullRefusedError(ApiError):

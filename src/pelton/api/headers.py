@@ -56,6 +56,8 @@ LARGEST: Final = 65_535
 _VERSION = "NATS/1.0"
 _BLANK = " \t"
 _OPENING = re.compile(r"NATS/1\.0(?:[ \t]+(\d{3})(?:[ \t]+(.*?))?)?[ \t]*", re.ASCII)
+# What a decoded header holds for bytes that are no UTF-8 (U+DC80 to U+DCFF) is encoded as it was.
+_NO_BYTES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
 _NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # visible ASCII without the colon
 
 
@@ -130,6 +132,12 @@ def first(block: bytes, name: str) -> str | None:
     return block[start : end if end >= 0 else len(block)].strip(b" \t").decode("utf-8", "surrogateescape")
 
 
+def stored_text(block: bytes, name: str) -> str:
+    """The first value of one header as text that can be stored, bytes that are no UTF-8 escaped; empty for none."""
+    value = first(block, name) or ""
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def with_value(block: bytes | None, name: str, value: str) -> bytes:
     """The block with one header more, at its end; `name` and `value` are the caller's own and not checked."""
     line = f"{name}: {value}\r\n\r\n".encode()
@@ -158,6 +166,8 @@ def _line(name: str, value: object) -> str:
         raise ConfigError(f"header {name}: the value {value!r} is no text: pass a str, or a list of them")
     if "\r" in value or "\n" in value:
         raise ConfigError(f"header {name}: the value holds a line break: remove it, or use the payload")
+    if _NO_BYTES.search(value):
+        raise ConfigError(f"header {name}: the value holds a lone surrogate, which has no UTF-8 form")
     # White space around a value means nothing (it is not read back), and a server may stumble over it.
     return f"{name}: {value.strip(_BLANK)}"
 

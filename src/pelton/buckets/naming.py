@@ -6,18 +6,24 @@ import re
 from typing import Final
 
 from pelton.api import ConfigError, StreamConfig
+from pelton.api.errors import brief
 
 STREAM_PREFIX: Final = "KV_"
 _SUBJECT_PREFIX: Final = "$KV."
 _BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _KEY: Final = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 _FILTER: Final = re.compile(r"[-/_=.a-zA-Z0-9*]*>?")
+# With a prefix it names a stream, in 255 bytes.
+_LONGEST_BUCKET: Final = 251
+# With its bucket, and what locks put around it, it makes a subject, in 3,072 bytes.
+_LONGEST_KEY: Final = 2560
 
 
 def check_bucket(bucket: str) -> str:
     """Return the name of a bucket, of keys or of objects. Raises ConfigError."""
     if not isinstance(bucket, str) or not _BUCKET.fullmatch(bucket):
         raise ConfigError(f"{bucket!r} cannot name a bucket: use letters, digits, - and _")
+    _check_length("name a bucket", bucket, _LONGEST_BUCKET)
     return bucket
 
 
@@ -32,6 +38,7 @@ def check_key(key: str) -> str:
         raise ConfigError(
             f"{key!r} cannot be a key: use letters, digits and - / _ = . without a dot at its ends or two in a row"
         )
+    _check_length("be a key", key, _LONGEST_KEY)
     return key
 
 
@@ -39,7 +46,13 @@ def check_filter(text: str) -> str:
     """Return a filter of keys: a key in which ``*`` stands for one part, and ``>`` at the end for all that follow."""
     if not isinstance(text, str) or not _FILTER.fullmatch(text) or not text or not _is_dotted_well(text):
         raise ConfigError(f"{text!r} filters no keys: write a key, with * for one part of it or > for all that follow")
+    _check_length("filter keys", text, _LONGEST_KEY)
     return text
+
+
+def _check_length(role: str, text: str, longest: int) -> None:
+    if len(text) > longest:
+        raise ConfigError(f"{brief(text)} cannot {role}: it has {len(text)} bytes, and {longest} are the most")
 
 
 def _is_dotted_well(text: str) -> bool:

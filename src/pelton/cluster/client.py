@@ -118,6 +118,8 @@ class Client(nats.aio.client.Client):
     async def listen(self, subject: str, take: Take, queue: str = "") -> Any:
         """Subscribe; each message is taken as it is read, without a queue and a task of its own."""
         self._takes[self._sid + 1] = take
+        # nats-py allows less than servers do, such as no "*" within a token; what comes here was checked already.
+        self._skip_subject_validation = True
         return await self.subscribe(subject, queue)
 
     async def abandon(self) -> None:

@@ -41,6 +41,7 @@ from pelton.api import (
     StreamNames,
     Transacting,
 )
+from pelton.api.admission import check_listening, check_request, check_subject
 from pelton.api.codec import PREFIX
 from pelton.cluster.acking import NobodyListens, ack_all
 from pelton.cluster.batches import publish_atomic
@@ -55,7 +56,6 @@ from pelton.cluster.pulling import Channel, Pull
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.snapshots import Told, back_up, restore
 from pelton.runtime import Runtime
-from pelton.subjects import is_filter, is_subject
 
 R = TypeVar("R")
 _GIVE_BACK_S: Final = 3.0
@@ -96,6 +96,7 @@ class Cluster:
         Patient with elections. Where nobody answers, what does no harm a second time is asked again
         (``calling.py``): raises ServerTimeoutError for anything else, which may have been done.
         """
+        check_request(request)
         _refuse_embedded_only(request)
         if isinstance(request, ConsumerUnsettled):
             await self.call(ConsumerInfoRequest(stream=request.stream, name=request.name))
@@ -135,6 +136,8 @@ class Cluster:
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all; stored messages carry the headers that made them a batch."""
+        for subject, _, _ in messages:
+            check_subject(subject)
         return await publish_atomic(self._connection, messages, self._runtime.ids.new, self._publisher.passes)
 
     def transaction(self, timeout: float) -> Transacting:
@@ -212,6 +215,8 @@ class Cluster:
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages, each with an id, then acknowledge the delivery they result from."""
+        for subject, _, _ in publishes:
+            check_subject(subject)
         acks = await self._publisher.publish_all(self._publisher.identified(publishes))
         refused = (await self.ack(stream, consumer, (ack,)))[0]
         if refused is not None:
@@ -224,7 +229,7 @@ class Cluster:
         refusals: list[PeltonError | None] = [None] * len(endings)
         try:
             await self._publisher.publish_all([message for messages in named for message in messages])
-        except ApiError:
+        except (ApiError, ConfigError):
             # Their ids make repeating those that were stored harmless.
             refusals = [await self._refusal(messages) for messages in named]
         left = [index for index, refused in enumerate(refusals) if refused is None]
@@ -233,16 +238,17 @@ class Cluster:
             refusals[index] = refused
         return refusals
 
-    async def _refusal(self, messages: Sequence[Outgoing]) -> ApiError | None:
+    async def _refusal(self, messages: Sequence[Outgoing]) -> PeltonError | None:
         """Publish messages, and return why one of them is refused."""
         try:
             await self._publisher.publish_all(messages)
-        except ApiError as refused:
+        except (ApiError, ConfigError) as refused:
             return refused
         return None
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
         """Tell a message to whoever listens, without waiting for an answer; lost while there is no connection."""
+        check_subject(subject)
         with suppress(Interrupted):
             await self._connection.tell(subject, data, block=headers)
 
@@ -251,8 +257,7 @@ class Cluster:
 
         Raises ConfigError, ServerPermissionError.
         """
-        if not is_filter(subject) or (queue and not is_subject(queue)):
-            raise ConfigError(f"subscribe to {subject!r}, queue {queue!r}: not a subject filter, or not a name")
+        check_listening(subject, queue)
         subscription = ClusterSubscription(self._connection, subject, queue)
         try:
             await subscription.open()

@@ -33,8 +33,9 @@ from pelton.api import (
     ServerPermissionError,
     ServerTimeoutError,
     StoreClosedError,
-    api_error,
+    from_reply,
 )
+from pelton.api.error_table import ERRORS
 from pelton.cluster.client import Client
 from pelton.cluster.connecting import connected, denied, refusal
 from pelton.cluster.settings import ClusterSettings
@@ -44,7 +45,7 @@ _log: Final = logging.getLogger("pelton")
 _SILENCE_S: Final = 5.0
 _FIRST_S: Final = 1.0
 _SWEEP_S: Final = 1.0
-_BAD_SUBJECT: Final = re.compile(r"\s")
+_BAD_SUBJECT: Final = re.compile(r"[\s\0]", re.ASCII)
 NO_RESPONDERS: Final = 503
 
 
@@ -331,14 +332,13 @@ class Connection:
         if not client.is_connected:
             raise NotSent
         if not subject or _BAD_SUBJECT.search(subject):
-            raise ConfigError(f"{subject!r} is no subject: it is empty, or holds white space")
+            # Names and subjects are checked where they come in; this one would be read as other commands.
+            raise ConfigError(f"{subject!r} is not a subject: it is empty, or holds white space")
         token = str(next(self._numbers))
         try:
             client.send(subject, self._inbox + token, data, block)
         except nats.errors.MaxPayloadError:
-            raise api_error("JSStreamMessageExceedsMaximumErr") from None
-        except UnicodeEncodeError:
-            raise ConfigError(f"{subject!r} is no subject: it is no text") from None
+            raise _too_large(client, len(data) + len(block or b"")) from None
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[token] = _Waiting(future, subject, until, take)
         if not self._sweeping:
@@ -367,6 +367,12 @@ class Connection:
         self._sweeping = bool(self._waiting)
         if self._sweeping:
             self.clock.call_later(_SWEEP_S, self._sweep)
+
+
+def _too_large(client: Client, size: int) -> PeltonError:
+    code, err_code, text = ERRORS["JSStreamMessageExceedsMaximumErr"]
+    sizes = f"{size} bytes, headers included, and the server takes {client.max_payload} (max_payload)"
+    return from_reply(code, err_code, f"{text}: {sizes}")
 
 
 def _fail(future: asyncio.Future[Answer], error: Exception) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import (
+    ConfigError,
     NoStreamForSubjectError,
     Outgoing,
     PeltonError,
@@ -28,16 +29,17 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
+from pelton.api.admission import check_subject
 from pelton.api.codec import api_subject, decode_reply, encode_body
 from pelton.api.errors import from_reply
 from pelton.api.info import ErrorBody
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
 from pelton.cluster.doubts import stored_before
 from pelton.cluster.patience import Patience, is_passing
-from pelton.subjects import is_subject
 
 _IN_FLIGHT: Final = 4096
 _NEWS_S: Final = 0.25
+_REMEMBERED: Final = 65_536
 _MSG_ID: Final = b"\r\n" + headers.MSG_ID.encode() + b":"
 _OPENING: Final = b"NATS/1.0\r\n" + headers.MSG_ID.encode() + b": "
 _END: Final = b"\r\n\r\n"
@@ -65,10 +67,13 @@ class Publisher:
         self._base = base.encode()
         self._numbers = count()
         self._gives_ids = connection.settings.message_ids
+        # Real traffic repeats its subjects; emptied whole when it is full.
+        self._sound: set[str] = set()
 
     async def publish(self, message: Outgoing) -> PubAck:
         """Store a message and return its acknowledgement; raises as `Backend.publish`."""
         subject, data, block = message
+        self._check(subject)
         if self._gives_ids:
             block = self._identified(block)
         safe = _has_id(block)
@@ -89,6 +94,15 @@ class Publisher:
             patience = patience or Patience(self._connection)
             await patience.after(reason)
 
+    def _check(self, subject: str) -> None:
+        """Raise ConfigError for what is no subject: a server would close the connection, or store it all the same."""
+        if subject in self._sound:
+            return
+        check_subject(subject)
+        if len(self._sound) >= _REMEMBERED:
+            self._sound.clear()
+        self._sound.add(subject)
+
     async def _once(self, message: Outgoing, *, again: bool, in_doubt: bool) -> PubAck:
         """Send a message; ``in_doubt`` an earlier sending may have stored it."""
         subject, data, block = message
@@ -105,6 +119,15 @@ class Publisher:
 
         Up to 4,096 are in flight at a time, so some of those after a refused message may have been stored.
         """
+        for index, (subject, _, _) in enumerate(messages):
+            try:
+                self._check(subject)
+            except ConfigError:
+                await self._publish_all(messages[:index])
+                raise
+        return await self._publish_all(messages)
+
+    async def _publish_all(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         if self._gives_ids:
             messages = [(subject, data, self._identified(block)) for subject, data, block in messages]
         acks: list[PubAck] = []
@@ -157,7 +180,7 @@ class Publisher:
     async def passes(self, error: PeltonError) -> bool:
         """Whether an error goes away by itself, and what was published was not stored."""
         if isinstance(error, NoStreamForSubjectError):
-            return is_subject(error.subject) and await self._is_taken(error.subject)
+            return await self._is_taken(error.subject)
         return is_passing(error)
 
     async def _is_taken(self, subject: str) -> bool:

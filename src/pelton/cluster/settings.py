@@ -17,12 +17,15 @@ from typing import Any, Final
 from pelton.api import ConfigError
 from pelton.api.build import seconds_to_ns
 from pelton.api.codec import PREFIX
+from pelton.api.errors import brief
 from pelton.cluster.address import parse_address
 from pelton.subjects import is_subject
 
 StrPath = str | os.PathLike[str]
 _INBOX: Final = "_INBOX"
 _SEED_LENGTH: Final = 58
+# Beside the longest subject and two names it has to fit into a server's line of control (subjects.LONGEST).
+_LONGEST_PREFIX: Final = 128
 
 
 @dataclass(frozen=True)
@@ -130,13 +133,15 @@ def _api_prefix(domain: str | None, api_prefix: str | None) -> str:
         raise ConfigError("domain and api_prefix both say where the JetStream API is: keep one of them")
     if "." in domain or not is_subject(domain):
         raise ConfigError(f"domain {domain!r} must be one token: no dots, wildcards or white space")
-    return f"$JS.{domain}.API"
+    return _prefix("domain", f"$JS.{domain}.API")
 
 
 def _prefix(option: str, value: str) -> str:
     prefix = value.removesuffix(".")
     if not is_subject(prefix):
         raise ConfigError(f"{option} {value!r} is no subject: tokens separated by dots, without wildcards")
+    if len(prefix.encode()) > _LONGEST_PREFIX:
+        raise ConfigError(f"{option} {brief(value)} makes a prefix of more than {_LONGEST_PREFIX} bytes")
     return prefix
 
 

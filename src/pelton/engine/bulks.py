@@ -14,9 +14,11 @@ from pelton.api import Outgoing
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.works import make_ready
 from pelton.streams import Bulk, bulk_of
-from pelton.subjects import is_subject
+from pelton.subjects import are_tokens, is_subject
 
 _MANY: Final = 16
+# Characters of a subject that is looked at by itself: it may have more bytes than a subject can.
+_LONG: Final = 512
 
 
 class Family(NamedTuple):
@@ -35,19 +37,13 @@ def families_of(messages: Sequence[Outgoing]) -> list[Family]:
     known = dict.fromkeys(parents)
     if len(known) * _MANY > len(messages) or any(block is not None for _, _, block in messages):
         return []
-    if not all(map(is_subject, known)) or not _are_tokens(
-        [s[len(p) + 1 :] for s, p in zip(subjects, parents, strict=True)]
-    ):
+    tokens = [s[len(p) + 1 :] for s, p in zip(subjects, parents, strict=True)]
+    if max(map(len, subjects)) > _LONG or not (all(map(is_subject, known)) and are_tokens(tokens)):
         return []
     payloads = [data for _, data, _ in messages]
     if len(known) == 1:
         return [Family(parents[0], bulk_of(subjects, payloads))]
     return [Family(parent, _bulk_within(parent, parents, subjects, payloads)) for parent in known]
-
-
-def _are_tokens(texts: Sequence[str]) -> bool:
-    """Whether each of many texts may be the last token of a subject; none of them has a dot."""
-    return is_subject(".".join(texts))
 
 
 def _bulk_within(parent: str, parents: Sequence[str], subjects: Sequence[str], payloads: Sequence[bytes]) -> Bulk:

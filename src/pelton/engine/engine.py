@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from pelton._version import VERSION
 from pelton.api import (
     AckOp,
+    ApiError,
     ConfigError,
     Delivered,
     DirectGet,
@@ -30,6 +31,8 @@ from pelton.api import (
     Settled,
     StoreBusyError,
 )
+from pelton.api.admission import check_request, check_subject
+from pelton.api.codec import names_of
 from pelton.consumers import ConsumerLog
 from pelton.engine.audit import Audit
 from pelton.engine.bus import Bus
@@ -218,6 +221,14 @@ class Engine:
 
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb."""
+        check_request(request)
+        try:
+            return await self._call(request)
+        except ApiError as error:
+            error.locate(**names_of(request))
+            raise
+
+    async def _call(self, request: Request[R]) -> R:
         kind = type(request)
         with self.account.counting():
             inside = self._transactions.of_caller() if kind in QUESTIONS else None
@@ -307,6 +318,7 @@ class Engine:
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
         """Tell a message to whoever listens, and store it where a stream takes it, without an answer."""
+        check_subject(subject)
         message = (subject, data, headers)
         await self.stage(lambda: self.catalogue.outbox.append(message), durable=False)
 

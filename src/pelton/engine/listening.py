@@ -8,12 +8,12 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Any, Final, Protocol
 
-from pelton.api import ConfigError, Delivered, PeltonError
+from pelton.api import Delivered, PeltonError
+from pelton.api.admission import check_listening
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.pushes import Pushes
 from pelton.engine.subscription import EngineSubscription
 from pelton.runtime import Clock
-from pelton.subjects import is_filter, is_subject
 
 POLL_S: Final = 0.05
 
@@ -45,8 +45,7 @@ class Subscriptions:
 
     async def subscribe(self, subject: str, queue: str) -> EngineSubscription:
         """Listen to what is published from now on, by whichever process. Raises ConfigError."""
-        if not is_filter(subject) or (queue and not is_subject(queue)):
-            raise ConfigError(f"subscribe to {subject!r}, queue {queue!r}: not a subject filter, or not a name")
+        check_listening(subject, queue)
         subscription = EngineSubscription(subject, self._path, self._clock)
         bus = self._host.catalogue.bus
         joined = self._host.stage(lambda: bus.join(subject, queue, subscription), durable=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.streams import StreamLog
-from pelton.subjects import SubjectIndex, is_subject, is_subset, overlaps
+from pelton.subjects import SubjectIndex, fits, is_subject, is_subset, overlaps
 
 _LIMIT: Final = 100_000
 
@@ -33,7 +33,7 @@ class Routes:
             return log
         parent, _, token = subject.rpartition(".")
         log = self._families.get(parent)
-        if log is None or not is_subject(token):
+        if log is None or not (is_subject(token) and fits(subject)):
             log = self._search(subject, parent)
         if log is not None:
             if len(self._known) >= _LIMIT:

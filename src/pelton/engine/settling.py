@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from pelton.api import AckOp, AckRejectedError, ApiError, Outgoing, PeltonError, Settled
+from pelton.api import AckOp, AckRejectedError, ApiError, ConfigError, Outgoing, PeltonError, Settled
 from pelton.consumers import Settlement
 from pelton.engine.bulks import Family, families_of, store_families
 from pelton.engine.works import Future, SharedWork, append_all
@@ -110,14 +110,14 @@ async def settle_all(
     """Settle many deliveries in one transaction, or each alone where a message of one of them is refused."""
     try:
         return await stage(endings) if endings else []
-    except ApiError as refused:
+    except (ApiError, ConfigError) as refused:
         if len(endings) == 1:
             return [refused]
     # The refusal undid them all. Staged at once, they share the next transaction all the same.
     alone = await asyncio.gather(*(stage([ending]) for ending in endings), return_exceptions=True)
     answers: list[PeltonError | None] = []
     for answer in alone:
-        if isinstance(answer, ApiError):
+        if isinstance(answer, ApiError | ConfigError):
             answers.append(answer)
         elif isinstance(answer, BaseException):
             raise answer

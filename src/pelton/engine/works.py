@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from pelton.api import ApiError, NoStreamForSubjectError, Outgoing, PeltonError, PubAck
+from pelton.api import ApiError, Outgoing, PeltonError, PubAck
+from pelton.api.admission import not_taken
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
 from pelton.engine.saying import catch_up
@@ -168,28 +169,39 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
     bus = catalogue.bus
     for log, group in groupby(messages, lambda message: catalogue.route(message[0])):
         if log is None:
-            raise NoStreamForSubjectError(next(group)[0])
+            raise not_taken(next(group)[0])
         make_ready(catalogue, log, now)
         for bare, run in groupby(group, _is_bare if log.appender.is_plain else _never):
             if bare:
                 acks += _append_plain(catalogue, log, list(run), now)
                 continue
             for message in run:
-                subject, data, headers = message
-                if is_member(headers):
-                    acks.append(catalogue.staging.take(log, message, now))
-                else:
-                    acks.append(log.appender.append(subject, headers, data, now))
+                try:
+                    acks.append(_append(catalogue, log, message, now))
+                except ApiError as error:
+                    error.locate(stream=log.name)
+                    raise
                 if bus.listening:
                     bus.tell((message,))
     return acks
+
+
+def _append(catalogue: Catalogue, log: StreamLog, message: Outgoing, now: int) -> PubAck:
+    subject, data, headers = message
+    if is_member(headers):
+        return catalogue.staging.take(log, message, now)
+    return log.appender.append(subject, headers, data, now)
 
 
 def append_as_one(catalogue: Catalogue, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
     """Append all messages to one stream, or none of them; raises the error of the first that is refused."""
     log = _only_stream(catalogue, messages)
     make_ready(catalogue, log, now)
-    ack = append_atomic(catalogue.db, log, messages, batch, now)
+    try:
+        ack = append_atomic(catalogue.db, log, messages, batch, now)
+    except ApiError as error:
+        error.locate(stream=log.name)
+        raise
     if catalogue.bus.listening:
         catalogue.bus.tell(messages)
     return ack
@@ -201,7 +213,7 @@ def _only_stream(catalogue: Catalogue, messages: Sequence[Outgoing]) -> StreamLo
     for subject, _, _ in messages:
         log = catalogue.route(subject)
         if log is None:
-            raise NoStreamForSubjectError(subject)
+            raise not_taken(subject)
         if found is not None and log is not found:
             raise spans_streams(subject, found.name, log.name)
         found = log

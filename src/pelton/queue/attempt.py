@@ -23,6 +23,7 @@ from pelton.api import (
     AckOp,
     AckRejectedError,
     ApiError,
+    ConfigError,
     Delivered,
     JobArgumentsError,
     LeaseLostError,
@@ -206,7 +207,7 @@ class JobAttempt:
         publishes = [*self.context.emitted(), self._records.completed(encoded, self._clock.now())]
         try:
             await self._publish_and_ack(publishes, self._records.done())
-        except ApiError as error:
+        except (ApiError, ConfigError) as error:
             # What the job emitted was refused: the attempt has failed, and nothing of it took effect.
             await self._settle(self._after(error, job.rules), None, job)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pelton.api import headers
+from pelton.api.admission import check_subject
 from pelton.queue.leases import Hold
 from pelton.queue.records import NOTHING, AttemptRecords, encoded_result
 
@@ -106,6 +107,7 @@ class ClaimedJob:
 
     def emit_encoded(self, subject: str, data: bytes, block: bytes | None) -> None:
         """Publish a message whose headers are encoded already."""
+        check_subject(subject)
         if self._emitted is None:
             self._emitted = []
         self._emitted.append((subject, data, block))

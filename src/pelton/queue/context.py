@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pelton.api import ConfigError, Delivered, LeaseLostError, Outgoing, headers
+from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.queue.model import Envelope
 
@@ -68,6 +69,7 @@ class JobContext:
             raise ConfigError(
                 f"job {self.id}: emit takes a subject (str) and data (bytes), not {subject!r}, {data!r:.40}"
             )
+        check_subject(subject)
         block = headers.encode(message_headers) if message_headers else None
         self._emitted.append((subject, bytes(data), block))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.api import MessageNotFoundError, NoStreamForSubjectError, headers, parse_rfc3339
+from pelton.api import ConfigError, MessageNotFoundError, NoStreamForSubjectError, headers, parse_rfc3339
 from pelton.connect import Jet
 from tests.conformance.cases.table import case, fails, refused
 
@@ -23,10 +23,13 @@ async def a_subject_that_no_stream_takes(jet: Jet) -> None:
 
 
 @case
-async def a_malformed_subject_is_no_streams(jet: Jet) -> None:
-    await jet.create_stream("S", subjects=["s.>"])
-    for subject in ("s..a", "s.", ".s"):
-        await fails(NoStreamForSubjectError, jet.publish(subject))
+async def a_malformed_subject_is_refused(jet: Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s.>"])
+    for subject in ("", "s..a", "s.", ".s", "s.*", "s.>", "s. a", "s.\v", "s.\0", "s.\ud800", "s." + 3071 * "a"):
+        await fails(ConfigError, jet.publish(subject))
+        await fails(ConfigError, jet.publish_batch([("s.a", b""), (subject, b""), ("s.a", b"")]))
+    assert {(await stream.get_message(seq)).subject for seq in range(1, 12)} == {"s.a"}
+    assert (await jet.publish("s." + 3070 * "a")).seq == 12
 
 
 @case

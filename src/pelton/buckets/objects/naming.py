@@ -6,9 +6,12 @@ from base64 import urlsafe_b64encode
 from typing import Final
 
 from pelton.api import ConfigError
+from pelton.api.errors import brief
 from pelton.buckets.naming import check_bucket
 
 STREAM_PREFIX: Final = "OBJ_"
+# In base64, behind the name of its store, it makes a subject, in 3,072 bytes.
+_LONGEST: Final = 2048
 
 
 def stream_of(bucket: str) -> str:
@@ -17,9 +20,15 @@ def stream_of(bucket: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return an object's name: any text that is not empty. Raises ConfigError."""
+    """Return an object's name: any text of 1 to 2,048 bytes. Raises ConfigError."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{name!r} cannot name an object: give a text that is not empty")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{brief(name)} cannot name an object: it holds a lone surrogate, no UTF-8 form") from None
+    if size > _LONGEST:
+        raise ConfigError(f"{brief(name)} cannot name an object: it has {size} bytes, and {_LONGEST} are the most")
     return name
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.api import AckOp, ApiError, NoStreamForSubjectError, Outgoing
+from pelton.api import AckOp, ApiError, Outgoing
+from pelton.api.admission import check_subject
 from pelton.queue.keys.holding import Held, replaced
 from pelton.queue.keys.ledger import Ledger, MovedError, outbox_of
 from pelton.queue.keys.record import settled, taken_back
 from pelton.queue.keys.table import KeyTable
 from pelton.queue.model import Attempt
-from pelton.subjects import is_subject
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
@@ -36,8 +36,7 @@ class Settler:
     async def settle(self, held: Held, records: Sequence[Outgoing], ack: AckOp) -> None:
         """Write down how an attempt ended, and carry it out; raises as ``Supply.settle``."""
         for subject, _, _ in records:
-            if not is_subject(subject):
-                raise NoStreamForSubjectError(subject)
+            check_subject(subject)
         if not held.is_settled:
             await self._commit(held, records, ack)
         try:

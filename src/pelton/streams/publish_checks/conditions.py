@@ -50,9 +50,9 @@ def expectations(block: bytes | None) -> Expectations | None:
     if len(block) > headers.LARGEST:
         raise api_error("JSStreamHeaderExceedsMaximumErr")
     found = Expectations(
-        msg_id=headers.first(block, headers.MSG_ID) or "",
+        msg_id=headers.stored_text(block, headers.MSG_ID),
         stream=headers.first(block, headers.EXPECTED_STREAM) or "",
-        last_msg_id=headers.first(block, headers.EXPECTED_LAST_MSG_ID) or "",
+        last_msg_id=headers.stored_text(block, headers.EXPECTED_LAST_MSG_ID),
         last_seq=_sequence(block, headers.EXPECTED_LAST_SEQUENCE),
         last_subject_seq=_sequence(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE),
         last_subject_filter=headers.first(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT) or "",
