@@ -52,7 +52,6 @@ _HOMES = {
         "Queue",
         "Transaction",
     ),
-    "pelton.runtime": ("Backoff",),
 }
 _ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}
 # Rooms that may be reached by a dot without an import of their own.

@@ -68,7 +68,6 @@ from pelton.queue import JobTransaction as JobTransaction
 from pelton.queue import Outcome as Outcome
 from pelton.queue import Queue as Queue
 from pelton.queue import Transaction as Transaction
-from pelton.runtime import Backoff as Backoff
 
 __version__: str
 __all__ = [
@@ -157,6 +156,7 @@ __all__ = [
     "JobError",
     "JobHandle",
     "JobInfo",
+    "JobNotFoundError",
     "JobRules",
     "JobTransaction",
     "KeyFile",

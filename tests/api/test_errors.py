@@ -53,6 +53,7 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.JobCancelledError("j1"), "job 'j1' was cancelled: enqueue it anew"),
     (api.UnknownJobError("paint", ["wash"]), "no job is named 'paint' (known: wash): import the module"),
     (api.UnknownJobError("paint"), "(known: none)"),
+    (api.JobNotFoundError("mail", "7", "gone"), "queue 'mail' has no job '7': gone; see jobs()"),
     (
         api.JobArgumentsError("paint", "missing 'car'"),
         "job 'paint' cannot take these arguments: missing 'car'",

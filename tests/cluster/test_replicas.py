@@ -49,3 +49,19 @@ async def test_a_stream_lies_where_its_tags_say(cluster: NatsCluster) -> None:
             await jet.create_stream("BLUE", placement={"tags": ["blue"]})
         assert refusal.value.err_code == 10005
         assert "blue" in refusal.value.description
+
+
+async def test_a_queue_gets_more_replicas_when_it_is_opened_with_them(cluster: NatsCluster) -> None:
+    async with pelton.open(cluster.url) as jet:
+        garage = await jet.queue("garage", exclusive=True)
+        job = garage.job(name="job")(lambda: "done")
+        handles = [await job.enqueue(key="car1"), await job.enqueue()]
+        again = await jet.queue("garage", num_replicas=3)
+        again.job(name="job")(lambda: "done")
+        names = ["JOBS_garage", *(name for name, _ in garage.names.sides)]
+        assert [(await jet.stream(name)).config.num_replicas for name in names] == [3] * 5
+        await again.work(until_empty=True, handle_signals=False)
+        assert [(await handle.outcome(timeout=20)).value() for handle in handles] == ["done", "done"]
+        assert (await jet.queue("garage")).exclusive
+        await jet.queue("garage", num_replicas=1)
+        assert [(await jet.stream(name)).config.num_replicas for name in names] == [1] * 5

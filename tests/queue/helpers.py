@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pelton
+from pelton.api import Backoff
 from pelton.connect import Opening
 from pelton.queue import JobInfo, Outcome, Queue
-from pelton.runtime import Backoff
 
 FAST = Backoff(base=0.01, factor=1, cap=0.01, jitter=0)
 ROOT = Path(__file__).parents[2]

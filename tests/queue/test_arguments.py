@@ -85,6 +85,15 @@ async def test_a_recursive_argument_is_refused(queue: Queue) -> None:
         await job.enqueue(value)
 
 
+@pytest.mark.parametrize("given", [5, 0, None, b"x"])
+async def test_an_idempotency_key_is_a_text(queue: Queue, given: Any) -> None:
+    @queue.job
+    async def job() -> None: ...
+
+    with pytest.raises(ConfigError, match="job 'job': idempotency_key is"):
+        await job.enqueue(idempotency_key=given)
+
+
 async def test_one_bad_call_of_many_stores_none(queue: Queue) -> None:
     @queue.job
     async def job(a: int) -> None: ...
@@ -152,13 +161,19 @@ def test_functions_that_cannot_be_jobs_are_refused(queue: Queue, function: Any) 
         {"timeout": float("nan")},
         {"permanent": ["ValueError"]},
         {"permanent": int},
+        {"permanent": 5},
         {"backoff": 0.5},
+        {"max_attempts": "3"},
+        {"max_attempts": 2.5},
+        {"timeout": "x"},
+        {"timeout": True},
+        {"name": 5},
     ],
 )
 def test_rules_that_cannot_be_kept_are_refused(queue: Queue, options: dict[str, Any]) -> None:
     async def job() -> None: ...
 
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=next(iter(options))):
         queue.job(**options)(job)
     assert queue.jobs_by_name == {}
 

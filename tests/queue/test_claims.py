@@ -234,9 +234,13 @@ async def test_taking_waits_for_a_job(keyed: Queue, another: OpenQueue) -> None:
 async def test_what_cannot_be_is_refused(queue: Queue) -> None:
     with pytest.raises(ConfigError, match="max_attempts"):
         queue.claims(JobRules(max_attempts=0))
+    with pytest.raises(ConfigError, match="claims of queue 'garage': rules is 5"):
+        queue.claims(5)  # type: ignore[arg-type]
     await enqueue(queue, 1)
     async with queue.claims() as claims:
-        with pytest.raises(ConfigError, match="take at least one"):
+        with pytest.raises(ConfigError, match="the timeout of take is 'x'"):
+            await claims.take(timeout="x")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="the limit of take is 0"):
             await claims.take(0)
         [job] = await claims.take()
         with pytest.raises(JobArgumentsError, match="can't be stored"):

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pelton.api import Backoff
 from pelton.queue.decide import Again, Finish, after_deaths, after_error, describe
 from pelton.queue.job import DEFAULT_BACKOFF, JobRules
 from pelton.queue.model import ENDINGS, TRANSITIONS
-from pelton.runtime import Backoff, Random
+from pelton.runtime import Random
 
 
 @given(attempt=st.integers(1, 40), seed=st.integers())

@@ -2,24 +2,25 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from pelton import Jet
 from pelton.api import ConfigError
-from tests.queue.conftest import OpenQueue
+from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import drain
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a.b", "a*", "ü", "x" * 65, "a/b"])
-async def test_names_that_are_none_are_refused(jet: Jet, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "a*", "ü", "x" * 65, "a/b", 5, None, b"q"])
+async def test_names_that_are_none_are_refused(jet: Jet, name: Any) -> None:
     with pytest.raises(ConfigError, match="queue name"):
         await jet.queue(name)
     assert await jet.stream_names() == []
 
 
-@pytest.mark.parametrize("lease", [0, -1, 0.09, float("nan"), float("inf"), timedelta(days=2)])
-async def test_leases_that_are_none_are_refused(jet: Jet, lease: float) -> None:
+@pytest.mark.parametrize("lease", [0, -1, 0.09, float("nan"), float("inf"), timedelta(days=2), "x", True])
+async def test_leases_that_are_none_are_refused(jet: Jet, lease: Any) -> None:
     with pytest.raises(ConfigError, match="lease"):
         await jet.queue("q", lease=lease)
     assert await jet.stream_names() == []
@@ -54,14 +55,96 @@ async def test_two_who_make_it_at_once_with_other_options_find_out(jet: Jet) -> 
 
 async def test_a_stream_of_that_name_that_is_no_queue_is_refused(jet: Jet) -> None:
     await jet.create_stream("JOBS_q", subjects=["other"])
-    with pytest.raises(ConfigError, match="is no queue"):
+    with pytest.raises(ConfigError, match="needs the stream 'JOBS_q', which is not part of a queue"):
         await jet.queue("q")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"exclusive": "yes"},
+        {"history_max_age": "x"},
+        {"history_max_age": -1},
+        {"history_max_age": 0.05},
+        {"num_replicas": 0},
+        {"num_replicas": "3"},
+    ],
+)
+async def test_settings_that_are_none_are_refused(jet: Jet, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"queue 'q': {next(iter(options))}"):
+        await jet.queue("q", **options)
+    assert await jet.stream_names() == []
+
+
+@ON_BOTH
+@pytest.mark.parametrize("side", ["history", "dead", "attempts", "keys"])
+async def test_a_queue_whose_name_is_a_stream_of_another_one_is_refused(jet: Jet, side: str) -> None:
+    await jet.queue("mail")
+    made = await jet.stream_names()
+    with pytest.raises(ConfigError, match=r"queue 'mail'.*give (the|this) queue another name"):
+        await jet.queue(f"mail_{side}")
+    assert await jet.stream_names() == made
+
+
+@ON_BOTH
+@pytest.mark.parametrize("side", ["history", "dead", "attempts", "keys"])
+async def test_a_queue_one_of_whose_streams_is_another_queue_is_refused(jet: Jet, side: str) -> None:
+    other = await jet.queue(f"mail_{side}")
+    made = await jet.stream_names()
+    with pytest.raises(ConfigError, match=f"'JOBS_mail_{side}', which holds the jobs of queue 'mail_{side}'"):
+        await jet.queue("mail")
+    assert await jet.stream_names() == made
+    other.job(name="job")(lambda: 1)
+    await other.jobs_by_name["job"].enqueue()
+    await drain(other)
+    assert (await other.counts()).completed == 1
+
+
+async def test_a_stream_that_took_the_name_of_a_side_stream_is_told(jet: Jet) -> None:
+    """Also where the queue is there already: the stream of its dead letters was deleted, and something else made."""
+    await jet.queue("mail")
+    await jet.delete_stream("JOBS_mail_dead")
+    await jet.create_stream("JOBS_mail_dead", subjects=["other"])
+    with pytest.raises(ConfigError, match="needs the stream 'JOBS_mail_dead', which is not part of a queue"):
+        await jet.queue("mail")
+
+
+@ON_BOTH
+async def test_the_age_of_the_history_changes_when_it_is_given(jet: Jet, another: OpenQueue) -> None:
+    await jet.queue("q")
+
+    async def kept() -> tuple[float, float]:
+        config = (await jet.stream("JOBS_q_history")).config
+        return config.max_age / 1e9, config.duplicate_window / 1e9
+
+    assert await kept() == (7 * 86_400, 120)
+    await another("q", history_max_age=60)
+    assert await kept() == (60, 60)
+    await another("q")
+    assert await kept() == (60, 60)
+    await another("q", history_max_age=timedelta(hours=1))
+    assert await kept() == (3600, 120)
+    await another("q", history_max_age=0)
+    assert await kept() == (0, 120)
+
+
+async def test_fixed_settings_are_refused_with_what_to_do(jet: Jet) -> None:
+    await jet.queue("q", lease=5)
+    with pytest.raises(ConfigError) as refused:
+        await jet.queue("q", lease=7)
+    assert str(refused.value) == (
+        "queue 'q' was made with lease=5.0 and cannot be opened with lease=7.0: its running workers rely on it. "
+        "Open it with lease=5.0, or leave lease out; to change it, make a new queue under another name"
+    )
 
 
 async def test_a_file_has_no_replicas(jet: Jet) -> None:
     with pytest.raises(ConfigError, match="num_replicas"):
         await jet.queue("q", num_replicas=3)
     assert await jet.stream_names() == []
+    await jet.queue("q", num_replicas=1)
+    with pytest.raises(ConfigError, match="num_replicas"):
+        await jet.queue("q", num_replicas=3)
 
 
 async def test_queues_do_not_see_each_other(jet: Jet) -> None:

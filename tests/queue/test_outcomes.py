@@ -6,9 +6,8 @@ import threading
 import pytest
 
 from pelton import Jet
-from pelton.api import JobCancelledError, PermanentJobError, RetryJob
+from pelton.api import Backoff, JobCancelledError, PermanentJobError, RetryJob
 from pelton.queue import JobContext, Queue
-from pelton.runtime import Backoff
 from tests.queue.helpers import FAST, drain, ended
 
 

@@ -1,15 +1,16 @@
 """What a queue tells of itself: counts, jobs, history, dead letters; and what an operator does with it."""
 
 import asyncio
+import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from pelton import Jet
-from pelton.api import ConfigError, MessageNotFoundError, RetryJob
+from pelton.api import Backoff, ConfigError, JobNotFoundError, RetryJob
 from pelton.queue import JobContext, JobCounts, Queue
-from pelton.runtime import Backoff
-from tests.queue.conftest import OpenQueue
+from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, ended, waiting, working
 
 
@@ -107,7 +108,7 @@ async def test_clean_removes_what_is_old_and_nothing_else(queue: Queue) -> None:
     left = await ended(queue)
     assert first.id not in [outcome.id for outcome in left]
     assert await queue.clean(older_than=0) == len(left)
-    with pytest.raises(MessageNotFoundError):
+    with pytest.raises(JobNotFoundError):
         await queue.get(first.id)
 
 
@@ -125,7 +126,7 @@ async def test_a_dead_letter_is_driven_again_once(queue: Queue) -> None:
     broken = False
     again = await queue.redrive(handle.id)
     assert again.id != handle.id
-    with pytest.raises(MessageNotFoundError):
+    with pytest.raises(JobNotFoundError):
         await queue.redrive(handle.id)
     await drain(queue)
     assert (await again.outcome()).value() == 7
@@ -160,17 +161,37 @@ async def test_outcome_waits_and_can_be_bounded(queue: Queue, another: OpenQueue
     assert (await elsewhere.get(handle.id)).state == "completed"
 
 
-@pytest.mark.parametrize("job_id", ["", "0", "-1", "x", "1.5", "²", "1 "])
-async def test_what_is_no_id_is_refused(queue: Queue, job_id: str) -> None:
-    with pytest.raises(ConfigError):
-        await queue.get(job_id)
+@pytest.mark.parametrize("job_id", ["", "0", "-1", "x", "1.5", "²", "1 ", "007", "9" * 30, "*", ">", 5, None, b"5"])
+async def test_what_is_no_id_is_refused(queue: Queue, job_id: Any) -> None:
+    for ask in (queue.get, queue.redrive):
+        with pytest.raises(ConfigError, match=f"queue 'garage': {re.escape(repr(job_id))} is not a job id"):
+            await ask(job_id)
 
 
+@ON_BOTH
 async def test_what_is_not_known_is_not_found(queue: Queue) -> None:
-    with pytest.raises(MessageNotFoundError):
+    with pytest.raises(JobNotFoundError, match="queue 'garage' has no job '17'") as missing:
         await queue.get("17")
-    with pytest.raises(MessageNotFoundError):
+    assert (missing.value.queue, missing.value.job_id) == ("garage", "17")
+    with pytest.raises(JobNotFoundError, match="queue 'garage' has no job '17': it left no dead letter"):
         await queue.redrive("17")
+
+
+@pytest.mark.parametrize("timeout", ["x", -1, float("nan"), float("inf"), True, b"1"])
+async def test_a_timeout_that_is_none_is_refused(queue: Queue, timeout: Any) -> None:
+    @queue.job
+    async def job() -> None: ...
+
+    handle = await job.enqueue()
+    with pytest.raises(ConfigError, match="job 1 of queue 'garage': timeout is"):
+        await handle.outcome(timeout=timeout)
+
+
+async def test_a_view_of_what_cannot_be_is_refused(queue: Queue) -> None:
+    with pytest.raises(ConfigError, match="history of 'finished'; a job ends as completed, failed, cancelled"):
+        [_ async for _ in queue.history("finished")]  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="queue 'garage': older_than is 'x'"):
+        await queue.clean(older_than="x")  # type: ignore[arg-type]
 
 
 async def test_idempotency_keys_make_repeating_harmless(queue: Queue) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -167,11 +168,6 @@ async def test_an_empty_queue_is_drained_at_once(queue: Queue, keyed: Queue) -> 
     await drain(keyed)
 
 
-async def test_a_worker_needs_a_slot(queue: Queue) -> None:
-    with pytest.raises(ConfigError, match="concurrency is 0"):
-        await queue.work(concurrency=0)
-
-
 async def test_a_store_closed_under_a_worker_ends_it_loudly(path: str) -> None:
     jet = await pelton.open(path, sync="off")
     queue = await jet.queue("q", lease=0.3)
@@ -236,3 +232,12 @@ async def test_a_store_that_cannot_at_the_moment_is_asked_again(
 
 def test_children_find_their_roles() -> None:
     assert (ROOT / "tests" / "queue" / "roles.py").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"concurrency": 0}, {"concurrency": "8"}, {"concurrency": 2.5}, {"grace": -1}, {"grace": "x"}, {"grace": None}],
+)
+async def test_a_worker_that_cannot_be_is_refused(queue: Queue, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"queue 'garage': {next(iter(options))} is"):
+        await queue.work(**options)

@@ -6,6 +6,7 @@ possible to swap an embedded store for a cluster.
 
 from pelton.api.acks import delivery_of
 from pelton.api.backend import Backend, Subscription
+from pelton.api.backoff import Backoff
 from pelton.api.bucket_errors import (
     BucketDecodeError,
     BucketError,
@@ -98,6 +99,7 @@ from pelton.api.job_errors import (
     JobArgumentsError,
     JobCancelledError,
     JobError,
+    JobNotFoundError,
     LeaseLostError,
     PermanentJobError,
     RetryJob,
@@ -197,6 +199,7 @@ __all__ = [
     "ApiError",
     "ApiStats",
     "Backend",
+    "Backoff",
     "BadRequestError",
     "BucketDecodeError",
     "BucketError",
@@ -244,6 +247,7 @@ __all__ = [
     "JobArgumentsError",
     "JobCancelledError",
     "JobError",
+    "JobNotFoundError",
     "LeaseLostError",
     "LimitError",
     "LockError",

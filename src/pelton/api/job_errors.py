@@ -54,6 +54,16 @@ class UnknownJobError(JobError):
         )
 
 
+class JobNotFoundError(JobError):
+    """The queue knows no such job (any more); `queue` and `job_id` name it."""
+
+    def __init__(self, queue: str, job_id: str, reason: str) -> None:
+        self.queue, self.job_id = queue, job_id
+        super().__init__(
+            f"queue {queue!r} has no job {job_id!r}: {reason}; see jobs(), history() and dead_letters() for what it has"
+        )
+
+
 class JobArgumentsError(JobError):
     """The arguments do not fit the job's signature, or cannot be stored."""
 

@@ -48,15 +48,16 @@ class Jet(Streams):
         *,
         exclusive: bool | None = None,
         lease: float | timedelta | None = None,
-        history_max_age: float | timedelta = timedelta(days=7),
-        num_replicas: int = 1,
+        history_max_age: float | timedelta | None = None,
+        num_replicas: int | None = None,
     ) -> Queue:
         """Open a work queue, making it if it is new.
 
         ``exclusive`` (default False) allows one job a key in flight, in order. ``lease`` (default 30 s) is how
         long a worker that died keeps its jobs; healthy workers renew theirs. Both are fixed when the queue is
-        made: all its workers have to agree on them.
-        ``history_max_age`` bounds the history, ``num_replicas`` says how many servers of a cluster keep a new queue.
+        made: all its workers have to agree on them, and another value is refused.
+        ``history_max_age`` (default 7 days; 0: for ever) bounds the history, ``num_replicas`` (default 1) says how many
+        servers of a cluster keep the queue. Another value than before takes effect at once. None: as it is.
         Raises ConfigError.
         """
         return await Queue.open(

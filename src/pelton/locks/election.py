@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, TypedDict
 
-from pelton.api import BucketNotFoundError, ConfigError, ElectionError, TermLostError
+from pelton.api import Backoff, BucketNotFoundError, ConfigError, ElectionError, TermLostError
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import SECOND, Seconds
 from pelton.jet import Streams
@@ -29,7 +29,6 @@ from pelton.locks.ballot import Ballot, Leader, open_ballot
 from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
 from pelton.locks.standing import Office
 from pelton.locks.term import Term
-from pelton.runtime import Backoff
 
 OnTerm = Callable[[Term], Awaitable[object] | object]
 OnState = Callable[[State], Awaitable[object] | object]

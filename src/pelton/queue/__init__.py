@@ -3,9 +3,10 @@
 from pelton.queue.claimed import ClaimedJob
 from pelton.queue.claims import Claims
 from pelton.queue.context import JobContext
+from pelton.queue.handle import JobHandle
 from pelton.queue.job import Call, Job, JobRules
 from pelton.queue.model import TRANSITIONS, Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
-from pelton.queue.queue import JobHandle, Queue
+from pelton.queue.queue import Queue
 from pelton.queue.transaction import JobTransaction, Transaction
 
 __all__ = [

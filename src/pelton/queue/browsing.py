@@ -1,4 +1,4 @@
-"""Reading a queue's streams: from their beginning to their present end, and by a job's id."""
+"""Reading a queue's streams from their beginning to their present end."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from pelton.api import ConfigError, Delivered
+from pelton.api import Delivered
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
 
 _PAGE: Final = 256
-
-
-def sequence_of(job_id: str) -> int:
-    """Return the sequence that a job's id names. Raises ConfigError."""
-    if not job_id.isascii() or not job_id.isdigit() or int(job_id) < 1:
-        raise ConfigError(f"job id {job_id!r} is none: ids are the numbers that enqueue returns")
-    return int(job_id)
 
 
 async def browse(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:

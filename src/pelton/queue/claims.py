@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pelton.api import (
     AckRejectedError,
-    ConfigError,
     MessageTooLargeError,
     PeltonError,
     PullRequest,
@@ -32,9 +31,10 @@ from pelton.api import (
     StoreForkedError,
     UnknownJobError,
 )
+from pelton.queue.checks import seconds, whole
 from pelton.queue.claimed import ClaimedJob
 from pelton.queue.decide import Again, Finish, after_error
-from pelton.queue.job import JobRules, seconds
+from pelton.queue.job import JobRules
 from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.records import AttemptRecords, Ended
 from pelton.queue.supply import worker_name
@@ -94,9 +94,8 @@ class Claims:
         workers died too often, that is unknown here, or that is no job, is settled and not returned.
         Raises ConfigError, StoreError.
         """
-        if limit < 1:
-            raise ConfigError(f"queue {self._queue.name!r}: take({limit}); take at least one job")
-        end = self._clock.monotonic() + seconds(timeout)
+        whole(f"queue {self._queue.name!r}: the limit of take", limit)
+        end = self._clock.monotonic() + seconds(f"queue {self._queue.name!r}: the timeout of take", timeout)
         while True:
             if not (self._ready or await self._take_now(limit)):
                 await self._wait(limit, end - self._clock.monotonic())

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import Outgoing, headers
+from pelton.api import ConfigError, Outgoing, headers
 from pelton.queue.model import Envelope
 from pelton.queue.naming import QueueNames, encode_key
 
@@ -27,6 +27,8 @@ class JobForm:
             encode_key(key)
         envelope = Envelope(job=self._job, args=msgspec.Raw(args), key=key)
         subject = self._names.job_subject(key if self._exclusive else "")
+        if not isinstance(idempotency_key, str):
+            raise ConfigError(f"job {self._job!r}: idempotency_key is {idempotency_key!r}; give a text (str)")
         # Of this job: another job of the queue may well work on the same thing.
         msg_id = f"{self._job}/{idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if idempotency_key else None

@@ -7,20 +7,21 @@ enqueued, and travel as a JSON object by parameter name, so that a refactored fu
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, get_type_hints
 
 import msgspec
 
-from pelton.api import ConfigError, JobArgumentsError
+from pelton.api import Backoff, ConfigError, JobArgumentsError
+from pelton.queue.checks import seconds, whole
 from pelton.queue.context import JobContext
-from pelton.runtime import Backoff
 
 if TYPE_CHECKING:
-    from pelton.queue.queue import JobHandle, Queue
+    from pelton.queue.checks import Duration
+    from pelton.queue.handle import JobHandle
+    from pelton.queue.queue import Queue
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,17 +43,34 @@ class JobRules(msgspec.Struct, frozen=True, kw_only=True):
     permanent: tuple[type[BaseException], ...] = ()
     timeout: float | None = None
 
-    def check(self, job: str) -> None:
-        """Raise ConfigError for rules that cannot be kept."""
-        if self.max_attempts < 1:
-            raise ConfigError(f"job {job!r}: max_attempts is {self.max_attempts}; it must be 1 or more")
-        if self.timeout is not None and not 0 < self.timeout < math.inf:
-            raise ConfigError(f"job {job!r}: timeout is {self.timeout:g} s; it must be more than 0, or None")
+    def check(self, what: str) -> None:
+        """Raise ConfigError, which names ``what`` they are for, for rules that cannot be kept."""
+        whole(f"{what}: max_attempts", self.max_attempts)
+        if self.timeout is not None and seconds(f"{what}: timeout", self.timeout) <= 0:
+            raise ConfigError(f"{what}: timeout is {self.timeout:g} s; it must be more than 0, or None")
         if not isinstance(self.backoff, Backoff):
-            raise ConfigError(f"job {job!r}: backoff is {self.backoff!r}; give a pelton.Backoff(base=seconds)")
+            raise ConfigError(f"{what}: backoff is {self.backoff!r}; give a pelton.Backoff(base=seconds)")
         for kind in self.permanent:
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                raise ConfigError(f"job {job!r}: permanent holds {kind!r}; it takes exception classes")
+                raise ConfigError(f"{what}: permanent holds {kind!r}; it takes exception classes")
+
+
+def job_rules(
+    what: str,
+    max_attempts: int,
+    backoff: Backoff,
+    permanent: type[BaseException] | Sequence[type[BaseException]],
+    timeout: Duration | None,
+) -> JobRules:
+    """Return checked rules from what a user gives. Raises ConfigError, which names ``what`` they are for."""
+    if isinstance(permanent, type):
+        permanent = (permanent,)
+    elif not isinstance(permanent, Sequence | AbstractSet):
+        raise ConfigError(f"{what}: permanent is {permanent!r}; it takes exception classes")
+    limit = None if timeout is None else seconds(f"{what}: timeout", timeout)
+    rules = JobRules(max_attempts=max_attempts, backoff=backoff, permanent=tuple(permanent), timeout=limit)
+    rules.check(what)
+    return rules
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -70,7 +88,6 @@ class Job(Generic[P, R]):
     def __init__(
         self, queue: Queue, function: Callable[P, Awaitable[R]] | Callable[P, R], name: str, rules: JobRules
     ) -> None:
-        rules.check(name)
         self.queue = queue
         self.function = function
         self.name = name
@@ -198,8 +215,3 @@ def _arguments_struct(
 
 def _same(value: R) -> R:
     return value
-
-
-def seconds(value: float | timedelta) -> float:
-    """Return a duration in seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)

@@ -18,6 +18,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_/=:-]+(\.[A-Za-z0-9_/=:-]+)*")
 _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/=:-")
 _KEY_LIMIT: Final = 512
+SIDES: Final = {"history": "history", "dead": "dead letters", "attempts": "failed attempts", "keys": "keys"}
+"""What the streams beside the jobs hold, by the end of their names."""
 
 
 def encode_key(key: str) -> str:
@@ -42,7 +44,7 @@ class QueueNames:
     """The streams, subjects and consumers of one queue. Raises ConfigError for a name that is none."""
 
     def __init__(self, queue: str) -> None:
-        if not _NAME.fullmatch(queue):
+        if not isinstance(queue, str) or not _NAME.fullmatch(queue):
             raise ConfigError(f"queue name {queue!r}: use 1 to 64 letters, digits, '_' and '-'")
         self.queue = queue
         self.jobs = f"JOBS_{queue}"
@@ -56,6 +58,13 @@ class QueueNames:
         self._key_prefix = f"{self.root}.key."
         self._hold_prefix = f"{self.root}.hold."
         self._ending_prefix = f"{self.root}.history."
+        # The streams beside the jobs, each with the subject it takes.
+        self.sides = (
+            (self.history, f"{self.root}.history.>"),
+            (self.dead, f"{self.root}.dead.>"),
+            (self.attempts, f"{self.root}.attempts.>"),
+            (self.keys, f"{self.root}.hold.>"),
+        )
         # What the job's id follows in the subject of one that has completed: most do.
         self.completed_prefix = f"{self._ending_prefix}completed."
 

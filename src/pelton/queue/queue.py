@@ -8,14 +8,15 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
-from datetime import timedelta
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from pelton.api import (
+    Backoff,
     ConfigError,
+    JobNotFoundError,
     MessageNotFoundError,
     Outgoing,
     PubAck,
@@ -23,11 +24,12 @@ from pelton.api import (
     Unsettled,
     headers,
 )
-from pelton.queue.awaiting import first_of
-from pelton.queue.browsing import browse, sequence_of
+from pelton.queue.browsing import browse
+from pelton.queue.checks import Duration, checked_id, checked_text, seconds, whole
 from pelton.queue.claims import Claims
 from pelton.queue.form import JobForm
-from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, seconds
+from pelton.queue.handle import JobHandle
+from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, job_rules
 from pelton.queue.looking import Looking
 from pelton.queue.model import (
     ENDINGS,
@@ -41,21 +43,16 @@ from pelton.queue.model import (
     Outcome,
 )
 from pelton.queue.naming import QueueNames
-from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, side_streams
+from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, queue_settings, side_streams
 from pelton.queue.sources import sources_of_jobs
 from pelton.queue.supply import Supply
 from pelton.queue.worker import Worker, WorkerSettings
-from pelton.runtime import Backoff
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Duration = float | timedelta
-
-_SHORTEST_LEASE_S: Final = 0.1
-_LONGEST_LEASE_S: Final = 86_400.0
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
@@ -94,21 +91,17 @@ class Queue:
         *,
         exclusive: bool | None = None,
         lease: Duration | None = None,
-        history_max_age: Duration,
-        num_replicas: int = 1,
+        history_max_age: Duration | None = None,
+        num_replicas: int | None = None,
     ) -> Queue:
         """Open a queue, making its streams and consumers where they are missing. Raises ConfigError."""
         names = QueueNames(name)
-        lease_s = None if lease is None else seconds(lease)
-        if lease_s is not None and not _SHORTEST_LEASE_S <= lease_s <= _LONGEST_LEASE_S:
-            raise ConfigError(
-                f"queue {name!r}: lease is {lease_s:g} s; it must be from {_SHORTEST_LEASE_S:g} s to a day"
-            )
-        stream = await jobs_stream(jet, names, exclusive, lease_s, num_replicas)
+        settings = queue_settings(name, exclusive, lease, history_max_age, num_replicas)
+        stream = await jobs_stream(jet, names, settings)
         is_exclusive = stream.config.metadata[EXCLUSIVE] == "true"
         fixed_lease = float(stream.config.metadata[LEASE])
-        await side_streams(jet, names, seconds(history_max_age), num_replicas)
-        looking, supply = await sources_of_jobs(jet, names, stream, is_exclusive, fixed_lease, num_replicas)
+        await side_streams(jet, names, settings)
+        looking, supply = await sources_of_jobs(jet, names, stream, is_exclusive, fixed_lease, settings)
         return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, looking=looking, supply=supply)
 
     def supply(self, worker: str) -> Supply:
@@ -152,12 +145,11 @@ class Queue:
         ``permanent``, and PermanentJobError, are not tried again. ``timeout`` (async functions) bounds one
         attempt. Raises ConfigError.
         """
-        limit = None if timeout is None else seconds(timeout)
-        kinds = (permanent,) if isinstance(permanent, type) else tuple(permanent)
-        rules = JobRules(max_attempts=max_attempts, backoff=backoff, permanent=kinds, timeout=limit)
 
         def register(target: Callable[..., Any]) -> Job[..., Any]:
-            job: Job[..., Any] = Job(self, target, name or job_name(target), rules)
+            own_name = checked_text(f"queue {self.name!r}: a job's name", name) if name != "" else job_name(target)
+            rules = job_rules(f"job {own_name!r}", max_attempts, backoff, permanent, timeout)
+            job: Job[..., Any] = Job(self, target, own_name, rules)
             if job.name in self.jobs_by_name:
                 raise ConfigError(f"queue {self.name!r} has a job {job.name!r} already; give one of them another name")
             self.jobs_by_name[job.name] = job
@@ -200,7 +192,10 @@ class Queue:
         May be called several times at once: each call is a worker of its own. Raises ConfigError.
         """
         settings = WorkerSettings(
-            concurrency=concurrency, until_empty=until_empty, handle_signals=handle_signals, grace=seconds(grace)
+            concurrency=whole(f"queue {self.name!r}: concurrency", concurrency),
+            until_empty=until_empty,
+            handle_signals=handle_signals,
+            grace=seconds(f"queue {self.name!r}: grace", grace),
         )
         worker = Worker(self, settings)
         self._workers.add(worker)
@@ -215,7 +210,9 @@ class Queue:
         ``rules`` are for every job, whatever its name; None: those of the jobs registered here, and others are unknown.
         """
         if rules is not None:
-            rules.check("of claims")
+            if not isinstance(rules, JobRules):
+                raise ConfigError(f"claims of queue {self.name!r}: rules is {rules!r}; give a pelton.JobRules(...)")
+            rules.check(f"claims of queue {self.name!r}")
         return Claims(self, rules)
 
     def stop(self) -> None:
@@ -242,9 +239,9 @@ class Queue:
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, wherever it is.
 
-        Raises MessageNotFoundError when it is not known (any more).
+        Raises JobNotFoundError when it is not known (any more), ConfigError.
         """
-        seq = sequence_of(job_id)
+        seq = int(checked_id(self.name, job_id))
         stream = await self.jet.stream(self.names.jobs)
         # In this order, or a job that ends between the two would seem to be pending again.
         unsettled = await self._looking.underway()
@@ -268,7 +265,12 @@ class Queue:
             seq = stored.seq + 1
 
     async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:
-        """Iterate over how jobs ended, oldest first; over those that ended as ``state`` where given."""
+        """Iterate over how jobs ended, oldest first; only over those that ended as ``state`` if given.
+
+        Raises ConfigError.
+        """
+        if state is not None and state not in ENDINGS:
+            raise ConfigError(f"queue {self.name!r}: history of {state!r}; a job ends as {', '.join(ENDINGS)}")
         stream = await self.jet.stream(self.names.history)
         filter_subject = self.names.ending_subject(state, "*") if state else ""
         async for _, data in browse(stream, filter_subject):
@@ -283,22 +285,32 @@ class Queue:
     async def redrive(self, job_id: str) -> JobHandle:
         """Put a failed job into the queue again, as a new job, and take it out of the dead letters.
 
-        Raises MessageNotFoundError when there is no such dead letter.
+        Raises JobNotFoundError when there is no such dead letter, ConfigError.
         """
         dead = await self.jet.stream(self.names.dead)
-        stored = await dead.get_last_message(self.names.dead_subject(job_id))
+        subject = self.names.dead_subject(checked_id(self.name, job_id))
+        try:
+            stored = await dead.get_last_message(subject)
+        except MessageNotFoundError:
+            raise JobNotFoundError(self.name, job_id, "it left no dead letter, or was driven again already") from None
         letter = _dead(stored.data)
         envelope = msgspec.structs.replace(letter.envelope, redriven_from=job_id)
         subject = letter.subject or self.names.job_subject(envelope.key if self.exclusive else "")
         # The id makes a redrive that was cut short between the two steps harmless to repeat.
         block = headers.encode({headers.MSG_ID: f"redrive-{job_id}"})
         ack = await self.jet.backend.publish(subject, letter.data or _encode(envelope), block)
-        await dead.delete_message(stored.seq)
+        with suppress(MessageNotFoundError):
+            # Another one has driven it at the same time: both got the same job.
+            await dead.delete_message(stored.seq)
         return self.handle(ack)
 
     async def clean(self, *, older_than: Duration) -> int:
-        """Remove from the history what ended more than ``older_than`` ago; return how many records."""
-        limit = self.jet.runtime.clock.now() - int(seconds(older_than) * 1e9)
+        """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many records.
+
+        Raises ConfigError.
+        """
+        age = seconds(f"queue {self.name!r}: older_than", older_than)
+        limit = self.jet.runtime.clock.now() - int(age * 1e9)
         stream = await self.jet.stream(self.names.history)
         upto = 0
         async with aclosing(browse(stream, "")) as records:
@@ -344,12 +356,10 @@ class Queue:
 
     async def _ended(self, job_id: str) -> JobInfo:
         stream = await self.jet.stream(self.names.history)
-        missing: MessageNotFoundError | None = None
         for ending in ENDINGS:
             try:
                 stored = await stream.get_last_message(self.names.ending_subject(ending, job_id))
-            except MessageNotFoundError as error:
-                missing = error
+            except MessageNotFoundError:
                 continue
             outcome = _outcome(stored.data)
             return JobInfo(
@@ -362,37 +372,4 @@ class Queue:
                 last_error=outcome.error,
                 outcome=outcome,
             )
-        assert missing is not None
-        raise missing
-
-
-class JobHandle:
-    """A job that was enqueued.
-
-    ``duplicate``: the idempotency key was known, this is the job it named first.
-    """
-
-    __slots__ = ("_queue", "duplicate", "id")
-
-    def __init__(self, queue: Queue, seq: int, duplicate: bool) -> None:
-        self._queue = queue
-        self.id = str(seq)
-        self.duplicate = duplicate
-
-    def __repr__(self) -> str:
-        return f"<JobHandle {self.id} of queue {self._queue.name!r}>"
-
-    async def info(self) -> JobInfo:
-        """Return the job as it is now. Raises MessageNotFoundError when its history was cleaned."""
-        return await self._queue.get(self.id)
-
-    async def outcome(self, *, timeout: Duration | None = None) -> Outcome:
-        """Wait until the job has ended, and return how. Raises TimeoutError."""
-        names = self._queue.names
-        stream = await self._queue.jet.stream(names.history)
-        subjects = [names.ending_subject(ending, self.id) for ending in ENDINGS]
-        limit = None if timeout is None else seconds(timeout)
-        found = await first_of(stream, subjects, self._queue.jet.runtime.clock, limit)
-        if found is None:
-            raise TimeoutError(f"job {self.id} of queue {self._queue.name!r} has not ended in time; it goes on")
-        return _outcome(found.data)
+        raise JobNotFoundError(self.name, job_id, "it was never enqueued here, or its history was cleaned")

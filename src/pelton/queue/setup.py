@@ -2,6 +2,9 @@
 
 The stream of the jobs carries, as metadata, what all users of the queue have to agree on. Any number of
 processes may open a queue for the first time at once.
+
+The settings of a queue that exists: ``exclusive`` and ``lease`` are fixed, because running workers rely on them.
+``history_max_age`` and ``num_replicas`` belong to the streams alone, so other ones than before take effect at once.
 """
 
 from __future__ import annotations
@@ -9,42 +12,116 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from pelton.api import ApiError, ConfigError, StreamNotFoundError
-from pelton.queue.naming import QueueNames
+from pelton.api.build import seconds_to_ns
+from pelton.api.defaults import DUPLICATE_WINDOW
+from pelton.queue.checks import seconds, whole
+from pelton.queue.naming import SIDES, QueueNames
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
+    from pelton.queue.checks import Duration
 
 EXCLUSIVE: Final = "pelton.queue.exclusive"
 LEASE: Final = "pelton.queue.lease"
 KEYS: Final = "pelton.queue.keys"
 RECORDS: Final = "records"
 _DEFAULT_LEASE_S: Final = 30.0
+_SHORTEST_LEASE_S: Final = 0.1
+_LONGEST_LEASE_S: Final = 86_400.0
+_DEFAULT_HISTORY_S: Final = 7 * 86_400.0
+_SHORTEST_AGE_S: Final = 0.1
 _ATTEMPTS_AGE: Final = timedelta(days=30)
 _WRITES_AGE: Final = timedelta(seconds=60)
 
 
-async def jobs_stream(
-    jet: Streams, names: QueueNames, exclusive: bool | None, lease: float | None, replicas: int
-) -> Stream:
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue is opened with; durations in seconds. None: as it is, or the default of a new queue."""
+
+    exclusive: bool | None = None
+    lease: float | None = None
+    history_max_age: float | None = None
+    num_replicas: int | None = None
+
+
+def queue_settings(
+    queue: str,
+    exclusive: bool | None,
+    lease: Duration | None,
+    history_max_age: Duration | None,
+    num_replicas: int | None,
+) -> QueueSettings:
+    """Return settings that can be kept. Raises ConfigError."""
+    if exclusive is not None and not isinstance(exclusive, bool):
+        raise ConfigError(f"queue {queue!r}: exclusive is {exclusive!r}; it must be True or False")
+    lease_s = None if lease is None else seconds(f"queue {queue!r}: lease", lease)
+    if lease_s is not None and not _SHORTEST_LEASE_S <= lease_s <= _LONGEST_LEASE_S:
+        raise ConfigError(f"queue {queue!r}: lease is {lease_s:g} s; it must be from {_SHORTEST_LEASE_S:g} s to a day")
+    age = None if history_max_age is None else seconds(f"queue {queue!r}: history_max_age", history_max_age)
+    if age is not None and 0 < age < _SHORTEST_AGE_S:
+        raise ConfigError(
+            f"queue {queue!r}: history_max_age is {age:g} s; it must be {_SHORTEST_AGE_S:g} s or more, or 0: for ever"
+        )
+    replicas = None if num_replicas is None else whole(f"queue {queue!r}: num_replicas", num_replicas)
+    return QueueSettings(exclusive=exclusive, lease=lease_s, history_max_age=age, num_replicas=replicas)
+
+
+async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> Stream:
     """Return the stream of the jobs, which also remembers what all users of the queue have to agree on."""
     try:
         stream = await jet.stream(names.jobs)
     except StreamNotFoundError:
-        fixed = _DEFAULT_LEASE_S if lease is None else lease
-        stream = await _make_jobs_stream(jet, names, bool(exclusive), fixed, replicas)
+        await _refuse_taken_names(jet, names)
+        stream = await _make_jobs_stream(jet, names, settings)
     found = stream.config.metadata
     if EXCLUSIVE not in found or LEASE not in found:
-        raise ConfigError(f"stream {names.jobs!r} is no queue: give the queue another name")
-    _agree(names.queue, "exclusive", exclusive, found[EXCLUSIVE] == "true")
-    _agree(names.queue, "lease", lease, float(found[LEASE]))
-    return stream
+        raise _taken(names, stream)
+    _agree(names.queue, "exclusive", settings.exclusive, found[EXCLUSIVE] == "true")
+    _agree(names.queue, "lease", settings.lease, float(found[LEASE]))
+    return await _replicated(jet, stream, settings)
 
 
-async def _make_jobs_stream(jet: Streams, names: QueueNames, exclusive: bool, lease: float, replicas: int) -> Stream:
+async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
+    """Raise ConfigError if a new queue would share a stream with another one: ``mail_dead`` with ``mail``."""
+    for name, subject in names.sides:
+        try:
+            stream = await jet.stream(name)
+        except StreamNotFoundError:
+            continue
+        if subject not in stream.config.subjects:
+            raise _taken(names, stream)
+    base, _, side = names.queue.rpartition("_")
+    if base and side in SIDES and await jet.stream_names(QueueNames(base).free_subject):
+        # Also where that stream is not made yet, or only on another backend.
+        raise ConfigError(
+            f"queue {names.queue!r}: queue {base!r} keeps its {SIDES[side]} under this name; "
+            "give the queue another name"
+        )
+
+
+def _taken(names: QueueNames, stream: Stream) -> ConfigError:
+    """Return the error for a stream that bears a name of this queue, and is something else."""
+    config = stream.config
+    if EXCLUSIVE in config.metadata:
+        owner = f"holds the jobs of queue {config.name.removeprefix('JOBS_')!r}"
+    else:
+        base, _, side = config.name.removeprefix("JOBS_").rpartition("_")
+        is_side = base and (config.name, *config.subjects) in QueueNames(base).sides
+        owner = f"holds the {SIDES[side]} of queue {base!r}" if is_side else "is not part of a queue"
+    return ConfigError(
+        f"queue {names.queue!r} needs the stream {config.name!r}, which {owner}: give this queue another name, or "
+        f"delete that stream if nobody needs it"
+    )
+
+
+async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> Stream:
+    exclusive = bool(settings.exclusive)
+    lease = _DEFAULT_LEASE_S if settings.lease is None else settings.lease
     metadata = {EXCLUSIVE: "true" if exclusive else "false", LEASE: repr(lease)}
     subjects = [names.keyed_subjects, names.free_subject]
-    config: dict[str, Any] = {"subjects": subjects, "metadata": metadata, "num_replicas": replicas}
+    config: dict[str, Any] = {"subjects": subjects, "metadata": metadata, "num_replicas": settings.num_replicas or 1}
     if exclusive and not jet.backend.has_exclusive_subjects:
         # Of a work queue only acks remove messages, and nobody may watch it.
         config |= {"retention": "limits", "allow_direct": True, "metadata": metadata | {KEYS: RECORDS}}
@@ -73,38 +150,56 @@ def _never_used(jet: Streams) -> int:
 
 def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
     if asked is not None and asked != found:
-        raise ConfigError(f"queue {queue!r} was made with {option}={found}; open it with that, or leave it out")
+        raise ConfigError(
+            f"queue {queue!r} was made with {option}={found} and cannot be opened with {option}={asked}: its running "
+            f"workers rely on it. Open it with {option}={found}, or leave {option} out; to change it, make a new queue "
+            "under another name"
+        )
 
 
-async def side_streams(jet: Streams, names: QueueNames, history_max_age: float, replicas: int) -> None:
-    """Make the streams beside the jobs: history, dead letters, attempts. ``history_max_age`` in seconds."""
-    root, last = names.root, {"max_msgs_per_subject": 1}
-    common = {"num_replicas": replicas}
-    await _ensure(jet, names.history, subjects=[f"{root}.history.>"], max_age=history_max_age, **common)
-    await _ensure(jet, names.dead, subjects=[f"{root}.dead.>"], **common)
-    await _ensure(jet, names.attempts, subjects=[f"{root}.attempts.>"], max_age=_ATTEMPTS_AGE, **last, **common)
+async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:
+    """Make the streams beside the jobs: history, dead letters, attempts."""
+    age, last = settings.history_max_age, {"max_msgs_per_subject": 1}
+    history = await _side(jet, names, names.history, settings, max_age=_DEFAULT_HISTORY_S if age is None else age)
+    if age is not None and history.config.max_age != (kept := seconds_to_ns("history_max_age", age)):
+        window = min(DUPLICATE_WINDOW, kept or DUPLICATE_WINDOW) / 1e9
+        await jet.update_stream(names.history, max_age=age, duplicate_window=window)
+    await _side(jet, names, names.dead, settings)
+    await _side(jet, names, names.attempts, settings, max_age=_ATTEMPTS_AGE, **last)
 
 
-async def keys_stream(jet: Streams, names: QueueNames, replicas: int) -> None:
+async def keys_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:
     """Make the stream of the keys' records, for exclusive queues on a cluster."""
     # A record is written under a condition, so an id need not be known for longer than a write is repeated.
     config: dict[str, Any] = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": _WRITES_AGE}
     # Sequences are tokens: whoever held a key of a queue that was deleted holds none of another one of its name.
     config["first_seq"] = _never_used(jet)
-    await _ensure(jet, names.keys, subjects=[names.hold_subject(">")], num_replicas=replicas, **config)
+    await _side(jet, names, names.keys, settings, **config)
+
+
+async def _side(jet: Streams, names: QueueNames, name: str, settings: QueueSettings, **config: Any) -> Stream:
+    """Return a stream beside the jobs, made if it is missing, with as many replicas as are asked for."""
+    subject = dict(names.sides)[name]
+    try:
+        stream = await jet.stream(name)
+    except StreamNotFoundError:
+        stream = await _create(jet, name, subjects=[subject], num_replicas=settings.num_replicas or 1, **config)
+    if subject not in stream.config.subjects:
+        raise _taken(names, stream)
+    return await _replicated(jet, stream, settings)
+
+
+async def _replicated(jet: Streams, stream: Stream, settings: QueueSettings) -> Stream:
+    wanted = settings.num_replicas
+    if wanted is None or wanted == stream.config.num_replicas:
+        return stream
+    return await jet.update_stream(stream.name, num_replicas=wanted)
 
 
 async def free_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
     """Return the consumer of the jobs without a key in an exclusive queue."""
     common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
     return await stream.create_consumer(durable_name="free", filter_subject=names.free_subject, **common)
-
-
-async def _ensure(jet: Streams, name: str, **config: Any) -> None:
-    try:
-        await jet.stream(name)
-    except StreamNotFoundError:
-        await _create(jet, name, **config)
 
 
 async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pelton.queue.keys import KeyedSupply, KeyedViews
 from pelton.queue.looking import ConsumerViews, Looking
-from pelton.queue.setup import KEYS, RECORDS, free_consumer, keys_stream, worker_consumers
+from pelton.queue.setup import KEYS, RECORDS, QueueSettings, free_consumer, keys_stream, worker_consumers
 from pelton.queue.supply import ConsumerSupply, Supply
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 async def sources_of_jobs(
-    jet: Streams, names: QueueNames, stream: Stream, exclusive: bool, lease: float, replicas: int
+    jet: Streams, names: QueueNames, stream: Stream, exclusive: bool, lease: float, settings: QueueSettings
 ) -> tuple[Looking, Callable[[Queue, str], Supply]]:
     """Make what is missing, and return what the views look at and what makes the supply of a worker."""
     # As it was made, wherever it is opened from: the two ways know nothing of each other.
     if stream.config.metadata.get(KEYS) == RECORDS:
-        await keys_stream(jet, names, replicas)
+        await keys_stream(jet, names, settings)
         free = await free_consumer(stream, names, lease)
 
         def keyed(queue: Queue, worker: str) -> Supply:

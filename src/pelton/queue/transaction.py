@@ -13,8 +13,8 @@ from pelton.jet import StreamsTransaction
 from pelton.queue.job import Call
 
 if TYPE_CHECKING:
+    from pelton.queue.handle import JobHandle
     from pelton.queue.job import Job
-    from pelton.queue.queue import JobHandle
 
 T = TypeVar("T")
 

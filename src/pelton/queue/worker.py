@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import ConfigError, JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
+from pelton.api import JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
 from pelton.queue.attempt import JobAttempt
 from pelton.queue.leases import Lease, LeaseKeeper
 from pelton.queue.signals import watch_signals
@@ -53,8 +53,6 @@ class Worker:
     """Runs the jobs of one queue in this process."""
 
     def __init__(self, queue: Queue, settings: WorkerSettings) -> None:
-        if settings.concurrency < 1:
-            raise ConfigError(f"queue {queue.name!r}: concurrency is {settings.concurrency}; it must be 1 or more")
         self._queue = queue
         self._settings = settings
         self._runtime = queue.jet.runtime

@@ -8,7 +8,6 @@ can hand in one whose clock moves only when told. This is the only room that may
 
 from random import Random
 
-from pelton.runtime.backoff import Backoff
 from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
 from pelton.runtime.ids import Ids
@@ -22,7 +21,6 @@ from pelton.runtime.tasks import Tasks
 from pelton.runtime.within import within
 
 __all__ = [
-    "Backoff",
     "Clock",
     "Ids",
     "Random",

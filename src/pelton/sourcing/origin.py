@@ -20,6 +20,7 @@ from pelton.api import (
     AckOp,
     AckRejectedError,
     Backend,
+    Backoff,
     ConsumerConfig,
     ConsumerCreate,
     ConsumerInfo,
@@ -32,7 +33,7 @@ from pelton.api import (
     StoreError,
 )
 from pelton.api.times import SECOND
-from pelton.runtime import Backoff, Runtime
+from pelton.runtime import Runtime
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton")

@@ -11,12 +11,11 @@ import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
-from pelton.api import ConfigError
-from pelton.queue import JobRules
-from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, seconds
+from pelton.api import Backoff, ConfigError
+from pelton.queue.checks import seconds
+from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
 from pelton.queue.naming import QueueNames
 from pelton.queue.setup import EXCLUSIVE
-from pelton.runtime import Backoff
 from pelton.spark.job_rows import check_arguments
 from pelton.spark.options import place_options
 from pelton.spark.place import Place
@@ -80,9 +79,7 @@ def work(
     """
     options = _place(place)
     session = spark or SparkSession.active()
-    kinds = (permanent,) if isinstance(permanent, type) else tuple(permanent)
-    rules = JobRules(max_attempts=max_attempts, backoff=backoff, permanent=kinds)
-    rules.check("of work")
+    rules = job_rules(f"work of queue {queue!r}", max_attempts, backoff, permanent, None)
     _check(kind, tasks=tasks, claim=claim, max_jobs=max_jobs)
     plan = Work(
         place=options,
@@ -96,7 +93,7 @@ def work(
         claim=claim,
         until_empty=until_empty,
         max_jobs=max_jobs,
-        duration=None if duration is None else seconds(duration),
+        duration=None if duration is None else seconds(f"work of queue {queue!r}: duration", duration),
     )
     tickets = session.range(0, _TICKETS, 1, tasks)
     told = tickets.mapInArrow(plan.run, TALLY).collect()

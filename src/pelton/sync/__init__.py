@@ -37,13 +37,11 @@ from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, ver
 from pelton.jet import Heard, Metadata
 from pelton.locks import ElectionOptions, Leader
 from pelton.queue import Call, ClaimedJob, DeadLetter, JobContext, JobCounts, JobInfo, JobRules, Outcome
-from pelton.runtime import Backoff
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
 
 __all__ = [
     *_vocabulary,
-    "Backoff",
     "Base64Codec",
     "Bucket",
     "BucketSettings",

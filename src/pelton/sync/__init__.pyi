@@ -43,6 +43,7 @@ from pelton.locks.ballot import Leader as Leader
 from pelton.locks.campaign import State
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.held import Guard
+from pelton.queue.checks import Duration
 from pelton.queue.claimed import ClaimedJob as ClaimedJob
 from pelton.queue.context import JobContext as JobContext
 from pelton.queue.job import Call as Call
@@ -54,10 +55,8 @@ from pelton.queue.model import JobCounts as JobCounts
 from pelton.queue.model import JobInfo as JobInfo
 from pelton.queue.model import Outcome as Outcome
 from pelton.queue.naming import QueueNames
-from pelton.queue.queue import Duration
 from pelton.queue.supply import Supply
 from pelton.runtime import Runtime
-from pelton.runtime.backoff import Backoff as Backoff
 from pelton.storage import SyncMode
 
 __all__ = [
@@ -146,6 +145,7 @@ __all__ = [
     "JobError",
     "JobHandle",
     "JobInfo",
+    "JobNotFoundError",
     "JobRules",
     "JobTransaction",
     "KeyFile",
@@ -452,8 +452,8 @@ class Jet:
         *,
         exclusive: bool | None = None,
         lease: float | timedelta | None = None,
-        history_max_age: float | timedelta = ...,
-        num_replicas: int = 1,
+        history_max_age: float | timedelta | None = None,
+        num_replicas: int | None = None,
     ) -> Queue: ...
     def rekey(self, key: Key) -> None: ...
     def restore(
@@ -645,8 +645,8 @@ class Queue:
         *,
         exclusive: bool | None = None,
         lease: Duration | None = None,
-        history_max_age: Duration,
-        num_replicas: int = 1,
+        history_max_age: Duration | None = None,
+        num_replicas: int | None = None,
     ) -> Queue: ...
     def redrive(self, job_id: str) -> JobHandle: ...
     def stop(self) -> None: ...

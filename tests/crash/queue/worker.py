@@ -13,8 +13,8 @@ import time
 import msgspec
 
 import pelton
+from pelton.api import Backoff
 from pelton.queue import Job, JobContext, Queue
-from pelton.runtime import Backoff
 from pelton.testing.history import Event
 
 QUEUE = "crash"

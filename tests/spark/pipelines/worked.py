@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pelton
-from pelton.runtime import Backoff
+from pelton.api import Backoff
 
 AT_ONCE = Backoff(base=0.001, factor=1.0, cap=0.001, jitter=0.0)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pelton.api import ConfigError, MessageNotFoundError
+from pelton.api import ConfigError, JobNotFoundError
 from pelton.spark.pipelines.queues import queue_place
 from pelton.spark.place import Place
 
@@ -57,7 +57,7 @@ async def _redrive(jet: Jet, name: str, ids: Sequence[str], progress: Progress) 
 async def _one(queue: Queue, job_id: str) -> bool:
     try:
         await queue.redrive(job_id)
-    except MessageNotFoundError:
+    except JobNotFoundError:
         return False
     return True
 

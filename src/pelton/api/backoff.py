@@ -4,8 +4,16 @@ Jitter spreads callers that failed together. It only ever shortens a wait, so `c
 """
 
 import math
-import random
 from dataclasses import dataclass
+from typing import Protocol
+
+from pelton.api.errors import ConfigError
+
+
+class _Chance(Protocol):
+    def random(self) -> float:
+        """Return a number from 0 to 1, 1 excluded."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +26,21 @@ class Backoff:
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a schedule that would shrink, go backwards or never wait."""
+        """Raise ConfigError for a schedule that would shrink, go backwards or never wait."""
+        for name in ("base", "factor", "cap", "jitter"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigError(f"backoff: {name} is {value!r}; give a number")
         if not (0 < self.base <= self.cap < math.inf):
-            raise ValueError(f"backoff needs 0 < base <= cap, both finite: base={self.base}, cap={self.cap}")
+            raise ConfigError(
+                f"backoff: base is {self.base!r} and cap {self.cap!r}; they need 0 < base <= cap, in seconds"
+            )
         if not (1 <= self.factor < math.inf):
-            raise ValueError(f"backoff factor must be finite and at least 1: {self.factor}")
+            raise ConfigError(f"backoff: factor is {self.factor!r}; it must be 1 or more, or waits would shrink")
         if not (0 <= self.jitter <= 1):
-            raise ValueError(f"backoff jitter is a share from 0 to 1: {self.jitter}")
+            raise ConfigError(f"backoff: jitter is {self.jitter!r}; it is a share from 0 to 1")
 
-    def delay(self, attempt: int, rnd: random.Random) -> float:
+    def delay(self, attempt: int, rnd: _Chance) -> float:
         """Seconds to wait after failed attempt number `attempt` (the first is 1).
 
         Raises ValueError when `attempt` is below 1.

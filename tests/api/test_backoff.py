@@ -2,12 +2,13 @@
 
 import math
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.runtime import Backoff
+from pelton.api import Backoff, ConfigError
 
 
 def test_waits_double_up_to_the_cap_without_jitter() -> None:
@@ -31,6 +32,9 @@ def test_the_first_attempt_is_number_one() -> None:
     "wrong",
     [
         {"base": 0},
+        {"base": -1},
+        {"base": "x"},
+        {"jitter": True},
         {"base": 20, "cap": 10},
         {"cap": math.inf},
         {"base": math.nan},
@@ -40,6 +44,6 @@ def test_the_first_attempt_is_number_one() -> None:
         {"jitter": 1.1},
     ],
 )
-def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="backoff"):
+def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="backoff"):
         Backoff(**wrong)

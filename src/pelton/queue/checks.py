@@ -1,0 +1,45 @@
+"""Checks of what a program passes to a queue: a ConfigError names the value, before anything is done."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Final
+
+from pelton.api import ConfigError
+
+Duration = float | timedelta
+_LONGEST_S: Final = 292 * 365.25 * 86_400
+
+
+def seconds(what: str, value: object) -> float:
+    """Return a duration in seconds: a number of 0 or more, or a timedelta."""
+    found: object = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(found, bool) or not isinstance(found, int | float) or math.isnan(found):
+        raise ConfigError(f"{what} is {value!r}: give seconds as a number, or a timedelta")
+    if not 0 <= found < _LONGEST_S:
+        raise ConfigError(f"{what} is {value!r}: it must be 0 s or more, and less than 292 years")
+    return float(found)
+
+
+def whole(what: str, value: object) -> int:
+    """Return a whole number of 1 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{what} is {value!r}: give a whole number of 1 or more")
+    return value
+
+
+def checked_text(what: str, value: object) -> str:
+    """Return a text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{what} is {value!r}: give a text (str) that is not empty")
+    return value
+
+
+def checked_id(queue: str, value: object) -> str:
+    """Return a job's id, which is the text of a sequence."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and value[0] != "0" and int(value) < 1 << 64:
+        return value
+    raise ConfigError(
+        f"queue {queue!r}: {value!r} is not a job id: an id is a text such as '7', the 'id' of what enqueue returns"
+    )
