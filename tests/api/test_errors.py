@@ -25,6 +25,7 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     ),
     (
         api.StoreFailedError("x", "fsync"),
+        api.StoreGoneError("x", "removed"),
         "stopped after a failed write (fsync): check the disk, then close and",
     ),
     (api.StoreClosedError("x"), "store 'x' is closed: open it again"),

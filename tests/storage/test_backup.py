@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import pelton
+from pelton.api import StoreSettingsError
 from pelton.storage import Database
 from pelton.storage.backup import belonging
 from pelton.testing import recount
@@ -164,3 +167,84 @@ async def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
     with pytest.raises(pelton.StoreError, match=r"pelton\.salvage"):
         pelton.restore(copy, tmp_path / "d.pelton")
     assert not (tmp_path / "d.pelton").exists()
+
+
+# --- the name that a copy has until it is whole
+
+
+async def test_two_copies_to_one_target_do_not_mix(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.pelton", tmp_path / "copy"
+    await a_store(path, 500)
+    refused: list[str] = []
+
+    def again(done: int, total: int) -> None:
+        try:
+            pelton.backup(path, target)
+        except pelton.StoreBusyError as error:
+            refused.append(str(error))
+
+    await asyncio.to_thread(pelton.backup, path, target, progress=again)
+    assert "another copy" in refused[0]
+    assert recount(str(target)) == []
+    assert sorted(os.listdir(tmp_path)) == ["a.pelton", "copy"]
+
+
+async def test_what_a_killed_copy_left_is_written_over(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.pelton", tmp_path / "copy"
+    await a_store(path)
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        Path(f"{target}-unfinished{suffix}").write_bytes(b"left behind" * 1000)
+    pelton.backup(path, target)
+    assert recount(str(target)) == []
+    assert sorted(os.listdir(tmp_path)) == ["a.pelton", "copy"]
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "folder"])
+@pytest.mark.parametrize("copy", [pelton.backup, pelton.salvage])
+async def test_what_is_in_the_way_of_a_copy_is_left_alone(
+    tmp_path: Path, copy: Callable[[Path, Path], object], kind: str
+) -> None:
+    path, target, precious = tmp_path / "a.pelton", tmp_path / "copy", tmp_path / "precious"
+    await a_store(path)
+    precious.write_text("precious")
+    unfinished = Path(f"{target}-unfinished")
+    match kind:
+        case "link":
+            unfinished.symlink_to(precious)
+        case "hard link":
+            os.link(precious, unfinished)
+        case _:
+            unfinished.mkdir()
+    with pytest.raises(StoreSettingsError) as caught:
+        copy(path, target)
+    assert str(unfinished) in str(caught.value)
+    assert precious.read_text() == "precious"
+    assert sorted(os.listdir(tmp_path)) == ["a.pelton", "copy-unfinished", "precious"]
+
+
+async def test_a_link_to_nothing_is_a_target_that_exists(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.pelton", tmp_path / "copy"
+    await a_store(path)
+    target.symlink_to(tmp_path / "nothing")
+    with pytest.raises(StoreSettingsError, match="exists already"):
+        pelton.backup(path, target)
+    assert target.is_symlink()
+
+
+async def test_a_target_made_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.pelton", tmp_path / "copy"
+    await a_store(path)
+    with pytest.raises(StoreSettingsError, match="exists already"):
+        pelton.backup(path, target, progress=lambda *_: target.write_text("precious"))
+    assert target.read_text() == "precious"
+    assert sorted(os.listdir(tmp_path)) == ["a.pelton", "copy"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+async def test_root_compacts_a_store_for_its_user(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    os.chown(path, 12345, 12346)
+    pelton.compact(path)
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12345, 12346, 0o600)

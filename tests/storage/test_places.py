@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pelton.storage import Database, Fault, database
-from pelton.storage.places import file_system_of, network_kind
+from pelton.storage import Database, Fault, places
+from pelton.storage.places import mount_of, mounts_in, obstacle_at
 
 _TABLE = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -31,19 +33,21 @@ a line that says nothing
     ],
 )
 def test_the_innermost_and_latest_mount_counts(path: str, kind: str) -> None:
-    assert file_system_of(path, _TABLE) == kind
+    assert mount_of(path, mounts_in(_TABLE)).kind == kind
 
 
 def test_an_empty_table_tells_nothing() -> None:
-    assert file_system_of("/a", "") == ""
+    assert mount_of("/a", mounts_in("")).kind == ""
 
 
 def test_here_nothing_is_refused(tmp_path: object) -> None:
-    assert network_kind(f"{tmp_path}/a.pelton") is None
+    assert obstacle_at(f"{tmp_path}/a.pelton") is None
 
 
-def test_a_store_on_a_network_file_system_is_refused(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "network_kind", lambda path: "nfs4")
+def test_a_store_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(f"{_TABLE}35 22 0:30 / {tmp_path} rw - nfs4 server:/export rw\n")
+    monkeypatch.setattr(places, "_MOUNTS", str(table))
     with pytest.raises(Fault, match=r"network file system \(nfs4\)") as caught:
         Database(f"{tmp_path}/a.pelton")
     assert caught.value.kind == "settings"

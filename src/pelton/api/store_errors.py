@@ -33,6 +33,12 @@ class StoreFailedError(StoreError):
     text = "store {path!r} stopped after a failed write{reason}: check the disk, then close and reopen it"
 
 
+class StoreGoneError(StoreFailedError):
+    """The store was removed, moved or replaced while it was open: what is written now would be lost."""
+
+    text = "store {path!r} is not at its path any more{reason}: nothing more is stored; reopen what is there now"
+
+
 class StoreClosedError(StoreError):
     """The store was closed before, or while, it was asked to work."""
 

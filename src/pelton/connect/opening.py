@@ -17,10 +17,11 @@ from pelton.api.build import seconds_to_ns
 from pelton.connect.store import Jet
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
 from pelton.runtime import Runtime, system_runtime
-from pelton.storage import SyncMode
+from pelton.storage import OWNER_ONLY, SyncMode
 
 _MEMORY: Final = "memory:"
 _SYNC_MODES: Final = ("commit", "interval", "off")
+_OF_A_FILE: Final = ("sync", "sync_interval", "busy_timeout", "limits", "key", "mode")
 _CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
 _memory_stores = count(1)
 
@@ -91,6 +92,7 @@ def open(
     busy_timeout: float | timedelta | None = None,
     limits: AccountLimits | None = None,
     key: Key | None = None,
+    mode: int | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Opening:
@@ -102,8 +104,9 @@ def open(
     ``interval`` that it is at most ``sync_interval`` (0.1 s) later; ``off`` that it survives this process, not a
     power loss. ``busy_timeout`` (30 s) bounds the wait for another process's transaction. ``limits`` bound what may
     be stored and made through this opening, as a NATS server bounds an account. ``key`` encrypts a new file and
-    opens an encrypted one: a text, bytes, a :class:`pelton.KeyFile` or a function that fetches it. Any number of
-    processes may open the same file.
+    opens an encrypted one: a text, bytes, a :class:`pelton.KeyFile` or a function that fetches it.
+    ``mode`` are the permissions of a new file, for its owner alone by default (0o600), and 0o660 for a group; an
+    existing file keeps its own. Any number of processes may open the same file.
 
     A cluster: ``cluster`` are the fields of :class:`ClusterOptions`. It decides by itself what it keeps, and when.
 
@@ -119,6 +122,7 @@ def open(
         "busy_timeout": busy_timeout,
         "limits": limits,
         "key": key,
+        "mode": mode,
     }
     _refuse_unknown(cluster)
     scheme = _cluster_scheme(text)
@@ -132,7 +136,10 @@ def open(
         0.1 if sync_interval is None else sync_interval,
         30.0 if busy_timeout is None else busy_timeout,
         limits or AccountLimits(),
+        OWNER_ONLY if mode is None else mode,
     )
+    if mode is not None and settings.memory:
+        raise ConfigError("'memory:' has no file, and so no permissions: leave mode= out")
     if key is not None and settings.memory:
         raise ConfigError("'memory:' has no file to encrypt: leave key= out")
     return Opening(_engine(settings, key, runtime), runtime)
@@ -158,7 +165,7 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
     known = list(ClusterOptions.__annotations__)
     for option in options:
         if option not in known:
-            near = get_close_matches(option, [*known, "sync", "sync_interval", "busy_timeout", "limits", "key"], n=1)
+            near = get_close_matches(option, [*known, *_OF_A_FILE], n=1)
             raise ConfigError(f"open has no option {option!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
@@ -168,9 +175,11 @@ def _engine_settings(
     sync_interval: float | timedelta,
     busy_timeout: float | timedelta,
     limits: AccountLimits,
+    mode: int,
 ) -> EngineSettings:
     if sync not in _SYNC_MODES:
         raise ConfigError(f"sync is {sync!r}: choose one of {', '.join(map(repr, _SYNC_MODES))}")
+    _check_mode(mode)
     memory = text == _MEMORY
     return EngineSettings(
         path=f"pelton-{os.getpid()}-{next(_memory_stores)}" if memory else text,
@@ -179,7 +188,17 @@ def _engine_settings(
         interval=seconds_to_ns("sync_interval", sync_interval) / 1e9,
         busy_timeout=seconds_to_ns("busy_timeout", busy_timeout) / 1e9,
         limits=limits,
+        mode=mode,
     )
+
+
+def _check_mode(mode: int) -> None:
+    if not isinstance(mode, int) or isinstance(mode, bool):
+        raise ConfigError(f"mode is {mode!r}: give the permissions of the file as a number, such as 0o600 or 0o660")
+    shares = {0o600, 0o640, 0o660, 0o644, 0o664, 0o666}
+    if mode not in shares:
+        allowed = ", ".join(f"0o{each:o}" for each in sorted(shares))
+        raise ConfigError(f"mode is 0o{mode:o}, which are no permissions for a store: choose one of {allowed}")
 
 
 def _engine(settings: EngineSettings, key: Key | None, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:

@@ -168,10 +168,11 @@ class Engine:
 
     def _database(self) -> Database:
         settings = self._settings
-        return Database(settings.path, memory=settings.memory, key=settings.key, vfs=settings.vfs)
+        return Database(settings.path, memory=settings.memory, key=settings.key, vfs=settings.vfs, mode=settings.mode)
 
     def second_room(self, is_late: Callable[[], bool]) -> Room:
         """Open another connection, with a catalogue of its own."""
+        self.check_place()
         news = News()
         # Who begins to wait while a transaction is open wants to hear of it.
         news.wanted = True
@@ -333,6 +334,7 @@ class Engine:
 
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
+        self.check_place()
         return Engine(replace(self._settings), self._runtime)
 
     async def rekey(self, key: Key) -> None:
@@ -358,7 +360,7 @@ class Engine:
         """Copy the store on another thread; see :meth:`pelton.Jet.backup`."""
         if self._settings.memory:
             raise ConfigError("'memory:' has no file to back up: open a file")
-        self._check()
+        self.check_place()
         told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
         key = self._settings.key
         await asyncio.to_thread(lambda: backup(self._settings.path, target, streams=streams, progress=told, key=key))
@@ -374,7 +376,7 @@ class Engine:
         """Copy streams of a backup into the store, on another thread; see :meth:`pelton.Jet.restore`."""
         if self._settings.memory:
             raise ConfigError("'memory:' has no file to restore to: open a file")
-        self._check()
+        self.check_place()
         self._transactions.check_outside()
         told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
         own = key_bytes(self._settings.key)
@@ -435,6 +437,14 @@ class Engine:
     def _check(self) -> None:
         try:
             self._db.check()
+        except Fault as fault:
+            raise public_error(fault) from None
+
+    def check_place(self) -> None:
+        """Raise StoreGoneError if the store was removed, moved or replaced while it was open."""
+        try:
+            self._db.check()
+            self._db.check_place()
         except Fault as fault:
             raise public_error(fault) from None
 

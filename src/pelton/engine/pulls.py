@@ -55,6 +55,7 @@ class Host(Protocol):
     def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
     def read(self, call: Callable[[], R]) -> R: ...
     async def readable(self) -> None: ...
+    def check_place(self) -> None: ...
     def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None: ...
 
 
@@ -167,6 +168,8 @@ class Pulls:
                 left = None if end is None else end - self._clock.monotonic()
                 if left is not None and left <= 0:
                     return []
+                # Nobody wakes those who wait on a store that was removed.
+                self._host.check_place()
                 alarm.set(min((value for value in (delay, left) if value is not None), default=None))
                 await signal.wait(seen)
         finally:

@@ -18,10 +18,10 @@ from pelton.api import StreamConfig
 from pelton.consumers import NEVER
 from pelton.engine.recount import recount
 from pelton.storage import Database
-from pelton.storage.backup import unfinished
 from pelton.storage.faults import translated
 from pelton.storage.packing import ORIGINAL_LENGTH
 from pelton.storage.salvage import copy_readable
+from pelton.storage.unfinished import unfinished
 from pelton.streams.state import COSTS
 
 _config: Final = msgspec.json.Decoder(StreamConfig).decode
@@ -37,7 +37,7 @@ _BACK: Final = (
 def salvage(path: str, key: bytes | None, target: str) -> list[str]:
     """Write what can be read of a store to a new one; return, in words, what was lost. Raises ``Fault``."""
     lost: list[str] = []
-    with unfinished(target) as file, translated(path):
+    with unfinished(target, path) as file, translated(path):
         with (
             closing(Database(path, key=key)) as source,
             closing(Database(path, key=key)) as watch,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pelton.api import AccountLimits
-from pelton.storage import SyncMode
+from pelton.storage import OWNER_ONLY, SyncMode
 from pelton.storage.wal import SyncFile, sync_to_disk
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How one process uses a store. ``interval`` and ``busy_timeout`` in seconds."""
+    """How one process uses a store. ``interval`` and ``busy_timeout`` in seconds; ``mode`` of a new file."""
 
     path: str
     memory: bool = False
@@ -22,3 +22,4 @@ class EngineSettings:
     sync_file: SyncFile = sync_to_disk
     key: bytes | None = field(default=None, repr=False)
     vfs: str | None = None
+    mode: int = OWNER_ONLY

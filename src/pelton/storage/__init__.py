@@ -12,6 +12,7 @@ from pelton.storage.messages import Condition, MessageTable, Removed, all_intact
 from pelton.storage.packing import Row
 from pelton.storage.schema import SCHEMA_VERSION, message_table
 from pelton.storage.spool import Spool
+from pelton.storage.store_file import OWNER_ONLY
 from pelton.storage.user_sql import Refusal, UserSql
 from pelton.storage.wake import MemoryChannel, WakeChannel
 from pelton.storage.wal import WalSync, sync_to_disk
@@ -19,6 +20,7 @@ from pelton.storage.writer import Writer
 
 __all__ = [
     "FIELD",
+    "OWNER_ONLY",
     "SCHEMA_VERSION",
     "SUM_DIGITS",
     "BulkRead",

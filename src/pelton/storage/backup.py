@@ -5,7 +5,7 @@ a new store. Of a whole store the bytes are copied, encrypted or not, with room 
 its log while nobody writes (some milliseconds). While the snapshot is held, nothing is folded into the file but what
 stays in the log as well, so the two together are the store as of the end of the copy, like after a crash (ADR 0015).
 
-Either is written to ``<target>-unfinished``, synced, and then gets its name: a copy with that name is whole.
+Either is written under another name until it is whole (``unfinished.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -22,8 +21,8 @@ import apsw
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import unlock
-from pelton.storage.rebuild import sync_file
 from pelton.storage.schema import message_table
+from pelton.storage.unfinished import unfinished
 
 Told = Callable[[int, int], object]
 
@@ -42,7 +41,7 @@ def back_up(path: str, key: bytes | None, target: str, streams: Sequence[str] | 
         raise Fault("settings", path, "there is no such file")
     source = Database(os.path.realpath(path), key=key)
     try:
-        with unfinished(target) as file, translated(path), source.reading():
+        with unfinished(target, path) as file, translated(path), source.reading():
             # The snapshot is of this moment: it begins with the first read.
             source.value("SELECT 1 FROM meta")
             if streams is None:
@@ -53,35 +52,12 @@ def back_up(path: str, key: bytes | None, target: str, streams: Sequence[str] | 
         source.close()
 
 
-@contextmanager
-def unfinished(target: str) -> Iterator[str]:
-    """Give the name to write a file under until it is whole; then it is synced and gets its own."""
-    if os.path.exists(target):
-        raise Fault("settings", target, "the file exists already; name another, or remove it")
-    file = target + "-unfinished"
-    _forget(file)
-    try:
-        yield file
-        sync_file(file)
-        os.replace(file, target)
-        sync_file(os.path.dirname(os.path.abspath(target)))
-    except BaseException:
-        _forget(file)
-        raise
-
-
-def _forget(file: str) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        with suppress(FileNotFoundError):
-            os.unlink(file + suffix)
-
-
 def _copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> None:
     # A connection without the key reads bytes as they lie. A descriptor of our own would drop SQLite's locks.
     raw = apsw.Connection(source.path, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        with open(file, "wb") as copy:
+        with open(file, "r+b") as copy:
             # SQLite gives zeros for what lies behind the end.
             while left := os.path.getsize(source.path) - copy.tell():
                 copy.write(raw.read("main", 0, copy.tell(), min(_CHUNK, left))[1])
@@ -91,10 +67,15 @@ def _copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> N
     locker = Database(source.path, key=key)
     try:
         with locker.writing():
-            shutil.copyfile(source.path + "-wal", file + "-wal")
+            _copy_log(source.path + "-wal", file + "-wal")
     finally:
         locker.close()
     _fold(file, key)
+
+
+def _copy_log(log: str, copy: str) -> None:
+    with open(log, "rb") as source, open(copy, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as target:
+        shutil.copyfileobj(source, target, _CHUNK)
 
 
 def _fold(file: str, key: bytes | None) -> None:

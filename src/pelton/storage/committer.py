@@ -82,7 +82,7 @@ class Committer:
     """Runs staged work in shared transactions on one database; belongs to one event loop.
 
     ``busy_timeout`` (seconds) bounds the wait for other processes' transactions; ``interval`` (seconds) is
-    the time between syncs of mode ``interval``.
+    the time between syncs of mode ``interval``, and between looks whether the file is there still where none sync.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ class Committer:
             return
         for work in works:
             work.finish()
-        if self._mode == "interval" and self._interval_timer is None:
+        if self._wal is not None and self._interval_timer is None:
             self._interval_timer = self._loop.call_later(self._interval, self._sync_interval)
 
     def _after_commit(self) -> None:
@@ -321,7 +321,7 @@ class Committer:
         if self._sync_cost < _SLOW_SYNC_S and sum(work.size for work in works) <= _SMALL_GROUP:
             try:
                 self._timed_sync()
-            except OSError as error:
+            except (OSError, Fault) as error:
                 self._sync_failed(works, error)
                 return
             for work in works:
@@ -339,7 +339,11 @@ class Committer:
         is_suspect = self._sync_cost > _SUSPECT_S
         waited = cpu_wait() if is_suspect else 0.0
         start = stopwatch()
-        self._wal.sync()
+        try:
+            self._wal.sync()
+        finally:
+            # That the log is gone is the better reason why it cannot be synced.
+            self._db.check_place()
         cost = stopwatch() - start
         if is_suspect:
             cost = max(0.0, cost - (cpu_wait() - waited))
@@ -356,8 +360,10 @@ class Committer:
         self._after_commit()
 
     def _sync_failed(self, works: list[Work], error: BaseException) -> None:
-        self._db.fail(f"syncing the log to disk failed ({error})")
-        fault = Fault("failed", self._db.path, f"syncing the log to disk failed ({error}); open the store again")
+        fault = error
+        if not isinstance(fault, Fault):
+            self._db.fail(f"syncing the log to disk failed ({error})")
+            fault = Fault("failed", self._db.path, f"syncing the log to disk failed ({error}); open the store again")
         for work in [*works, *self._unsynced]:
             work.fail(fault)
         self._unsynced = []
@@ -366,8 +372,11 @@ class Committer:
     def _sync_interval(self) -> None:
         self._interval_timer = None
         try:
-            self._timed_sync()
-        except OSError as error:
+            if self._mode == "interval":
+                self._timed_sync()
+            else:
+                self._db.check_place()
+        except (OSError, Fault) as error:
             self._sync_failed([], error)
 
     def _tell_idle(self) -> None:

@@ -22,8 +22,9 @@ import apsw
 from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault, fault_of, translated
 from pelton.storage.keys import change_key, unlock, why_locked
-from pelton.storage.places import network_kind
+from pelton.storage.places import obstacle_at
 from pelton.storage.schema import APPLICATION_ID, SCHEMA_VERSION, migrate
+from pelton.storage.store_file import OWNER_ONLY, StoreFile
 from pelton.subjects import matches
 
 _PAGE_SIZE: Final = 4096
@@ -65,21 +66,13 @@ def _matches(*values: object) -> bool:
     return matches(str(subject_filter), text)
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return which file a path means; None where there is none yet."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 class Database:
     """A connection to a store, checked on opening and carried to the newest schema.
 
     ``path`` is a file's path or, with ``memory=True``, the name of a memory store shared by this process. ``key``
     decrypts the file, or encrypts a new one; ``vfs`` names the layer of SQLite that does its writing. ``unlocked``: no
     two threads ever use the connection, so that SQLite need not lock it, a fifth of what it takes to fetch a row.
+    ``mode``: the permissions of a new file; its log and index get them from it.
     Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``, ``busy`` or ``full``.
     """
 
@@ -91,6 +84,7 @@ class Database:
         key: bytes | None = None,
         vfs: str | None = None,
         unlocked: bool = False,
+        mode: int = OWNER_ONLY,
     ) -> None:
         self.path = path
         self.memory = memory
@@ -101,18 +95,23 @@ class Database:
         # Whether a commit that makes the log long folds it into the file; else that is left to closing.
         self.folds = True
         self._pid = os.getpid()
-        self._failed: str | None = None
+        self._failed: Fault | None = None
         self._closed = False
         if not memory:
             self._refuse_bad_place()
             _let_go_of_inherited(path)
-        file = _identity(path)
         with self._opening():
-            self.connection = self._connect()
+            self._file = None if memory else StoreFile(path, mode)
+            try:
+                self.connection = self._connect()
+            except BaseException:
+                if self._file is not None:
+                    self._file.close()
+                raise
         _open.add(self)
         try:
             self._prepare()
-            if file not in (None, _identity(path)):
+            if self._file is not None and not self._file.is_at_path:
                 raise Fault("busy", path, "it was written anew just while it was opened; open it again")
         except BaseException:
             self.close()
@@ -121,12 +120,9 @@ class Database:
         self.executemany = self.connection.executemany
 
     def _refuse_bad_place(self) -> None:
-        kind = network_kind(self.path)
-        if kind is not None:
-            detail = (
-                f"the file lies on a network file system ({kind}); several hosts would corrupt it. Use a local disk"
-            )
-            raise Fault("settings", self.path, detail)
+        obstacle = obstacle_at(self.path)
+        if obstacle is not None:
+            raise Fault("settings", self.path, obstacle)
         folder = os.path.dirname(os.path.abspath(self.path))
         if not os.path.isdir(folder):
             raise Fault("settings", self.path, f"the folder {folder} does not exist; create it first")
@@ -145,7 +141,7 @@ class Database:
         """Turn SQLite's exceptions into faults; "unable to open" often means that something can't be written."""
         try:
             yield
-        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+        except (apsw.CantOpenError, apsw.ReadOnlyError, PermissionError) as error:
             folder = os.path.dirname(os.path.abspath(self.path))
             for kind, place in (("file", self.path), ("folder", folder)):
                 if os.path.exists(place) and not os.access(place, os.W_OK):
@@ -176,8 +172,11 @@ class Database:
             if self.connection.readonly("main"):
                 raise self._read_only("file", self.path)
             run(f"PRAGMA page_size={_PAGE_SIZE}")
-            if not self.memory:
+            if self._file is not None:
                 self._switch_to_wal()
+                # The first read makes the log.
+                self._pragma("user_version")
+                self._file.claim_log()
             run("PRAGMA synchronous=NORMAL")
             run(f"PRAGMA cache_size=-{_CACHE_KIB}")
             # The library's default writes zeros over every freed page, through the log: that is what deleting a large
@@ -294,7 +293,13 @@ class Database:
         if self._closed:
             raise Fault("closed", self.path, "the store is closed; open it again")
         if self._failed is not None:
-            raise Fault("failed", self.path, self._failed)
+            raise self._failed
+
+    def check_place(self) -> None:
+        """Raise Fault of kind ``gone``, now and from now on, if the path leads to this file or its log no longer."""
+        if self._file is not None and (loss := self._file.loss()) is not None:
+            self._failed = Fault("gone", self.path, loss)
+            raise self._failed
 
     @property
     def is_inherited(self) -> bool:
@@ -303,7 +308,8 @@ class Database:
 
     def fail(self, reason: str) -> None:
         """Refuse all further work: after a failed sync nobody knows what is on disk."""
-        self._failed = f"{reason}; nothing more is promised until the store is closed and opened again"
+        detail = f"{reason}; nothing more is promised until the store is closed and opened again"
+        self._failed = Fault("failed", self.path, detail)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -346,4 +352,12 @@ class Database:
                 # Busy: another process is doing it. Whoever writes next does it otherwise.
                 with suppress(apsw.Error):
                     self.connection.wal_checkpoint()
+            elif self._file is not None and self._file.loss() is not None:
+                # SQLite does not fold the log into a file that was moved away, which would be without it.
+                with suppress(apsw.Error):
+                    self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            if self._file is not None:
+                self._file.leaving()
             self.connection.close()
+            if self._file is not None:
+                self._file.close()

@@ -7,6 +7,7 @@ room: :func:`translated` is the one boundary.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,19 @@ from typing import Final, Literal
 import apsw
 
 FaultKind = Literal[
-    "busy", "newer", "foreign", "key", "read_only", "full", "closed", "forked", "failed", "settings", "corrupt", "io"
+    "busy",
+    "newer",
+    "foreign",
+    "key",
+    "read_only",
+    "full",
+    "closed",
+    "forked",
+    "failed",
+    "gone",
+    "settings",
+    "corrupt",
+    "io",
 ]
 
 _HARDLY_ANY: Final = 64 * 1024
@@ -55,7 +68,8 @@ def fault_of(error: Exception, path: str) -> Fault:
     for kind_of_error, kind in _KINDS:
         if isinstance(error, kind_of_error):
             return Fault(kind, path, str(error))
-    if isinstance(error, apsw.IOError) and _is_full(path):
+    no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if no_room or (isinstance(error, apsw.IOError) and _is_full(path)):
         return Fault("full", path, str(error))
     return Fault("io", path, str(error))
 

@@ -1,14 +1,17 @@
-"""Where a store may lie: network file systems are refused where they can be told.
+"""Where a store may lie: network file systems and files mounted by themselves are refused where they can be told.
 
 SQLite's WAL keeps its index in memory shared between the processes of one host. On a network file system two
-hosts would each have their own, and the file would be destroyed. Linux tells the kind of file system in
-``/proc/self/mountinfo``; elsewhere nothing is refused.
+hosts would each have their own, and the file would be destroyed. A log lies beside the file it belongs to: whoever
+mounts the file alone, as containers can, leaves it behind. Linux tells of mounts in ``/proc/self/mountinfo``;
+elsewhere nothing is refused.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 _NETWORK_KINDS: Final = frozenset(
     {
@@ -27,28 +30,52 @@ _NETWORK_KINDS: Final = frozenset(
     }
 )
 _MOUNTS: Final = "/proc/self/mountinfo"
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
-def file_system_of(path: str, mountinfo: str) -> str:
-    """Return the kind of the file system that holds ``path``, by the text of a mountinfo table."""
-    best, kind = "", ""
+class Mount(NamedTuple):
+    """Where a file system is mounted, and its kind."""
+
+    point: str
+    kind: str
+
+
+def mounts_in(mountinfo: str) -> list[Mount]:
+    """Return the mounts of a mountinfo table, the latest last."""
+    found = []
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         fields = left.split()
-        if len(fields) < 5 or not right:
-            continue
-        point = fields[4].replace("\\040", " ")
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, right.split()[0]
-    return kind
+        if len(fields) >= 5 and right:
+            point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
+            found.append(Mount(point, right.split()[0]))
+    return found
 
 
-def network_kind(path: str) -> str | None:
-    """Return the kind of network file system under ``path``, or None where there is none or it can't be told."""
+def mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
+    """Return the mount that holds ``path``."""
+    best = Mount("", "")
+    for mount in mounts:
+        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
+        if inside and len(mount.point) >= len(best.point):
+            best = mount
+    return best
+
+
+def obstacle_at(path: str) -> str | None:
+    """Return, in words, why a store may not lie at ``path``; None where it may, or it can't be told."""
+    path = os.path.realpath(path)
     try:
-        with open(_MOUNTS, encoding="utf-8", errors="replace") as table:
-            kind = file_system_of(os.path.realpath(path), table.read())
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as table:
+            mount = mount_of(path, mounts_in(table.read()))
     except OSError:
         return None
-    return kind if kind in _NETWORK_KINDS else None
+    if mount.kind in _NETWORK_KINDS:
+        kind = mount.kind
+        return f"the file lies on a network file system ({kind}); several hosts would corrupt it. Use a local disk"
+    if mount.point == path and os.path.isfile(path):
+        return (
+            "the file is mounted by itself, so that its log, which is part of the data, would lie outside of the mount "
+            "and be lost: mount the folder that holds the store instead"
+        )
+    return None

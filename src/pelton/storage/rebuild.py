@@ -10,7 +10,7 @@ name means another file by now (``Database``), and is told to open it again.
 from __future__ import annotations
 
 import os
-import shutil
+import stat
 from contextlib import suppress
 
 import apsw
@@ -18,6 +18,7 @@ import apsw
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import change_key, unlock
+from pelton.storage.unfinished import sync_file
 
 
 def rebuild(path: str, key: bytes | None, new_key: bytes | None) -> None:
@@ -29,15 +30,13 @@ def rebuild(path: str, key: bytes | None, new_key: bytes | None) -> None:
     if not os.path.exists(path):
         raise Fault("settings", path, "there is no such file")
     copy = path + "-rebuilt"
-    with suppress(FileNotFoundError):
-        os.unlink(copy)
     database = Database(path, key=key)
     try:
         with translated(path):
             _take_alone(database)
+            _make_empty(copy, os.stat(path))
             database.execute("VACUUM INTO ?", (copy,))
             _exchange(copy, key, new_key)
-            shutil.copymode(path, copy)
             sync_file(copy)
             os.replace(copy, path)
             sync_file(os.path.dirname(path))
@@ -58,6 +57,22 @@ def _take_alone(database: Database) -> None:
         raise Fault("busy", database.path, "somebody has it open, which must not be for this; close it everywhere")
 
 
+def _make_empty(copy: str, like: os.stat_result) -> None:
+    """Make the file for the copy, for those who may use the store; only for who has taken the store alone."""
+    with suppress(FileNotFoundError):
+        os.unlink(copy)
+    descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        made = os.fstat(descriptor)
+        if (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):
+            # Root may do this, for the user of the store; a member of a group may keep it for the group.
+            with suppress(PermissionError):
+                os.fchown(descriptor, like.st_uid if os.geteuid() == 0 else -1, like.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+    finally:
+        os.close(descriptor)
+
+
 def _exchange(path: str, key: bytes | None, new_key: bytes | None) -> None:
     if key == new_key:
         return
@@ -70,12 +85,3 @@ def _exchange(path: str, key: bytes | None, new_key: bytes | None) -> None:
         change_key(connection, new_key)
     finally:
         connection.close()
-
-
-def sync_file(path: str) -> None:
-    """Force a file, or a folder's names, to the medium."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -223,6 +223,7 @@ __all__ = [
     "StoreFailedError",
     "StoreForkedError",
     "StoreFullError",
+    "StoreGoneError",
     "StoreKeyError",
     "StoreReadOnlyError",
     "StoreSettingsError",
@@ -742,6 +743,7 @@ def open(
     busy_timeout: float | timedelta | None = None,
     limits: AccountLimits | None = None,
     key: Key | None = None,
+    mode: int | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

@@ -1,0 +1,82 @@
+"""Saying on a file, to all processes of this machine, under which name it is used, for as long as the process lives.
+
+Each name has a byte far behind the end of any file, and each process that uses the file by that name holds a shared
+lock on the byte: an *open file description* lock, which belongs to a descriptor, is let go by the kernel when its
+process dies, and does not meet SQLite's own locks. Where another byte of the region is locked, the file is in use by
+another name. A file system or an operating system without such locks tells nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Final
+
+if sys.platform == "linux":
+    from errno import EACCES, EAGAIN
+    from fcntl import F_OFD_GETLK, F_OFD_SETLK, F_RDLCK, F_UNLCK, F_WRLCK, fcntl
+
+# Offsets are signed numbers of 64 bits; SQLite's own locks lie at 1 GiB.
+NAMES: Final = 1 << 62
+LOGS: Final = NAMES + (1 << 61)
+_SPAN: Final = 1 << 60
+_ALONE: Final = LOGS + _SPAN
+_FORM: Final = "hhqqi0q"
+
+
+class SharedByte:
+    """A name of the file that ``descriptor`` has open for reading and writing, within a region of names."""
+
+    def __init__(self, descriptor: int, region: int, name: object) -> None:
+        self._descriptor = descriptor
+        self._region = region
+        digest = blake2b(repr(name).encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        self._place = region + 1 + int.from_bytes(digest) % (_SPAN - 2)
+
+    def hold(self) -> None:
+        """Use the file by this name from now on."""
+        self._set(locked=True)
+
+    def let_go(self) -> None:
+        """Use it no longer. Closing the descriptor does the same, once forked children have closed it, too."""
+        self._set(locked=False)
+
+    def has_rival(self) -> bool:
+        """Return whether another process uses the file by another name of the region."""
+        end = self._region + _SPAN
+        return self._is_locked(self._region, self._place) or self._is_locked(self._place + 1, end)
+
+    if sys.platform == "linux":
+
+        def _set(self, *, locked: bool) -> None:
+            with suppress(OSError):
+                kind = F_RDLCK if locked else F_UNLCK
+                fcntl(self._descriptor, F_OFD_SETLK, struct.pack(_FORM, kind, 0, self._place, 1, 0))
+
+        def _is_locked(self, start: int, end: int) -> bool:
+            asked = struct.pack(_FORM, F_WRLCK, 0, start, end - start, 0)
+            try:
+                found: int = struct.unpack(_FORM, fcntl(self._descriptor, F_OFD_GETLK, asked))[0]
+            except OSError:
+                return False
+            return found != F_UNLCK
+
+    else:
+
+        def _set(self, *, locked: bool) -> None:
+            """Nobody can be told."""
+
+        def _is_locked(self, start: int, end: int) -> bool:
+            return False
+
+
+def lock_alone(descriptor: int) -> bool:
+    """Lock a file for this descriptor alone, until it is closed; False if somebody else has done so."""
+    if sys.platform == "linux":
+        try:
+            fcntl(descriptor, F_OFD_SETLK, struct.pack(_FORM, F_WRLCK, 0, _ALONE, 1, 0))
+        except OSError as error:
+            return error.errno not in (EACCES, EAGAIN)
+    return True

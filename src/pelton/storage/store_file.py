@@ -1,0 +1,306 @@
+"""The file of a store as this process has it open: made for its user alone, used by one name, noticed when it is gone.
+
+A store is its file and the log beside it, and the log is found by the file's name. So one file under two names (hard
+links, a file that is moved while it is open, one that a container mounts by itself) has two logs, and each loses what
+the other writes. And a file whose name is gone takes along all that is still written to it. Both happen outside of
+SQLite. Hence:
+
+- Everyone holds a :class:`SharedByte` of the file for its name, and one for the very log found there. Who meets
+  another name, or another log, does not open.
+- The file notes its name (``last_name.py``), by which the log of those who were killed is found.
+- Everyone looks, before acknowledging, whether its path still leads to the file and the log it has open.
+
+The descriptor of the file is shared by all connections of the process and outlives them: closing any descriptor of a
+file drops all POSIX locks that the process has on it, SQLite's as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from pelton.runtime import pause, stopwatch
+from pelton.storage.faults import Fault
+from pelton.storage.last_name import log_left_behind, note_path
+from pelton.storage.shared_byte import LOGS, NAMES, SharedByte
+
+OWNER_ONLY: Final = 0o600
+
+_log: Final = logging.getLogger("pelton")
+_TRIES: Final = 100
+_BESIDE: Final = ("-wal", "-shm", "-journal")
+# Who is just closing the store removes its log, and is not seen to be gone at once.
+_CLOSING_S: Final = 1.0
+_RETRY_S: Final = 0.001
+_TICK_S: Final = 0.1
+_ONE_NAME: Final = (
+    "it is open by another name: a hard link, a file that was moved while it was open, or one that is mounted by "
+    "itself. Each name has a log of its own, so that messages would be lost. Use one name everywhere"
+)
+_OTHER_LOG: Final = (
+    "its log was removed, or moved, while another process has it open: close it there first, which folds the log into "
+    "the file"
+)
+
+FileId = tuple[int, int]
+
+
+def file_id(path: str | int) -> FileId | None:
+    """Return which file a path or a descriptor means; None where there is none."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+@dataclass(eq=False)
+class _Inode:
+    """A file that this process has open, by whichever connections; ``spare`` descriptors are closed with it."""
+
+    id: FileId
+    descriptor: int
+    users: int = 0
+    spare: list[int] = field(default_factory=list)
+    name: object = None
+    log: object = None
+    readers: int = 0
+
+
+_inodes: dict[FileId, _Inode] = {}
+_guard = threading.RLock()
+_warned: set[FileId] = set()
+
+
+def _after_fork_in_child() -> None:
+    global _guard
+    # The locks stay the parent's: it has the same descriptors.
+    for inode in _inodes.values():
+        for descriptor in (inode.descriptor, *inode.spare):
+            os.close(descriptor)
+    _inodes.clear()
+    _guard = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class StoreFile:
+    """The file at ``path`` for one connection, made with the permissions ``mode`` if it is missing.
+
+    Raises Fault of kind ``settings`` or ``foreign`` for what may not be opened, OSError.
+    """
+
+    def __init__(self, path: str, mode: int) -> None:
+        self._path = os.path.realpath(path)
+        self._folder = os.path.dirname(self._path)
+        self._seen = 0
+        self._seen_since = 0.0
+        self._is_trusted = False
+        self._log: FileId | None = None
+        self._closed = False
+        _check_beside(self._path)
+        _refuse_orphan(self._path)
+        with _guard:
+            self._inode = _entered(self._path, mode)
+            try:
+                self._claim_name()
+            except BaseException:
+                self.close()
+                raise
+
+    def _claim_name(self) -> None:
+        inode, name = self._inode, (file_id(self._folder), os.path.basename(self._path))
+        byte = SharedByte(inode.descriptor, NAMES, name)
+        if inode.name not in (None, name):
+            raise Fault("settings", self._path, _ONE_NAME)
+        if inode.name is None:
+            byte.hold()
+            inode.name = name
+        if byte.has_rival():
+            raise Fault("settings", self._path, _ONE_NAME)
+        if (log := log_left_behind(inode.descriptor, self._path)) is not None:
+            detail = (
+                f"its log, which may hold the last messages, lies beside another name of the file: {log}. Open the "
+                "store once by that name and close it, or move the log here with it"
+            )
+            raise Fault("settings", self._path, detail)
+        note_path(inode.descriptor, self._path)
+
+    def claim_log(self) -> None:
+        """Note which log SQLite has opened beside the file. Raises Fault if others have another one open."""
+        deadline = stopwatch() + _CLOSING_S
+        while not self._is_log_claimed():
+            if stopwatch() > deadline:
+                raise Fault("settings", self._path, _OTHER_LOG)
+            pause(_RETRY_S)
+
+    def _is_log_claimed(self) -> bool:
+        inode, own = self._inode, file_id(self._path + "-wal")
+        log = (own, file_id(self._path + "-shm"))
+        with _guard:
+            if inode.readers and inode.log != log:
+                return False
+            byte = SharedByte(inode.descriptor, LOGS, log)
+            byte.hold()
+            if byte.has_rival():
+                if not inode.readers:
+                    byte.let_go()
+                return False
+            inode.log = log
+            inode.readers += 1
+            self._log = own
+            return True
+
+    @property
+    def is_at_path(self) -> bool:
+        """Whether the path still leads to this file."""
+        return file_id(self._path) == self._inode.id
+
+    def loss(self) -> str | None:
+        """Return, in words, what has become of the file or its log if the path leads there no longer; else None.
+
+        A look costs as much as asking for the folder's time stamp, which moves when a name in it is made or removed.
+        """
+        try:
+            stamp = os.stat(self._folder).st_mtime_ns
+        except FileNotFoundError:
+            stamp = -1
+        except OSError:
+            # Rights were taken from us, or from the folder: what is open stays so.
+            return None
+        if self._is_trusted and stamp == self._seen:
+            return None
+        now = stopwatch()
+        if stamp != self._seen:
+            self._seen, self._seen_since = stamp, now
+        # What happens in the same tick of the stamp does not move it.
+        self._is_trusted = now - self._seen_since > _TICK_S
+        try:
+            return self._loss()
+        except OSError:
+            return None
+
+    def _loss(self) -> str | None:
+        if not self.is_at_path:
+            return "the file was removed, moved or replaced while it was open"
+        if self._log is not None and file_id(self._path + "-wal") != self._log:
+            return "its log was removed, moved or replaced while it was open"
+        return None
+
+    def leaving(self) -> None:
+        """The connection is about to be closed, and may remove the log."""
+        with _guard:
+            inode = self._inode
+            if self._log is None or _inodes.get(inode.id) is not inode:
+                return
+            self._log = None
+            inode.readers -= 1
+            if not inode.readers:
+                SharedByte(inode.descriptor, LOGS, inode.log).let_go()
+
+    def close(self) -> None:
+        """The connection is closed. Idempotent."""
+        with _guard:
+            inode = self._inode
+            if self._closed or _inodes.get(inode.id) is not inode:
+                return
+            self._closed = True
+            inode.users -= 1
+            if inode.users:
+                return
+            del _inodes[inode.id]
+            if inode.name is not None:
+                SharedByte(inode.descriptor, NAMES, inode.name).let_go()
+            for descriptor in (inode.descriptor, *inode.spare):
+                os.close(descriptor)
+
+
+def _entered(path: str, mode: int) -> _Inode:
+    """Return the file at a path for one more user, made if it is missing."""
+    for _ in range(_TRIES):
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            try:
+                return _known(_made(path, mode))
+            except FileExistsError:
+                continue
+        if not stat.S_ISREG(found.st_mode):
+            raise Fault("foreign", path, "this is no regular file; name another")
+        _warn_of_links(path, found)
+        inode = _inodes.get((found.st_dev, found.st_ino))
+        if inode is not None:
+            inode.users += 1
+            return inode
+        return _known(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    raise Fault("busy", path, "it is made and removed all the time; what else uses this name?")
+
+
+def _made(path: str, mode: int) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+        # Whoever asks for a mode means it, whatever the umask takes away.
+        os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def _known(descriptor: int) -> _Inode:
+    found = file_id(descriptor)
+    assert found is not None
+    inode = _inodes.get(found)
+    if inode is None:
+        inode = _inodes[found] = _Inode(found, descriptor)
+    else:
+        # It got its name just now. Not closed here: that would drop SQLite's locks.
+        inode.spare.append(descriptor)
+    inode.users += 1
+    return inode
+
+
+def _warn_of_links(path: str, found: os.stat_result) -> None:
+    if found.st_nlink > 1 and (found.st_dev, found.st_ino) not in _warned:
+        _warned.add((found.st_dev, found.st_ino))
+        _log.warning(
+            "store %r has %d names (hard links). Open it by one of them only: each has a log of its own",
+            path,
+            found.st_nlink,
+        )
+
+
+def _check_beside(path: str) -> None:
+    """Refuse what SQLite would trip over, by its name."""
+    for suffix in _BESIDE:
+        try:
+            found = os.lstat(path + suffix)
+        except OSError:
+            continue
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a link" if stat.S_ISLNK(found.st_mode) else "no regular file"
+            detail = f"{path + suffix} is {kind}, and has the name of a file of the store: remove or rename it"
+            raise Fault("settings", path, detail)
+
+
+def _refuse_orphan(path: str) -> None:
+    """Refuse to begin a store beside a log: SQLite would delete it, and it may hold what was written last to another.
+
+    The log of a store that others are just making comes after the first page of its file.
+    """
+    if _size(path + "-wal") and not _size(path):
+        detail = (
+            f"there is no store, but a log of one that was removed or moved: {path}-wal. It may hold the last messages "
+            "of that store: move it beside the store, or remove it"
+        )
+        raise Fault("settings", path, detail)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
