@@ -234,6 +234,7 @@ __all__ = [
     "StoreFailedError",
     "StoreForkedError",
     "StoreFullError",
+    "StoreGoneError",
     "StoreKeyError",
     "StoreReadOnlyError",
     "StoreSettingsError",

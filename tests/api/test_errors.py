@@ -25,9 +25,9 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     ),
     (
         api.StoreFailedError("x", "fsync"),
-        api.StoreGoneError("x", "removed"),
         "stopped after a failed write (fsync): check the disk, then close and",
     ),
+    (api.StoreGoneError("x", "removed"), "'x' is not at its path any more (removed): nothing more is stored; reopen"),
     (api.StoreClosedError("x"), "store 'x' is closed: open it again"),
     (api.StoreForkedError("x"), "opened before this process forked: open it again in the child"),
     (api.StoreVersionError("x", 3, 2), "newer Pelton (its schema is 3, this release knows up to 2): upgrade"),
