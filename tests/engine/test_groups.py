@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import pelton
@@ -99,6 +100,19 @@ async def test_a_settlement_whose_publish_is_refused_is_undone_alone(tmp_path: P
         await held[1].ack()
         assert [message.subject for message in await consumer.fetch(9)] == ["w.1"]
     assert recount(str(path)) == []
+
+
+async def test_a_message_too_large_for_sqlite_fails_alone(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        await jet.create_stream("s", subjects=["s.>"])
+        backend: Any = jet.backend
+        # A gigabyte by default.
+        backend._db.connection.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
+        found = await asyncio.gather(
+            jet.publish("s.1"), jet.publish("s.2", bytes(200_000)), jet.publish("s.3"), return_exceptions=True
+        )
+        assert isinstance(found[1], pelton.MessageTooLargeError)
+        assert await last_seq_of(jet, "s") == 2
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -8,6 +8,7 @@ import pytest
 from pelton import Jet
 from pelton.api import Backoff, JobCancelledError, PermanentJobError, RetryJob
 from pelton.queue import JobContext, Queue
+from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import FAST, drain, ended
 
 
@@ -253,3 +254,55 @@ async def test_every_ending_is_in_the_history_once(queue: Queue) -> None:
     await job.enqueue_many([(kind,) for kind in ["completed", "failed", "cancelled", "completed"]])
     await drain(queue, concurrency=1)
     assert [outcome.state for outcome in await ended(queue)] == ["completed", "failed", "cancelled", "completed"]
+
+
+async def _history_takes(jet: Jet, size: int) -> None:
+    """What a server's max_payload refuses, a stream's own limit refuses in the same way, on either side."""
+    for name in ("JOBS_garage_history", "JOBS_garage_keys"):
+        if name in await jet.stream_names():
+            await jet.update_stream(name, max_msg_size=size)
+
+
+@ON_BOTH
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_a_result_that_is_too_large_fails_the_job_once(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive)
+    await _history_takes(jet, 4096)
+    runs = list[str]()
+
+    @queue.job(max_attempts=3, backoff=FAST)
+    async def paint(car: str) -> str:
+        runs.append(car)
+        return "x" * 5000 if car == "car1" else "done"
+
+    large = await paint.enqueue("car1", key="car1")
+    small = await paint.enqueue("car1b", key="car1")
+    await drain(queue)
+    outcome = await large.outcome(timeout=5)
+    assert (outcome.state, outcome.attempt) == ("failed", 1)
+    assert outcome.error.startswith(
+        "the job ran to its end, but its result, or a message that it emitted, is too large"
+    )
+    assert "message size exceeds maximum allowed" in outcome.error
+    assert (await small.outcome(timeout=5)).value() == "done"
+    assert runs == ["car1", "car1b"]
+    assert [letter.outcome.id async for letter in queue.dead_letters()] == [large.id]
+
+
+@ON_BOTH
+async def test_a_claimed_job_whose_result_is_too_large_fails_once(jet: Jet) -> None:
+    queue = await jet.queue("garage")
+    await _history_takes(jet, 4096)
+
+    @queue.job(max_attempts=3)
+    async def paint() -> None: ...
+
+    handle = await paint.enqueue()
+    async with queue.claims() as claims:
+        (job,) = await claims.take(timeout=5)
+        job.complete("x" * 5000)
+        assert await claims.settle([job]) == []
+        assert await claims.take() == []
+    outcome = await handle.outcome(timeout=5)
+    assert (outcome.state, outcome.attempt) == ("failed", 1)
+    assert "is too large" in outcome.error

@@ -18,6 +18,7 @@ from pelton.api import (
     StoreReadOnlyError,
     StoreSettingsError,
     StoreVersionError,
+    api_error,
 )
 from pelton.storage import SCHEMA_VERSION, Fault, FaultKind
 
@@ -44,4 +45,7 @@ def public_error(error: Exception) -> Exception:
     if error.kind == "newer":
         found = re.search(r"schema (\d+)", error.detail)
         return StoreVersionError(error.path, int(found[1]) if found else 0, SCHEMA_VERSION)
+    if error.kind == "too_large":
+        # A message of more than a gigabyte: SQLite keeps none.
+        return api_error("JSStreamMessageExceedsMaximumErr")
     return _ERRORS[error.kind](error.path, error.detail)

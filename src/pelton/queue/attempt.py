@@ -38,7 +38,7 @@ from pelton.api import (
 )
 from pelton.api.times import Seconds
 from pelton.queue.context import JobContext
-from pelton.queue.decide import Again, Finish, after_error, describe
+from pelton.queue.decide import Again, Finish, after_error, after_refusal, describe
 from pelton.queue.job import Job, JobRules
 from pelton.queue.leases import Lease
 from pelton.queue.model import Ending
@@ -208,8 +208,9 @@ class JobAttempt:
         try:
             await self._publish_and_ack(publishes, self._records.done())
         except (ApiError, ConfigError) as error:
-            # What the job emitted was refused: the attempt has failed, and nothing of it took effect.
-            await self._settle(self._after(error, job.rules), None, job)
+            # Its result, or what it emitted, was refused: the attempt has failed, and nothing of it took effect.
+            random = self._queue.jet.runtime.random
+            await self._settle(after_refusal(error, self._records.attempt, job.rules, random), None, job)
 
     def _transaction(self, timeout: Seconds) -> JobTransaction:
         return JobTransaction(self._queue.jet.backend, timeout, self._ending)

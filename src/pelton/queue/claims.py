@@ -33,7 +33,7 @@ from pelton.api import (
 )
 from pelton.queue.checks import seconds, whole
 from pelton.queue.claimed import ClaimedJob
-from pelton.queue.decide import Again, Finish, after_error
+from pelton.queue.decide import Again, Finish, after_error, after_refusal
 from pelton.queue.job import JobRules
 from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.records import AttemptRecords, Ended
@@ -290,9 +290,11 @@ class Claims:
     def _otherwise(self, job: ClaimedJob, ended: Ended, refused: PeltonError) -> Ended:
         """Return how a job ends one of whose messages was refused: it has failed, or leaves no dead letter."""
         if job.ending is True:
-            # What it emitted: nothing of the attempt took effect.
+            # Its result, or what it emitted: nothing of the attempt took effect.
             job.ending = refused
-            return _ended(job.records, self._after(job.records, refused), self._clock.now())
+            rules, random = self._rules_of(job.records) or JobRules(), self._queue.jet.runtime.random
+            decision = after_refusal(refused, job.records.attempt, rules, random)
+            return _ended(job.records, decision, self._clock.now())
         if isinstance(refused, MessageTooLargeError) and len(ended.records) > 1:
             # Trying again would end in the same way, with every worker.
             _log.error("job %s of queue %r leaves no dead letter: %s", job.id, self._queue.name, refused)

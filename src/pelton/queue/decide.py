@@ -6,7 +6,14 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import JobArgumentsError, JobCancelledError, PermanentJobError, RetryJob
+from pelton.api import (
+    JobArgumentsError,
+    JobCancelledError,
+    MessageTooLargeError,
+    PeltonError,
+    PermanentJobError,
+    RetryJob,
+)
 from pelton.queue.job import JobRules
 from pelton.queue.model import Ending
 from pelton.runtime import Random
@@ -40,6 +47,15 @@ def after_error(error: BaseException, attempt: int, rules: JobRules, random: Ran
     if isinstance(error, RetryJob) and error.delay is not None:
         return Again(max(error.delay, 0.0), text)
     return Again(rules.backoff.delay(attempt, random), text)
+
+
+def after_refusal(refused: PeltonError, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
+    """Decide what follows an attempt that ran to its end, and whose result or messages were refused."""
+    if isinstance(refused, MessageTooLargeError):
+        # Another attempt would do the same work again, and be refused again.
+        what = "the job ran to its end, but its result, or a message that it emitted, is too large to be stored"
+        return Finish("failed", f"{what}: {describe(refused)}")
+    return after_error(refused, attempt, rules, random)
 
 
 def after_deaths(attempt: int, max_attempts: int) -> Finish | None:

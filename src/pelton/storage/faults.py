@@ -28,6 +28,7 @@ FaultKind = Literal[
     "gone",
     "settings",
     "corrupt",
+    "too_large",
     "io",
 ]
 
@@ -56,6 +57,7 @@ _KINDS: tuple[tuple[type[Exception], FaultKind], ...] = (
     (apsw.ReadOnlyError, "read_only"),
     (apsw.PermissionsError, "read_only"),
     (apsw.CorruptError, "corrupt"),
+    (apsw.TooBigError, "too_large"),
     (apsw.ConnectionClosedError, "closed"),
     (apsw.ForkingViolationError, "forked"),
 )
