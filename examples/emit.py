@@ -7,10 +7,12 @@ Prints::
 """
 
 import asyncio
+import logging
 
 import pelton
 
 attempts = 0
+logging.getLogger("pelton").setLevel(logging.ERROR)  # a warning would show why the first attempt failed
 
 
 async def main() -> None:

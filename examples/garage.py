@@ -10,11 +10,13 @@ Prints::
 """
 
 import asyncio
+import logging
 from collections import defaultdict
 
 import pelton
 
 log: dict[str, list[str]] = defaultdict(list)
+logging.getLogger("pelton").setLevel(logging.CRITICAL)  # it would show why car3's job failed, with the traceback
 
 
 async def main() -> None:

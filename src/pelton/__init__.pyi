@@ -154,6 +154,7 @@ __all__ = [
     "JobContext",
     "JobCounts",
     "JobError",
+    "JobFailedError",
     "JobHandle",
     "JobInfo",
     "JobNotFoundError",

@@ -54,6 +54,14 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.JobCancelledError("j1"), "job 'j1' was cancelled: enqueue it anew"),
     (api.UnknownJobError("paint", ["wash"]), "no job is named 'paint' (known: wash): import the module"),
     (api.UnknownJobError("paint"), "(known: none)"),
+    (
+        api.JobFailedError("7", "paint", "failed", "ValueError: no", "Traceback"),
+        "job '7' ('paint') failed and has no result: ValueError: no; its dead letter can be driven again",
+    ),
+    (
+        api.JobFailedError("7", "paint", "cancelled"),
+        "ended as cancelled and has no result: no error",
+    ),
     (api.JobNotFoundError("mail", "7", "gone"), "queue 'mail' has no job '7': gone; see jobs()"),
     (
         api.JobArgumentsError("paint", "missing 'car'"),

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.api import Backoff
-from pelton.queue.decide import Again, Finish, after_deaths, after_error, describe
+from pelton.queue.decide import Again, Finish, after_deaths, after_error
+from pelton.queue.failure import describe, trace
 from pelton.queue.job import DEFAULT_BACKOFF, JobRules
 from pelton.queue.model import ENDINGS, TRANSITIONS
 from pelton.runtime import Random
@@ -41,6 +42,22 @@ def test_deaths_count_as_attempts(attempt: int, ends: bool) -> None:
 )
 def test_errors_are_described_storably(error: Exception, text: str) -> None:
     assert describe(error) == text
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [UnprintableError(), OSError("\udcff"), ValueError("long" * 10_000), SystemExit(3)])
+def test_tracebacks_are_storable_and_bounded(error: BaseException) -> None:
+    assert trace(error) == ""
+    try:
+        raise error
+    except BaseException as caught:  # some are none of Exception
+        text = trace(caught)
+    assert "in test_tracebacks_are_storable_and_bounded" in text
+    assert len(text.encode()) <= 8192
 
 
 def test_the_table_of_transitions_is_whole() -> None:

@@ -54,6 +54,21 @@ class UnknownJobError(JobError):
         )
 
 
+class JobFailedError(JobError):
+    """The result was asked for of a job that has not completed: it failed or was cancelled, as `state` says.
+
+    `error` is what its last attempt raised, `traceback` where, as text (also a note of this exception).
+    """
+
+    def __init__(self, job_id: str, name: str, state: str, error: str = "", traceback: str = "") -> None:
+        self.job_id, self.name, self.state, self.error, self.traceback = job_id, name, state, error, traceback
+        how = "failed" if state == "failed" else f"ended as {state}"
+        then = "its dead letter can be driven again" if state == "failed" else "enqueue it anew if still wanted"
+        super().__init__(f"job {job_id!r} ({name!r}) {how} and has no result: {error or 'no error was given'}; {then}")
+        if traceback:
+            self.add_note(f"where job {job_id!r} failed, in its worker:\n{traceback.rstrip()}")
+
+
 class JobNotFoundError(JobError):
     """The queue knows no such job (any more); `queue` and `job_id` name it."""
 

@@ -38,10 +38,11 @@ from pelton.api import (
 )
 from pelton.api.times import Seconds
 from pelton.queue.context import JobContext
-from pelton.queue.decide import Again, Finish, after_error, after_refusal, describe
+from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusal
+from pelton.queue.failure import describe
+from pelton.queue.failure_log import report
 from pelton.queue.job import Job, JobRules
 from pelton.queue.leases import Lease
-from pelton.queue.model import Ending
 from pelton.queue.records import AttemptRecords, encoded_result
 from pelton.queue.transaction import JobEnding, JobTransaction
 
@@ -127,6 +128,7 @@ class JobAttempt:
         records = self._records
         unreadable = records.read()
         if unreadable is not None:
+            report(self._queue.name, records, unreadable)
             return None, unreadable
         await self._look_up()
         job = self._queue.jobs_by_name.get(records.envelope.job)
@@ -135,6 +137,8 @@ class JobAttempt:
         if ended is None and job is None:
             unknown = UnknownJobError(records.envelope.job, sorted(self._queue.jobs_by_name))
             return None, self._after(unknown, rules)
+        if ended is not None:
+            report(self._queue.name, records, ended)
         return job, ended
 
     async def _look_up(self) -> None:
@@ -143,8 +147,11 @@ class JobAttempt:
             self._records.learn(await self._patiently("looked up", lambda: self._supply.known(self.delivered)))
             self._has_looked_up = True
 
-    def _after(self, error: BaseException, rules: JobRules) -> Finish | Again:
-        return after_error(error, self._records.attempt, rules, self._queue.jet.runtime.random)
+    def _after(self, error: BaseException, rules: JobRules, decide: Decide = after_error) -> Finish | Again:
+        decision = decide(error, self._records.attempt, rules, self._queue.jet.runtime.random)
+        if not (self.lost or self._has_ended):
+            report(self._queue.name, self._records, decision, error)
+        return decision
 
     # --- the job itself
 
@@ -192,7 +199,7 @@ class JobAttempt:
         if isinstance(decision, Again):
             await self._give_back(decision)
         elif decision is not None:
-            await self._end(decision.state, decision.error)
+            await self._end(decision)
         else:
             await self._complete(result, job)
 
@@ -202,15 +209,14 @@ class JobAttempt:
         try:
             encoded = encoded_result(job.name, result)
         except JobArgumentsError as refused:
-            await self._end("failed", describe(refused))
+            await self._settle(self._after(refused, job.rules), None, job)
             return
         publishes = [*self.context.emitted(), self._records.completed(encoded, self._clock.now())]
         try:
             await self._publish_and_ack(publishes, self._records.done())
         except (ApiError, ConfigError) as error:
             # Its result, or what it emitted, was refused: the attempt has failed, and nothing of it took effect.
-            random = self._queue.jet.runtime.random
-            await self._settle(after_refusal(error, self._records.attempt, job.rules, random), None, job)
+            await self._settle(self._after(error, job.rules, after_refusal), None, job)
 
     def _transaction(self, timeout: Seconds) -> JobTransaction:
         return JobTransaction(self._queue.jet.backend, timeout, self._ending)
@@ -230,12 +236,12 @@ class JobAttempt:
     def _note_end(self, ended: bool) -> None:
         self._has_ended = ended
 
-    async def _end(self, state: Ending, error: str) -> None:
-        records = self._records.ended(state, error, self._clock.now())
+    async def _end(self, finish: Finish) -> None:
+        records = self._records.ended(finish, self._clock.now())
         try:
             await self._publish_and_ack(records, self._records.done())
         except MessageTooLargeError as refused:
-            if state != "failed":
+            if finish.state != "failed":
                 raise
             # Trying again would end in the same way, with every worker.
             _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._queue.name, refused)

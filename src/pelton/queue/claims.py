@@ -33,7 +33,8 @@ from pelton.api import (
 )
 from pelton.queue.checks import seconds, whole
 from pelton.queue.claimed import ClaimedJob
-from pelton.queue.decide import Again, Finish, after_error, after_refusal
+from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusal
+from pelton.queue.failure_log import report
 from pelton.queue.job import JobRules
 from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.records import AttemptRecords, Ended
@@ -194,6 +195,7 @@ class Claims:
     def _judge(self, records: AttemptRecords) -> Finish | Again | None:
         unreadable = records.read()
         if unreadable is not None:
+            report(self._queue.name, records, unreadable)
             return unreadable
         rules = self._rules or self._rules_of(records)
         if rules is not None and records.attempt <= rules.max_attempts:
@@ -201,6 +203,8 @@ class Claims:
         ended = records.after_deaths(rules or JobRules())
         if ended is None and rules is None:
             return self._after(records, UnknownJobError(records.envelope.job, sorted(self._queue.jobs_by_name)))
+        if ended is not None:
+            report(self._queue.name, records, ended)
         return ended
 
     def _rules_of(self, records: AttemptRecords) -> JobRules | None:
@@ -209,9 +213,11 @@ class Claims:
         job = self._queue.jobs_by_name.get(records.envelope.job)
         return job.rules if job is not None else None
 
-    def _after(self, records: AttemptRecords, error: BaseException) -> Finish | Again:
+    def _after(self, records: AttemptRecords, error: BaseException, decide: Decide = after_error) -> Finish | Again:
         rules = self._rules_of(records) or JobRules()
-        return after_error(error, records.attempt, rules, self._queue.jet.runtime.random)
+        decision = decide(error, records.attempt, rules, self._queue.jet.runtime.random)
+        report(self._queue.name, records, decision, error)
+        return decision
 
     # --- settling
 
@@ -292,8 +298,7 @@ class Claims:
         if job.ending is True:
             # Its result, or what it emitted: nothing of the attempt took effect.
             job.ending = refused
-            rules, random = self._rules_of(job.records) or JobRules(), self._queue.jet.runtime.random
-            decision = after_refusal(refused, job.records.attempt, rules, random)
+            decision = self._after(job.records, refused, after_refusal)
             return _ended(job.records, decision, self._clock.now())
         if isinstance(refused, MessageTooLargeError) and len(ended.records) > 1:
             # Trying again would end in the same way, with every worker.
@@ -334,5 +339,5 @@ def _ended(records: AttemptRecords, decision: Finish | Again, now: int) -> Ended
     """Return what an attempt that did not complete writes down."""
     if isinstance(decision, Again):
         return Ended(records.delivered, [records.again(decision, now)], records.back(decision.delay))
-    publishes = records.ended(decision.state, decision.error, now)
+    publishes = records.ended(decision, now)
     return Ended(records.delivered, publishes, records.done())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
 
 import msgspec
 
@@ -10,22 +10,21 @@ from pelton.api import (
     JobArgumentsError,
     JobCancelledError,
     MessageTooLargeError,
-    PeltonError,
     PermanentJobError,
     RetryJob,
 )
+from pelton.queue.failure import describe, trace
 from pelton.queue.job import JobRules
 from pelton.queue.model import Ending
 from pelton.runtime import Random
 
-_LONGEST_TEXT: Final = 8192
-
 
 class Finish(msgspec.Struct, frozen=True):
-    """The job has ended."""
+    """The job has ended. ``traceback`` is text, of the attempt that failed."""
 
     state: Ending
     error: str = ""
+    traceback: str = ""
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -35,21 +34,24 @@ class Again(msgspec.Struct, frozen=True):
     error: str
 
 
+Decide = Callable[[BaseException, int, JobRules, Random], Finish | Again]
+
+
 def after_error(error: BaseException, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
     """Decide what follows an attempt that raised ``error``; ``attempt`` counts from 1."""
     text = describe(error)
     if isinstance(error, JobCancelledError):
         return Finish("cancelled", text)
     if isinstance(error, (PermanentJobError, JobArgumentsError, *rules.permanent)):
-        return Finish("failed", text)
+        return Finish("failed", text, trace(error))
     if attempt >= rules.max_attempts:
-        return Finish("failed", f"{text} (attempt {attempt} of {rules.max_attempts})")
+        return Finish("failed", f"{text} (attempt {attempt} of {rules.max_attempts})", trace(error))
     if isinstance(error, RetryJob) and error.delay is not None:
         return Again(max(error.delay, 0.0), text)
     return Again(rules.backoff.delay(attempt, random), text)
 
 
-def after_refusal(refused: PeltonError, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
+def after_refusal(refused: BaseException, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
     """Decide what follows an attempt that ran to its end, and whose result or messages were refused."""
     if isinstance(refused, MessageTooLargeError):
         # Another attempt would do the same work again, and be refused again.
@@ -63,15 +65,3 @@ def after_deaths(attempt: int, max_attempts: int) -> Finish | None:
     if attempt <= max_attempts:
         return None
     return Finish("failed", f"the worker died, or lost its lease, during attempt {attempt - 1} of {max_attempts}")
-
-
-def describe(error: BaseException) -> str:
-    """Return an error as text that can be stored: its class and what it says, cut when it says too much."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception as failed:  # an error's own code may be wrong as well
-        text = f"(its text can't be had: {type(failed).__name__})"
-    # Names of files may hold lone surrogates, which JSON can't.
-    text = text[:_LONGEST_TEXT].encode(errors="backslashreplace").decode()
-    return f"{name}: {text}" if text else name

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.jet import ack_of
-from pelton.queue.decide import describe
+from pelton.queue.failure import describe
 
 if TYPE_CHECKING:
     from pelton.queue.supply import Extender

@@ -21,6 +21,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from pelton.api import JobFailedError
+
 JobState = Literal["pending", "running", "retrying", "completed", "failed", "cancelled"]
 Ending = Literal["completed", "failed", "cancelled"]
 ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled")
@@ -48,7 +50,10 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """How a job ended. Times are wall nanoseconds; ``error`` is the last message, ``result`` JSON."""
+    """How a job ended. Times are wall nanoseconds; ``result`` is JSON.
+
+    ``error`` is what its last attempt raised, ``traceback`` where, as text: its end, if it is long.
+    """
 
     id: str
     job: str
@@ -61,9 +66,12 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     finished_at: int
     result: msgspec.Raw = msgspec.Raw(b"null")
     error: str = ""
+    traceback: str = ""
 
     def value(self) -> object:
-        """Return the decoded result of a completed job."""
+        """Return the decoded result of a completed job. Raises JobFailedError if it has ended otherwise."""
+        if self.state != "completed":
+            raise JobFailedError(self.id, self.job, self.state, self.error, self.traceback)
         return msgspec.json.decode(self.result)
 
 

@@ -10,7 +10,7 @@ from pelton.api import AckOp, Delivered, JobArgumentsError, Outgoing
 from pelton.jet import ack_of
 from pelton.queue.decide import Again, Finish, after_deaths
 from pelton.queue.job import JobRules
-from pelton.queue.model import Attempt, DeadLetter, Ending, Envelope, Outcome
+from pelton.queue.model import Attempt, DeadLetter, Envelope, Outcome
 from pelton.queue.naming import QueueNames
 
 NOTHING: Final = msgspec.Raw(b"null")
@@ -81,13 +81,13 @@ class AttemptRecords:
 
     def completed(self, result: msgspec.Raw, now: int) -> Outgoing:
         """Return the record of a job that has completed."""
-        outcome = self._outcome("completed", "", result, now)
+        outcome = self._outcome(Finish("completed"), result, now)
         return self._names.completed_prefix + self.id, _encode(outcome), None
 
-    def ended(self, state: Ending, error: str, now: int, *, letter: bool = True) -> list[Outgoing]:
+    def ended(self, finish: Finish, now: int) -> list[Outgoing]:
         """Return the records of a job that has ended otherwise; a failed one leaves a dead letter."""
-        outcome = self._outcome(state, error, NOTHING, now)
-        letters = [self._letter(outcome)] if letter and state == "failed" else []
+        outcome = self._outcome(finish, NOTHING, now)
+        letters = [self._letter(outcome)] if finish.state == "failed" else []
         return [*letters, self._ending_record(outcome)]
 
     def again(self, again: Again, now: int) -> Outgoing:
@@ -124,11 +124,11 @@ class AttemptRecords:
         )
         return self._names.dead_subject(self.id), _encode(letter), None
 
-    def _outcome(self, state: Ending, error: str, result: msgspec.Raw, now: int) -> Outcome:
+    def _outcome(self, finish: Finish, result: msgspec.Raw, now: int) -> Outcome:
         return Outcome(
             id=self.id,
             job=self.envelope.job,
-            state=state,
+            state=finish.state,
             key=self.envelope.key,
             attempt=self.attempt,
             worker=self._worker,
@@ -136,7 +136,8 @@ class AttemptRecords:
             started_at=self.started,
             finished_at=now,
             result=result,
-            error=error,
+            error=finish.error,
+            traceback=finish.traceback,
         )
 
     def _ending_record(self, outcome: Outcome) -> Outgoing:

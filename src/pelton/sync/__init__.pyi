@@ -143,6 +143,7 @@ __all__ = [
     "JobContext",
     "JobCounts",
     "JobError",
+    "JobFailedError",
     "JobHandle",
     "JobInfo",
     "JobNotFoundError",

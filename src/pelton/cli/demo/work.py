@@ -9,6 +9,7 @@ in hand when the worker was killed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -114,4 +115,6 @@ async def work(store: str, number: int, folder: Path, concurrency: int) -> None:
 
 
 if __name__ == "__main__":
+    # Flights without an aircraft fail by the thousand; the report has them, and the screen is the other process's.
+    logging.basicConfig(level=logging.CRITICAL)
     asyncio.run(work(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])))

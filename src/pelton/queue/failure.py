@@ -1,0 +1,57 @@
+"""An error as text that can be stored: what it says, and its traceback. Pure."""
+
+from __future__ import annotations
+
+import os
+from traceback import TracebackException
+from types import TracebackType
+from typing import Final
+
+_HERE: Final = os.path.join(os.path.dirname(__file__), "")
+_LONGEST_TEXT: Final = 8192
+_LONGEST_TRACE: Final = 8192
+_LONGEST_LINE: Final = 1024
+_MOST_FRAMES: Final = 50
+_CUT: Final = "[...]\n"
+
+
+def frames_of_job(error: BaseException) -> TracebackType | None:
+    """Return where a job raised an error, without the worker's own frames; None for an error of the worker itself."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+        frames = frames.tb_next
+    return frames
+
+
+def describe(error: BaseException) -> str:
+    """Return an error as text that can be stored: its class and what it says, cut when it says too much."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as failed:  # an error's own code may be wrong as well
+        text = f"(its text can't be had: {type(failed).__name__})"
+    text = _storable(text[:_LONGEST_TEXT])
+    return f"{name}: {text}" if text else name
+
+
+def trace(error: BaseException) -> str:
+    """Return an error's traceback as text that can be stored, with its causes, from the job's own function on.
+
+    Of a long one the end is kept, where the error is. Empty for an error that was never raised.
+    """
+    frames = frames_of_job(error)
+    if frames is None and error.__cause__ is None:
+        return ""
+    try:
+        # A negative limit keeps the innermost frames.
+        lines = TracebackException(type(error), error, frames, limit=-_MOST_FRAMES, compact=True).format()
+        cut = [line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}{_CUT}" for line in lines]
+    except Exception:  # an error's own code may be wrong as well
+        return ""
+    text = "".join(cut)
+    return _storable(text if len(text) <= _LONGEST_TRACE else _CUT + text[len(_CUT) - _LONGEST_TRACE :])
+
+
+def _storable(text: str) -> str:
+    """Names of files may hold lone surrogates, which JSON can't."""
+    return text.encode(errors="backslashreplace").decode()
