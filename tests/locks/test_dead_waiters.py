@@ -28,10 +28,10 @@ class Waiters:
         self._address = address
         self.all: list[subprocess.Popen[str]] = []
 
-    async def join(self, jet: Jet) -> subprocess.Popen[str]:
+    async def join(self, jet: Jet, how: str = "block") -> subprocess.Popen[str]:
         """Start another one, and return when it waits."""
-        command = [sys.executable, "-m", "tests.locks.waiter", self._address, "car1"]
-        waiter = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "tests.locks.waiter", self._address, "car1", how]
+        waiter = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.all.append(waiter)
         await in_line(jet, sum(one.poll() is None for one in self.all))
         return waiter
@@ -116,6 +116,20 @@ async def test_one_that_stands_still_is_passed_by_once_and_keeps_its_place(addre
         await held.release()
         token, _ = await asyncio.to_thread(stopped.communicate, timeout=SOON)
         assert int(token) > held.token
+
+
+@pytest.mark.parametrize("how", ["block", "task", "blocking"])
+async def test_ctrl_c_ends_it_without_a_word_of_what_runs_behind(address: str, waiters: Waiters, how: str) -> None:
+    async with pelton.open(address) as jet, jet.lock("car1"):
+        waiter = await waiters.join(jet, how)
+        waiter.send_signal(signal.SIGINT)
+        _, errors = await asyncio.to_thread(waiter.communicate, timeout=SOON)
+        assert errors.startswith("Traceback")
+        assert errors.endswith("\nKeyboardInterrupt\n")
+        assert "Task" not in errors
+        if how != "task":
+            # Its ticket is gone before the process is.
+            await in_line(jet, 0)
 
 
 # --- under a manual clock: how long it takes

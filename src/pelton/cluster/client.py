@@ -172,7 +172,9 @@ class Client(nats.aio.client.Client):
         await self._ended(self._flusher_task)
 
     async def _ended(self, task: object) -> None:
-        if self.is_connected and task is asyncio.current_task():
+        running = asyncio.current_task()
+        # One that was cancelled ends with its event loop, as everything else does.
+        if self.is_connected and task is running and running is not None and not running.cancelling():
             await self._process_op_err(nats.errors.ProtocolError())
 
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from pelton.api import (
@@ -135,8 +136,7 @@ class Pump:
         finally:
             alarm.cancel()
             self._waiting.leave(self._key)
-            if self._listener:
-                self._host.stage(self._unlisten, durable=False).add_done_callback(lambda done: done.exception())
+            self._unlisten()
 
     async def _listen_for_answers(self) -> None:
         if self.consumer.config.flow_control:
@@ -146,7 +146,12 @@ class Pump:
             )
 
     def _unlisten(self) -> None:
-        self._host.catalogue.bus.leave(self._listener)
+        bus, listener = self._host.catalogue.bus, self._listener
+        # Where the store is closed, or has failed, nobody is told anything any more.
+        with suppress(StoreError):
+            if listener:
+                left = self._host.stage(lambda: bus.leave(listener), durable=False)
+                left.add_done_callback(lambda done: done.exception())
 
     async def _tried(self) -> float | None:
         try:

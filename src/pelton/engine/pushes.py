@@ -11,6 +11,7 @@ once, each for a moment sure of itself, do no harm: each delivery is a transacti
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, Protocol
 
 from pelton.api import PeltonError
@@ -40,6 +41,7 @@ class Pushes:
         self._peers = peers
         self._runtime = runtime
         self._pumps: dict[Key, Pump] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._seen = (-1, -1)
         self._closed = False
         self._timer: Timer | None = None
@@ -72,7 +74,10 @@ class Pushes:
         if self._timer is not None:
             self._timer.cancel()
         for key in list(self._pumps):
-            await self._pumps.pop(key).stop()
+            self._end(key)
+        if self._ending:
+            # Their last word is staged before the store is closed.
+            await asyncio.wait(self._ending)
 
     # --- who pumps
 
@@ -81,8 +86,7 @@ class Pushes:
         wanted = self._wanted()
         for key, pump in list(self._pumps.items()):
             if wanted.get(key) is not pump.consumer:
-                del self._pumps[key]
-                self._runtime.spawn(pump.stop(), "pelton ends a push consumer's pump")
+                self._end(key)
             else:
                 # Whoever was full may have left.
                 pump.poke()
@@ -90,6 +94,11 @@ class Pushes:
             if key not in self._pumps:
                 pump = Pump(self._host, consumer, self._waiting, self._runtime, self._peers.name)
                 self._pumps[key] = pump
+
+    def _end(self, key: Key) -> None:
+        ending = self._runtime.spawn(self._pumps.pop(key).stop(), "pelton ends a push consumer's pump")
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     def _wanted(self) -> dict[Key, ConsumerLog]:
         """Return the consumers that this process is to pump; note whose pumping concerns others."""

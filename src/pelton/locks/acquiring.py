@@ -25,6 +25,8 @@ from pelton.runtime import Runtime, Signal, within
 _TICKET_S: Final = 10
 _RENEW_S: Final = 3.0
 _AGAIN_S: Final = 0.2
+# How long one who gives up waits for its ticket to be removed.
+_LEAVE_S: Final = 0.2
 
 
 class Got(NamedTuple):
@@ -76,11 +78,16 @@ class Acquisition:
             while True:
                 got = await self._turn(line)
                 if got is not None:
+                    self._runtime.spawn(self._leave(), "pelton-lock-leave")
                     return got
+        except BaseException:
+            # Not in the background: where the program is interrupted, the event loop may end with this very task.
+            with suppress(TimeoutError):
+                await within(self._clock, _LEAVE_S, self._leave())
+            raise
         finally:
             watching.cancel()
             self._waiting.discard(self._me)
-            self._runtime.spawn(self._leave(), "pelton-lock-leave")
 
     async def _turn(self, line: Line) -> Got | None:
         """Do the next thing there is to do, or wait for it to come."""
@@ -155,7 +162,7 @@ class Acquisition:
         line.note(Row(key, revision, data), now)
 
     async def _leave(self) -> None:
-        # A ticket that stays is passed by until it ends.
+        # One that stays is passed by.
         with suppress(PeltonError):
             await self._table.remove(self._place.ticket(self._me))
 
