@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton import Jet, Term
+from pelton import Election, Jet, Leader, Term
 from pelton.api import BucketKeyNotFoundError, ConfigError, ElectionError, TermLostError
 from pelton.testing.nats_server import NatsServer, nats_server
 
@@ -59,6 +59,22 @@ async def test_the_first_candidate_of_a_new_election_leads_at_once(jet: Jet) -> 
     assert (election.state, election.term, await election.leader()) == ("unknown", None, None)
     assert not term.is_held
     assert await term.lost() == "it was stopped"
+
+
+async def test_since_when_somebody_leads_stays_the_same_for_the_whole_term(jet: Jet) -> None:
+    election = jet.elect("s", ttl=1)
+    async with asyncio.timeout(SOON), election as term:
+        first = last = await leader_of(election)
+        while last.revision < first.revision + 2:
+            await asyncio.sleep(0.05)
+            last = await leader_of(election)
+        assert (last.token, last.since) == (term.token, first.since)
+
+
+async def leader_of(election: Election) -> Leader:
+    leader = await election.leader()
+    assert leader is not None
+    return leader
 
 
 async def test_the_next_one_leads_when_the_leader_steps_down(jet: Jet, other: Jet) -> None:

@@ -43,7 +43,7 @@ _RELEASED: Final = "Pelton-Term-Released"
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads. ``token`` and ``since_ns`` (when the key was won, wall clock) are 0 for leaders that do not tell.
+    """Who leads. ``token`` and ``since_ns`` (when it won, by its wall clock) are 0 for leaders that do not tell.
 
     ``renewed_ns`` is when it last said so, ``revision`` that of the key.
     """
@@ -105,7 +105,7 @@ class Ballot:
         return Leader(
             name=message.data.decode(errors="replace"),
             token=message.seq if first else int(token or 0),
-            since_ns=message.time_ns if first else int(since or 0),
+            since_ns=int(since or (message.time_ns if first else 0)),
             renewed_ns=message.time_ns,
             revision=message.seq,
         )
@@ -130,8 +130,11 @@ class Ballot:
     # --- writing
 
     async def write(self, write: Write, hold: Hold | None, since_ns: int) -> int:
-        """Write our name and return the revision. Raises WrongLastSequenceError, and what the store raises."""
-        told = {_TERM: _FIRST} if hold is None else {_TERM: str(hold.token), _SINCE: str(since_ns)}
+        """Write our name and return the revision; ``since_ns`` is when the term began.
+
+        Raises WrongLastSequenceError, and what the store raises.
+        """
+        told = {_TERM: _FIRST if hold is None else str(hold.token), _SINCE: str(since_ns)}
         ack = await self._jet.publish(
             self._subject,
             self._value,

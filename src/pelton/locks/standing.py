@@ -101,9 +101,10 @@ class Standing:
     async def _write(self, asked: Write) -> None:
         campaign, clock = self._campaign, self._runtime.clock
         hold = campaign.hold
-        revision = await in_time(clock, self._patience, self._ballot.write(asked, hold, self._since_ns))
-        if hold is None:
+        if hold is None and not asked.repeated:
+            # All writes of a term say the same: also one that was stored though no answer came, which is repeated.
             self._since_ns = clock.now()
+        revision = await in_time(clock, self._patience, self._ballot.write(asked, hold, self._since_ns))
         campaign.wrote(clock.monotonic(), revision)
 
     def _failed(self, error: Exception) -> None:
