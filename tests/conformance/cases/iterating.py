@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 from pelton.api import BadRequestError, ConsumerNotFoundError, PullRefusedError
@@ -66,6 +67,34 @@ async def what_lies_ready_goes_back_at_the_end(jet: Jet) -> None:
     # Not after the ack wait, but at once.
     rest = await _take(consumer, 45, prefetch=16)
     assert sorted(rest, key=int) == [b"%d" % n for n in range(5, 50)]
+    await eventually(lambda: _unsettled(consumer), 0)
+
+
+@case
+async def a_loop_that_is_left_gives_back_what_lies_ready(jet: Jet) -> None:
+    consumer = await _consumer(jet, 10)
+    async for message in consumer.messages(prefetch=8):
+        await message.ack()
+        break
+    # Nobody has the iterator any more: Python closes it.
+    rest = await asyncio.wait_for(_take(consumer, 9, prefetch=8), 30)
+    assert sorted(rest, key=int) == [b"%d" % n for n in range(1, 10)]
+
+
+@case
+async def an_iteration_that_is_kept_holds_what_lies_ready_until_it_is_closed(jet: Jet) -> None:
+    consumer = await _consumer(jet, 4)
+    async with aclosing(consumer.messages(prefetch=4)) as messages:  # type: ignore[type-var]  # it is an async generator
+        async for message in messages:
+            await message.ack()
+            break
+        # As many as embedded one pull takes, and as a cluster may have under way.
+        while found := await consumer.next(timeout=0.2):
+            await found.ack()
+        held = (await consumer.info()).num_ack_pending
+        assert held
+    rest = await asyncio.wait_for(_take(consumer, held), 30)
+    assert len(rest) == held
     await eventually(lambda: _unsettled(consumer), 0)
 
 
