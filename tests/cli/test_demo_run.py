@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pelton
 from pelton.cli.demo.work import PLANES
 
@@ -32,8 +34,11 @@ async def test_a_short_demo_keeps_every_promise(tmp_path: Path) -> None:
         assert (await (await jet.stream(PLANES)).info()).state.messages == counts.completed
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, earlier: bool) -> None:
     (tmp_path / "thesis.txt").write_text("do not lose me")
+    if earlier:
+        (tmp_path / "flights.pelton").touch()
     done = pelton_command("demo", "--limit", "100", "--folder", str(tmp_path))
     assert done.returncode == 2
     assert "holds something else" in done.stderr

@@ -52,6 +52,12 @@ async def test_what_cannot_be_done_is_told(tmp_path: Path) -> None:
                     await call(tmp_path / ("new" if call == jet.backup else "folder"), streams=[name])  # type: ignore[operator]  # either
             assert not (tmp_path / "new").exists()
             assert not (tmp_path / "new-unfinished").exists()
+            precious = tmp_path / "new-unfinished" / "S" / "notes.txt"
+            precious.parent.mkdir(parents=True)
+            precious.write_text("precious")
+            with pytest.raises(pelton.ConfigError, match="new-unfinished"):
+                await jet.backup(tmp_path / "new")
+            assert precious.read_text() == "precious"
             with pytest.raises(pelton.ApiError) as refused:
                 await jet.restore(tmp_path / "folder")
             assert refused.value.err_code == 10130

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pelton.api import NotAStoreError
 from pelton.spark.attempts import Batch
 from pelton.spark.staging import Staging, file_name
 
@@ -38,6 +39,30 @@ def test_what_a_dead_driver_left_goes_after_a_day_unless_something_in_it_is_new(
         os.utime(part, _DAYS_AGO)
     staging.done(Batch("another", 0))
     assert [path.exists() for path in (old, young)] == [False, True]
+
+
+def test_what_somebody_else_keeps_there_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "staged"
+    staging = Staging(str(folder))
+    mine = fill(staging, "a", 0)
+    precious = [folder / "notes.txt", folder / "mine" / "notes.txt", folder / "a" / "notes.txt"]
+    for each in precious:
+        each.parent.mkdir(exist_ok=True)
+        each.write_text("precious")
+    for each in (*precious, folder / "mine"):
+        os.utime(each, _DAYS_AGO)
+    staging.done(Batch("a", 0))
+    staging.done(Batch("another", 0))
+    assert not mine.exists()
+    assert [each.read_text() for each in precious] == ["precious"] * 3
+
+
+def test_nothing_is_staged_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "staged").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotAStoreError, match="link"):
+        fill(Staging(str(tmp_path / "staged")), "a", 0)
+    assert os.listdir(tmp_path / "elsewhere") == []
 
 
 @pytest.mark.parametrize("text", ["a b", "", "a\r\nb", "a.b", "../a", "é", "\ud800", "a" * 101])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import shutil
+import re
 from pathlib import Path
 from typing import Final
 
 from pelton.cli.output import write_line
 
 _FEWEST: Final = 100
+_OURS: Final = re.compile(r"flights\.(html|csv|pelton(-wal|-shm|-wake)?)|worker-\d+\.starts")
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -32,13 +33,21 @@ def run(options: argparse.Namespace) -> int:
         write_line(f"pelton demo needs its extra: pip install 'pelton[demo]' ({error})", error=True)
         return 1
     folder: Path = options.folder
-    if folder.exists() and any(folder.iterdir()) and not (folder / "flights.pelton").exists():
-        write_line(f"pelton demo: {folder} holds something else; name another --folder", error=True)
+    left = list(folder.iterdir()) if folder.exists() else []
+    if strange := [each.name for each in left if not _is_ours(each)]:
+        write_line(f"pelton demo: {folder} holds something else ({strange[0]}); name another --folder", error=True)
         return 2
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    for each in left:
+        if not each.is_dir():
+            each.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
     settings = DemoSettings(folder=folder, limit=options.limit, workers=options.workers)
     return 0 if run_demo(settings, Console()) else 1
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether an earlier demo may have left this."""
+    return _OURS.fullmatch(path.name) is not None and path.is_dir() == path.name.endswith("-wake")
 
 
 def _limit(text: str) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from pelton.api import ConfigError, ServerTimeoutError, api_error
@@ -32,19 +32,43 @@ async def back_up(connection: Connection, streams: Sequence[str], target: str, t
     """
     _check_free(target)
     unfinished = f"{target}-unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
+    _forget(unfinished)
+    try:
+        # Not for others to read, whatever the umask.
+        os.mkdir(unfinished, 0o700)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {unfinished!r} cannot be made ({error.strerror}): remove it, or name another"
+        ) from error
     try:
         for stream in streams:
-            os.makedirs(os.path.join(unfinished, stream))
+            os.mkdir(os.path.join(unfinished, stream))
             await _snapshot(connection, stream, os.path.join(unfinished, stream), told)
         os.replace(unfinished, target)
     except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        _forget(unfinished)
         raise
 
 
+def _forget(unfinished: str) -> None:
+    """Remove what an unfinished backup has left, and nothing else that is there."""
+    if os.path.islink(unfinished) or not os.path.isdir(unfinished):
+        return
+    for stream in os.listdir(unfinished):
+        folder = os.path.join(unfinished, stream)
+        if os.path.islink(folder):
+            continue
+        for name in (_DESCRIPTION, _DATA):
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
+        with suppress(OSError):
+            os.rmdir(folder)
+    with suppress(OSError):
+        os.rmdir(unfinished)
+
+
 def _check_free(target: str) -> None:
-    if os.path.exists(target):
+    if os.path.lexists(target):
         raise ConfigError(f"{target!r} exists already: name another folder, or remove it")
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pelton.spark.write_options import WriteOptions
 
 _STALE_NS: Final = 24 * 3600 * 10**9
+_NUMBER: Final = re.compile(r"[0-9]+")
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -34,6 +35,9 @@ class Staging:
     def new_file(self, batch: Batch, name: str) -> str:
         """Return the path of a new file of a batch, in a folder that is there."""
         folder = self._of(batch)
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        if os.path.islink(self.folder):
+            raise NotAStoreError(self.folder, "it is a link, and tasks stage here what they write: remove it")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return os.path.join(folder, name)
 
@@ -44,12 +48,12 @@ class Staging:
         """Remove a batch's files, earlier ones of its writer, and what drivers that died have left."""
         writer = os.path.dirname(self._of(batch))
         for number in _names(writer):
-            if not number.isdigit() or int(number) <= batch.number:
+            if _NUMBER.fullmatch(number) and int(number) <= batch.number:
                 shutil.rmtree(os.path.join(writer, number), ignore_errors=True)
         now = system_runtime().clock.now()
         for name in _names(self.folder):
             path = os.path.join(self.folder, name)
-            if now - _changed(path, now) > _STALE_NS:
+            if _is_staged(path) and now - _changed(path, now) > _STALE_NS:
                 shutil.rmtree(path, ignore_errors=True)
         for path in (writer, self.folder):
             if not _names(path):
@@ -61,7 +65,10 @@ def staging_of(options: WriteOptions) -> Staging:
     path = os.path.realpath(options.place.address)
     if not os.path.exists(path):
         raise NotAStoreError(path, "there is no such file on this host; tasks write beside the store, on its host")
-    return Staging(os.path.abspath(options.staging) if options.staging else f"{path}-spark")
+    if options.staging is None:
+        return Staging(f"{path}-spark")
+    # What lies there belongs to its user: a folder of our own keeps it apart from what is removed after a day.
+    return Staging(os.path.join(os.path.abspath(options.staging), "pelton-staging"))
 
 
 def file_name(text: str) -> str:
@@ -76,6 +83,11 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
+
+
+def _is_staged(folder: str) -> bool:
+    """Return whether a folder is one of a writer, with folders of batches in it and nothing else."""
+    return not os.path.islink(folder) and all(map(_NUMBER.fullmatch, _names(folder) or ("x",)))
 
 
 def _changed(folder: str, default: int) -> int:
