@@ -1,9 +1,12 @@
 """Typed arguments: checked at the door, carried by name."""
 
+import enum
 import functools
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -73,6 +76,92 @@ async def test_arguments_that_do_not_fit_are_refused_at_the_door(
     with pytest.raises(JobArgumentsError):
         job.bind(*args, **kwargs)
     assert (await queue.counts()).unfinished == 0
+
+
+class Paint(msgspec.Struct):
+    colour: str
+    when: date | None = None
+
+
+class Finish(enum.StrEnum):
+    MATT = "matt"
+
+
+TODAY = date(2026, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (str, b"x"),
+        (str, TODAY),
+        (str, datetime(2026, 1, 2, tzinfo=UTC)),
+        (str, timedelta(1)),
+        (str, UUID(int=1)),
+        (str, Decimal("1.5")),
+        (str | None, b"x"),
+        (int | str, TODAY),
+        (bytes, "abcd"),  # would be read as base64
+        (list[str], ["x", b"x"]),
+        (set[str], {b"x"}),
+        (tuple[int, str], (1, TODAY)),
+        (dict[str, str], {"x": b"x"}),
+        (dict[str, int], {1: 2}),
+        (dict[str, int], {TODAY: 2}),
+        (Car, Car(b"x")),  # type: ignore[arg-type]  # what a program without a type checker does
+        (Car, {"plate": b"x"}),
+        (list[Car], [Car("x"), Car(TODAY)]),  # type: ignore[arg-type]
+        (dict[str, Paint], {"x": Paint(b"red")}),  # type: ignore[arg-type]
+    ],
+    ids=repr,
+)
+async def test_a_value_that_would_arrive_as_another_one_is_refused(queue: Queue, kind: Any, value: Any) -> None:
+    async def job(a: Any, b: int = 0) -> None: ...
+
+    job.__annotations__["a"] = kind
+    registered = queue.job(job)
+    with pytest.raises(JobArgumentsError, match="job 'job' cannot take these arguments: Expected"):
+        await registered.enqueue(value)
+    with pytest.raises(JobArgumentsError):
+        registered.bind(b=1, a=value)
+    assert (await queue.counts()).unfinished == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "arrives"),
+    [
+        (date, TODAY, TODAY),
+        (date, "2026-01-02", TODAY),
+        (timedelta, timedelta(days=2, microseconds=3), timedelta(days=2, microseconds=3)),
+        (Decimal, Decimal("1.50"), Decimal("1.50")),
+        (UUID, UUID(int=1), UUID(int=1)),
+        (bytes, bytearray(b"x"), b"x"),
+        (bytes, memoryview(b"x"), b"x"),
+        (float, 1, 1.0),
+        (str, Finish.MATT, "matt"),
+        (Finish, "matt", Finish.MATT),
+        (list[int], (1, 2), [1, 2]),
+        (Car, {"plate": "x", "more": 1}, Car("x")),
+        (Paint, Paint("red", TODAY), Paint("red", TODAY)),
+        (dict[date, list[bytes]], {TODAY: [b"x"]}, {TODAY: [b"x"]}),
+        (dict[int, str], {1: "x"}, {1: "x"}),
+        (msgspec.Raw, msgspec.Raw(b"[1]"), msgspec.Raw(b"[1]")),
+        (list[Any], msgspec.Raw(b"[1]"), [1]),
+        (Any, {"a": (1, 2)}, {"a": [1, 2]}),
+    ],
+    ids=repr,
+)
+async def test_a_value_of_its_type_arrives_as_it_is(queue: Queue, kind: Any, value: Any, arrives: Any) -> None:
+    seen = list[object]()
+
+    async def job(a: Any) -> None:
+        seen.append(a)
+
+    job.__annotations__["a"] = kind
+    await queue.job(job).enqueue(value)
+    await drain(queue)
+    [found] = seen
+    assert (bytes(found), bytes(arrives)) == (b"[1]",) * 2 if kind is msgspec.Raw else found == arrives  # type: ignore[call-overload]
 
 
 async def test_a_recursive_argument_is_refused(queue: Queue) -> None:

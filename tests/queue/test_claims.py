@@ -7,7 +7,7 @@ import pytest
 
 import pelton
 from pelton import Jet
-from pelton.api import ConfigError, JobArgumentsError, JobCancelledError, PermanentJobError, RetryJob
+from pelton.api import ConfigError, JobCancelledError, JobResultError, PermanentJobError, RetryJob
 from pelton.queue import ClaimedJob, Claims, JobRules, Queue
 from tests.conformance.cases.eventually import eventually
 from tests.queue.conftest import ON_BOTH, OpenQueue
@@ -243,7 +243,7 @@ async def test_what_cannot_be_is_refused(queue: Queue) -> None:
         with pytest.raises(ConfigError, match="the limit of take is 0"):
             await claims.take(0)
         [job] = await claims.take()
-        with pytest.raises(JobArgumentsError, match="can't be stored"):
+        with pytest.raises(JobResultError, match="can't be stored"):
             job.complete(object())
         assert not job.is_decided
 

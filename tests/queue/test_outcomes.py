@@ -2,6 +2,9 @@
 
 import asyncio
 import threading
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
 
 import pytest
 
@@ -102,16 +105,30 @@ async def test_a_job_cancels_itself(queue: Queue) -> None:
     assert [letter async for letter in queue.dead_letters()] == []
 
 
-async def test_a_timeout_is_an_error_of_the_attempt(queue: Queue) -> None:
-    @queue.job(timeout=0.01, max_attempts=2, backoff=FAST)
+@pytest.mark.parametrize("permanent", [(), (TimeoutError,)])
+async def test_a_timeout_is_an_error_of_the_attempt(queue: Queue, permanent: tuple[type[Exception], ...]) -> None:
+    @queue.job(timeout=0.01, max_attempts=2, backoff=FAST, permanent=permanent)
     async def slow() -> None:
         await asyncio.Event().wait()
 
     handle = await slow.enqueue()
     await drain(queue)
     outcome = await handle.outcome()
-    assert (outcome.state, outcome.attempt) == ("failed", 2)
-    assert outcome.error.startswith("TimeoutError")
+    assert (outcome.state, outcome.attempt) == ("failed", 1 if permanent else 2)
+    assert outcome.error.startswith(
+        f"JobTimeoutError: job '{handle.id}' ('slow') took longer than its timeout of 0.01 s and was stopped"
+    )
+    assert "in slow" in outcome.traceback
+
+
+async def test_a_timeout_of_the_jobs_own_is_its_own(queue: Queue) -> None:
+    @queue.job(timeout=60, max_attempts=1)
+    async def slow() -> None:
+        raise TimeoutError("the press did not answer")
+
+    handle = await slow.enqueue()
+    await drain(queue)
+    assert (await handle.outcome()).error == "TimeoutError: the press did not answer (attempt 1 of 1)"
 
 
 async def test_an_unknown_job_is_retried_and_then_dead(queue: Queue, jet: Jet) -> None:
@@ -228,7 +245,63 @@ async def test_a_result_that_cannot_be_stored_fails_for_good(queue: Queue, resul
     await drain(queue)
     outcome = await handle.outcome()
     assert (outcome.state, outcome.attempt) == ("failed", 1)
-    assert "its result can't be stored" in outcome.error
+    assert outcome.error.startswith("JobResultError: job 'returns': its result can't be stored")
+
+
+@dataclass
+class Car:
+    plate: str
+
+
+@pytest.mark.parametrize(
+    ("kind", "result"),
+    [
+        (str, b"x"),
+        (str, date(2026, 1, 2)),
+        (list[str], [b"x"]),
+        (dict[str, int], {1: 2}),
+        (Car, Car(b"x")),  # type: ignore[arg-type]  # what a program without a type checker does
+        (bytes, "abcd"),
+    ],
+    ids=repr,
+)
+async def test_a_result_that_would_be_kept_as_another_one_fails_for_good(
+    queue: Queue, kind: Any, result: object
+) -> None:
+    async def returns() -> object:
+        return result
+
+    returns.__annotations__["return"] = kind
+    handle = await queue.job(returns).enqueue()
+    await drain(queue)
+    outcome = await handle.outcome()
+    assert (outcome.state, outcome.attempt) == ("failed", 1)
+    assert outcome.error.startswith("JobResultError: job 'returns': its result can't be stored as JSON: Expected")
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "value"),
+    [
+        (str, "x", "x"),
+        (date, date(2026, 1, 2), "2026-01-02"),
+        (Any, date(2026, 1, 2), "2026-01-02"),
+        (dict[str, Any], {"when": date(2026, 1, 2)}, {"when": "2026-01-02"}),
+        (Car, Car("x"), {"plate": "x"}),
+        (None, {"what": "ever"}, {"what": "ever"}),  # whose annotations are wrong, and who means what is returned
+        (str, None, None),
+        (int, "5", "5"),
+        (asyncio.Event, "x", "x"),
+    ],
+    ids=repr,
+)
+async def test_other_results_are_kept_as_json(queue: Queue, kind: Any, result: object, value: object) -> None:
+    async def returns() -> object:
+        return result
+
+    returns.__annotations__["return"] = kind
+    handle = await queue.job(returns).enqueue()
+    await drain(queue)
+    assert (await handle.outcome()).value() == value
 
 
 async def test_a_recursive_result_fails_for_good(queue: Queue) -> None:

@@ -45,7 +45,8 @@
     └── JobError                         a job, or the code that runs it
         ├── PermanentJobError, RetryJob  raised by a job to say how it ended
         ├── LeaseLostError, JobCancelledError
-        └── UnknownJobError, JobNotFoundError, JobFailedError, JobArgumentsError
+        ├── UnknownJobError, JobNotFoundError, JobFailedError
+        └── JobArgumentsError, JobResultError, JobTimeoutError (TimeoutError)
 
 Errors carry their facts as attributes; every message says what happened, to what, and what to do next. All of
 them survive pickling, so that they cross process pools.

@@ -79,6 +79,27 @@ class JobNotFoundError(JobError):
         )
 
 
+class JobTimeoutError(JobError, TimeoutError):
+    """An attempt of a job took longer than its `timeout`, `seconds`; its cause is where the job was."""
+
+    def __init__(self, job_id: str, name: str, seconds: float) -> None:
+        self.job_id, self.name, self.seconds = job_id, name, seconds
+        super().__init__(
+            f"job {job_id!r} ({name!r}) took longer than its timeout of {seconds:g} s and was stopped: raise timeout, "
+            "or let the job do less"
+        )
+
+
+class JobResultError(JobError):
+    """What a job returned cannot be stored, or would be stored as something else than its function declares."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(
+            f"job {name!r}: its result can't be stored as JSON: {reason}; return what its function declares"
+        )
+
+
 class JobArgumentsError(JobError):
     """The arguments do not fit the job's signature, or cannot be stored."""
 

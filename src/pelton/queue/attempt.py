@@ -25,7 +25,8 @@ from pelton.api import (
     ApiError,
     ConfigError,
     Delivered,
-    JobArgumentsError,
+    JobResultError,
+    JobTimeoutError,
     LeaseLostError,
     MessageTooLargeError,
     Outgoing,
@@ -43,7 +44,7 @@ from pelton.queue.failure import describe
 from pelton.queue.failure_log import report
 from pelton.queue.job import Job, JobRules
 from pelton.queue.leases import Lease
-from pelton.queue.records import AttemptRecords, encoded_result
+from pelton.queue.records import AttemptRecords
 from pelton.queue.transaction import JobEnding, JobTransaction
 
 if TYPE_CHECKING:
@@ -167,19 +168,29 @@ class JobAttempt:
             self.interrupted = True
             raise asyncio.CancelledError
         if job.is_async:
-            context.open_transaction = self._transaction
+            context.open_transaction = partial(self._transaction, job)
         else:
             return await self._call_on_thread(partial(job.function, **arguments))
         task = asyncio.current_task()
         assert task is not None
         self._cancel = task.cancel
         try:
-            if job.rules.timeout is None:
-                return await job.function(**arguments)
-            async with asyncio.timeout(job.rules.timeout):
-                return await job.function(**arguments)
+            return await self._call_in_time(job, job.rules.timeout, arguments)
         finally:
             self._cancel = None
+
+    async def _call_in_time(self, job: Job[Any, Any], limit: float | None, arguments: dict[str, Any]) -> object:
+        if limit is None:
+            return await job.function(**arguments)
+        try:
+            async with asyncio.timeout(limit) as timer:
+                return await job.function(**arguments)
+        except TimeoutError as error:
+            if not timer.expired():
+                # One of the job's own.
+                raise
+            # The cause is where the job was.
+            raise JobTimeoutError(self.id, job.name, limit) from error.__cause__ or error
 
     async def _call_on_thread(self, call: Callable[[], object]) -> object:
         loop = asyncio.get_running_loop()
@@ -207,8 +218,8 @@ class JobAttempt:
         assert job is not None
         assert self.context is not None
         try:
-            encoded = encoded_result(job.name, result)
-        except JobArgumentsError as refused:
+            encoded = job.results.encode(result)
+        except JobResultError as refused:
             await self._settle(self._after(refused, job.rules), None, job)
             return
         publishes = [*self.context.emitted(), self._records.completed(encoded, self._clock.now())]
@@ -218,14 +229,14 @@ class JobAttempt:
             # Its result, or what it emitted, was refused: the attempt has failed, and nothing of it took effect.
             await self._settle(self._after(error, job.rules, after_refusal), None, job)
 
-    def _transaction(self, timeout: Seconds) -> JobTransaction:
-        return JobTransaction(self._queue.jet.backend, timeout, self._ending)
+    def _transaction(self, job: Job[Any, Any], timeout: Seconds) -> JobTransaction:
+        return JobTransaction(self._queue.jet.backend, timeout, partial(self._ending, job))
 
-    def _ending(self, result: object) -> JobEnding:
-        """Return what completes the job in its own transaction. Raises JobArgumentsError."""
+    def _ending(self, job: Job[Any, Any], result: object) -> JobEnding:
+        """Return what completes the job in its own transaction. Raises JobResultError."""
         assert self.context is not None
         self.context.check()
-        encoded = encoded_result(self._records.envelope.job, result)
+        encoded = job.results.encode(result)
         records = [*self.context.emitted(), self._records.completed(encoded, self._clock.now())]
         d = self.delivered
         return JobEnding(records, d.stream, d.consumer, self._records.done(), self._lost_lease, self._note_end)

@@ -9,8 +9,9 @@ import msgspec
 
 from pelton.api import headers
 from pelton.api.admission import check_subject
+from pelton.queue.codec import NOTHING, encoded_result
 from pelton.queue.leases import Hold
-from pelton.queue.records import NOTHING, AttemptRecords, encoded_result
+from pelton.queue.records import AttemptRecords
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing
@@ -84,7 +85,7 @@ class ClaimedJob:
         return self.ending is not False
 
     def complete(self, result: object = None) -> None:
-        """Say that it is done; ``result`` is kept in the history. Raises JobArgumentsError for one that is no JSON."""
+        """Say that it is done; ``result`` is kept in the history. Raises JobResultError for one that is no JSON."""
         self.complete_encoded(NOTHING if result is None else encoded_result(self.job, result))
 
     def complete_encoded(self, result: msgspec.Raw) -> None:

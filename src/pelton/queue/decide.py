@@ -9,6 +9,7 @@ import msgspec
 from pelton.api import (
     JobArgumentsError,
     JobCancelledError,
+    JobResultError,
     MessageTooLargeError,
     PermanentJobError,
     RetryJob,
@@ -42,7 +43,7 @@ def after_error(error: BaseException, attempt: int, rules: JobRules, random: Ran
     text = describe(error)
     if isinstance(error, JobCancelledError):
         return Finish("cancelled", text)
-    if isinstance(error, (PermanentJobError, JobArgumentsError, *rules.permanent)):
+    if isinstance(error, (PermanentJobError, JobArgumentsError, JobResultError, *rules.permanent)):
         return Finish("failed", text, trace(error))
     if attempt >= rules.max_attempts:
         return Finish("failed", f"{text} (attempt {attempt} of {rules.max_attempts})", trace(error))

@@ -23,6 +23,11 @@ def frames_of_job(error: BaseException) -> TracebackType | None:
     return frames
 
 
+def is_raised(error: BaseException) -> bool:
+    """Whether a traceback would tell where a job raised an error, or its cause."""
+    return frames_of_job(error) is not None or error.__cause__ is not None
+
+
 def describe(error: BaseException) -> str:
     """Return an error as text that can be stored: its class and what it says, cut when it says too much."""
     name = type(error).__name__
@@ -39,12 +44,11 @@ def trace(error: BaseException) -> str:
 
     Of a long one the end is kept, where the error is. Empty for an error that was never raised.
     """
-    frames = frames_of_job(error)
-    if frames is None and error.__cause__ is None:
+    if not is_raised(error):
         return ""
     try:
         # A negative limit keeps the innermost frames.
-        lines = TracebackException(type(error), error, frames, limit=-_MOST_FRAMES, compact=True).format()
+        lines = TracebackException(type(error), error, frames_of_job(error), limit=-_MOST_FRAMES, compact=True).format()
         cut = [line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}{_CUT}" for line in lines]
     except Exception:  # an error's own code may be wrong as well
         return ""

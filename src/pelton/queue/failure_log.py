@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pelton.api import RetryJob
 from pelton.queue.decide import Again, Finish
-from pelton.queue.failure import frames_of_job
+from pelton.queue.failure import frames_of_job, is_raised
 
 if TYPE_CHECKING:
     from pelton.queue.records import AttemptRecords
@@ -18,7 +18,7 @@ _log: Final = logging.getLogger("pelton")
 def report(queue: str, records: AttemptRecords, decision: Finish | Again, error: BaseException | None = None) -> None:
     """Log an attempt with the traceback of its error, if a job has raised it; ``error`` None: it never began."""
     level, then = _consequence(decision, error)
-    frames = frames_of_job(error) if error is not None and level > logging.INFO else None
+    shown = error if error is not None and level > logging.INFO and is_raised(error) else None
     _log.log(
         level,
         "job %s (%r) of queue %r, attempt %d: %s: %s",
@@ -28,7 +28,7 @@ def report(queue: str, records: AttemptRecords, decision: Finish | Again, error:
         records.attempt,
         then,
         decision.error,
-        exc_info=(type(error), error, frames) if error is not None and frames is not None else None,
+        exc_info=None if shown is None else (type(shown), shown, frames_of_job(shown)),
     )
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from pelton.api import Backoff, ConfigError, JobArgumentsError
 from pelton.queue.checks import seconds, whole
+from pelton.queue.codec import ResultCodec, bent
 from pelton.queue.context import JobContext
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Job(Generic[P, R]):
         self._names = tuple(parameter.name for parameter in self._parameters)
         self._struct = _arguments_struct(name, function, self._parameters)
         self._decode = msgspec.json.Decoder(self._struct).decode
+        self.results = ResultCodec(name, _hints(function, name).get("return", Any))
         self._signature = signature.replace(parameters=self._parameters)
         self._positional = all(p.kind is not p.KEYWORD_ONLY for p in self._parameters)
         if rules.timeout is not None and not self.is_async:
@@ -148,7 +150,10 @@ class Job(Generic[P, R]):
                 raise JobArgumentsError(self.name, str(error)) from None
         try:
             encoded = _encode(named)
-            self._decode(encoded)
+            decoded = self._decode(encoded)
+            for name, value in named.items():
+                if getattr(decoded, name) != value and (why := bent(named, self._struct)):
+                    raise JobArgumentsError(self.name, why)
         except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise JobArgumentsError(self.name, str(error)) from None
         return encoded

@@ -6,26 +6,16 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import AckOp, Delivered, JobArgumentsError, Outgoing
+from pelton.api import AckOp, Delivered, Outgoing
 from pelton.jet import ack_of
+from pelton.queue.codec import NOTHING
 from pelton.queue.decide import Again, Finish, after_deaths
 from pelton.queue.job import JobRules
 from pelton.queue.model import Attempt, DeadLetter, Envelope, Outcome
 from pelton.queue.naming import QueueNames
 
-NOTHING: Final = msgspec.Raw(b"null")
 _decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
-
-
-def encoded_result(job: str, result: object) -> msgspec.Raw:
-    """Return a job's result as JSON. Raises JobArgumentsError."""
-    if result is None:
-        return NOTHING
-    try:
-        return msgspec.Raw(_encode(result))
-    except Exception as error:  # a result's own code may run, and raise anything
-        raise JobArgumentsError(job, f"its result can't be stored as JSON: {error}") from error
 
 
 _UNREAD: Final = Envelope(job="", args=NOTHING)

@@ -147,7 +147,9 @@ __all__ = [
     "JobHandle",
     "JobInfo",
     "JobNotFoundError",
+    "JobResultError",
     "JobRules",
+    "JobTimeoutError",
     "JobTransaction",
     "KeyFile",
     "Leader",
@@ -498,6 +500,7 @@ class Job(Generic[P, R]):
     rules: JobRules
     is_async: bool
     context_parameter: str
+    results: None
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R] | R: ...
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call: ...
     def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]: ...
