@@ -1,12 +1,14 @@
 """What the conformance suite does not see: the port's own methods, clones, queues, cancelled pulls."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
 
 import pelton
 from pelton.api import AckOp, ConsumerUnsettled, PullRequest, StreamHeads
+from pelton.cluster import pulling
 from pelton.testing.nats_server import NatsServer
 
 
@@ -128,3 +130,21 @@ def test_the_blocking_face(server: NatsServer) -> None:
         (message,) = stream.create_consumer(durable_name="c").fetch(1)
         message.ack()
         assert message.data == b"1"
+
+
+async def test_subscriptions_of_consumers_that_are_gone_are_not_kept(
+    jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "_FREE_AT_MOST", 2)
+    stream = await jet.create_stream("s")
+    await jet.publish_batch([("s", b"%d" % number) for number in range(3)])
+    stays = await stream.create_consumer(durable_name="stays")
+    for number in range(3):
+        assert (await stays.next()).data == b"%d" % number
+        for _ in range(4):
+            consumer = await stream.create_consumer()
+            assert len(await consumer.fetch(3)) == 3
+            await stream.delete_consumer(consumer.name)
+    gc.collect()
+    # Two that are free, and one that is being given up.
+    assert sum(isinstance(each, pulling.Channel) for each in gc.get_objects()) <= 3

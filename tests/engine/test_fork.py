@@ -148,7 +148,7 @@ async def test_parent_and_child_write_at_once(tmp_path: Path) -> None:
 def _fork_in_a_transaction(pipe: Connection, path: Path) -> None:
     database = Database(str(path))
     database.execute("BEGIN IMMEDIATE")
-    database.execute("UPDATE meta SET value=value WHERE key='epoch'")
+    database.execute("UPDATE meta SET value=value WHERE key='token_floor'")
 
     async def child(say) -> None:  # type: ignore[no-untyped-def]
         with pytest.raises(Fault) as caught:

@@ -56,7 +56,7 @@ FORBIDDEN = [
     "insert into \"M_7\" values(1, 1, 's', null, x'', 0)",
     "UPDATE main.Streams SET name='t'",
     "DELETE FROM pending",
-    "REPLACE INTO meta VALUES('epoch', 0)",
+    "REPLACE INTO meta VALUES('token_floor', 0)",
     "WITH gone AS (SELECT 1) DELETE FROM subjects",
     "DROP TABLE m_7",
     "ALTER TABLE streams RENAME TO s",

@@ -52,7 +52,7 @@ from pelton.cluster.listening import ClusterSubscription
 from pelton.cluster.patience import Patience
 from pelton.cluster.presence import Presence
 from pelton.cluster.publishing import Publisher
-from pelton.cluster.pulling import Channel, Pull
+from pelton.cluster.pulling import Channel, FreeChannels, Pull
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.snapshots import Told, back_up, restore
 from pelton.runtime import Runtime
@@ -78,7 +78,7 @@ class Cluster:
         self._connection = Connection(settings, runtime)
         self._publisher = Publisher(self._connection, f"{runtime.ids.new()}.")
         self._presence = Presence(self._connection)
-        self._channels: dict[tuple[str, str], list[Channel]] = {}
+        self._channels = FreeChannels(self._connection)
         self._giving_back: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
@@ -161,7 +161,7 @@ class Cluster:
         end = None if request.expires_ns is None else clock.monotonic() + request.expires_ns / 1e9
         patience: Patience | None = None
         while True:
-            found = await self._pulled(self._take(stream, consumer), stream, consumer, request)
+            found = await self._pulled(self._channels.take((stream, consumer)), stream, consumer, request)
             if found is not None:
                 return found
             patience = patience or Patience(self._connection)
@@ -287,10 +287,6 @@ class Cluster:
 
     # --- pulls
 
-    def _take(self, stream: str, consumer: str) -> Channel:
-        free = self._channels.get((stream, consumer))
-        return free.pop() if free else Channel(self._connection)
-
     async def _pulled(
         self, channel: Channel, stream: str, consumer: str, request: PullRequest
     ) -> list[Delivered] | None:
@@ -301,9 +297,7 @@ class Cluster:
             if not usable:
                 await channel.retire()
         except BaseException as error:
-            giving = self._runtime.spawn(self._give_back(channel, stream, consumer), "pelton gives back what it pulled")
-            self._giving_back.add(giving)
-            giving.add_done_callback(self._giving_back.discard)
+            self._let_go((stream, consumer), channel)
             if isinstance(error, PeltonError):
                 await self._explain(stream, consumer)
                 if isinstance(error, ConsumerNotFoundError):
@@ -312,9 +306,16 @@ class Cluster:
             raise
         found, channel.messages = channel.messages, []
         if usable:
-            self._channels.setdefault((stream, consumer), []).append(channel)
+            retired = self._channels.put_back((stream, consumer), channel)
+            if retired is not None:
+                self._let_go(*retired)
         lost = not usable and not found and channel.is_lost
         return None if lost else found
+
+    def _let_go(self, key: tuple[str, str], channel: Channel) -> None:
+        giving = self._runtime.spawn(self._give_back(channel, *key), "pelton gives back what it pulled")
+        self._giving_back.add(giving)
+        giving.add_done_callback(self._giving_back.discard)
 
     async def _give_back(self, channel: Channel, stream: str, consumer: str) -> None:
         await channel.retire()

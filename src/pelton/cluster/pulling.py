@@ -13,6 +13,7 @@ sent, and the others are awaited.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, Final
 
@@ -45,7 +46,43 @@ _TOO_LARGE: Final = "message size exceeds maxbytes"
 _NOT_SENT: Final = b"Nats-Pending-Messages: "
 _CONSUMER_GONE: Final = "consumer deleted"
 _ASK_AGAIN: Final = ("leadership change", "server shutdown")
+# Idle subscriptions that a connection keeps, of whichever consumers.
+_FREE_AT_MOST: Final = 256
 _encode: Final = msgspec.json.Encoder().encode
+
+Key = tuple[str, str]
+"""Names of a stream and a consumer."""
+
+
+class FreeChannels:
+    """Channels that no pull uses just now, to be used again; bounded, since consumers come and go."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # The longest unused comes first.
+        self._free: OrderedDict[Key, list[Channel]] = OrderedDict()
+        self._count = 0
+
+    def take(self, key: Key) -> Channel:
+        """Return a channel for pulls of a consumer."""
+        free = self._free.get(key)
+        if free is None:
+            return Channel(self._connection)
+        channel = free.pop()
+        self._count -= 1
+        if not free:
+            del self._free[key]
+        return channel
+
+    def put_back(self, key: Key, channel: Channel) -> tuple[Key, Channel] | None:
+        """Keep a channel for the next pull of its consumer; if there are too many, return one to retire and its key."""
+        self._free.setdefault(key, []).append(channel)
+        self._free.move_to_end(key)
+        self._count += 1
+        if self._count <= _FREE_AT_MOST:
+            return None
+        oldest = next(iter(self._free))
+        return oldest, self.take(oldest)
 
 
 class Channel:

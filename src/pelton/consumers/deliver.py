@@ -14,7 +14,7 @@ from typing import Final
 from pelton.api import Delivered, PullRequest, headers
 from pelton.api.events import MaxDeliveries
 from pelton.consumers.interest import Interest, exhaust, remove_settled
-from pelton.consumers.log import NEVER, TOKEN_EPOCH_BITS, ConsumerLog, due_after
+from pelton.consumers.log import NEVER, ConsumerLog, due_after
 from pelton.storage import Row, all_intact, intact
 
 _log: Final = logging.getLogger("pelton")
@@ -33,7 +33,7 @@ class Delivery:
     """One pull being served from a consumer at the time ``now`` (wall nanoseconds)."""
 
     def __init__(
-        self, consumer: ConsumerLog, request: PullRequest, now: int, epoch: int, interest: Interest | None = None
+        self, consumer: ConsumerLog, request: PullRequest, now: int, token_floor: int, interest: Interest | None = None
     ) -> None:
         self._c = consumer
         self._interest = interest
@@ -41,7 +41,7 @@ class Delivery:
         self._batch = request.batch
         self._bytes_left = request.max_bytes if request.max_bytes > 0 else NEVER
         self._now = now
-        self._token_base = epoch << TOKEN_EPOCH_BITS
+        self._token_floor = token_floor
         self._out: list[Delivered] = []
         self._pending: list[tuple[int, int, int, int, int, str | None]] = []
         # Runs of first deliveries: first and last sequence, and what is added to that for the number of the delivery.
@@ -229,7 +229,7 @@ class Delivery:
         seqs, times, subjects, blocks, payloads, _ = zip(*rows, strict=True)
         first, count = c.dseq + 1, len(rows)
         numbers = range(first, first + count)
-        tokens = range(self._token_base + first, self._token_base + first + count)
+        tokens = range(self._token_floor + first, self._token_floor + first + count)
         names = (repeat(self._log.name), repeat(c.name))
         once, none = repeat(1), repeat(0)
         self._out += map(Delivered, subjects, seqs, times, blocks, payloads, numbers, once, none, *names, tokens)
@@ -291,7 +291,7 @@ class Delivery:
                 0,
                 self._log.name,
                 c.name,
-                self._token_base | dseq,
+                self._token_floor + dseq,
             )
         )
         return True

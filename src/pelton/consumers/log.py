@@ -11,8 +11,8 @@ always the oldest; every held claim has a row in ``pending`` or ``ready``; deliv
 grow.
 
 A delivery is named by sequence and ``dseq``: an ack of a delivery that was replaced by a later one is
-refused. That is the fencing on which exclusive work rests; NATS accepts such acks. A consumer that was deleted and made
-anew counts from 1 again: acks that carry their delivery's token are told apart by the epoch in it.
+refused. That is the fencing on which exclusive work rests; NATS accepts such acks. A consumer that was deleted and
+created again counts from 1: acks that carry their delivery's token are told apart by ``token_floor``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from pelton.streams import Herald, StreamLog
 from pelton.subjects import has_wildcard
 
 NEVER: Final = (1 << 63) - 1
-TOKEN_EPOCH_BITS: Final = 40
 _STATE: Final = (
     "dseq, cursor, delivered, due, unsettled, waiting, ahead, ahead_last, ahead_removals, last_active, last_ack, "
     "replay_upto, replay_shift, replay_due"
@@ -50,8 +49,8 @@ class ConsumerLog:
         self.id = consumer
         self.log = log
         self.created = created
-        # The store's epoch when it was made: tokens of its deliveries are never below.
-        self.born = 0
+        # The store's token floor when it was made: tokens of its deliveries are above.
+        self.token_floor = 0
         self.stale = True
         self.dirty = False
         self.dseq = self.cursor = self.delivered = self.unsettled = self.waiting = 0
@@ -60,7 +59,7 @@ class ConsumerLog:
         self.due = NEVER
         self.taken: dict[str, list[int]] = {}
         # Where the catalogue finds those that have read their state.
-        self.loaded: list[ConsumerLog] = []
+        self.loaded: set[ConsumerLog] = set()
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
@@ -98,7 +97,7 @@ class ConsumerLog:
         ) = (int(str(value)) for value in row)
         self.taken.clear()
         self.stale = False
-        self.loaded.append(self)
+        self.loaded.add(self)
 
     def reset(self) -> None:
         """Forget everything that was not committed."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 from pelton.api import AckOp, AckRejectedError, PeltonError
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
-from pelton.consumers.log import TOKEN_EPOCH_BITS, ConsumerLog, due_after
+from pelton.consumers.log import ConsumerLog, due_after
 from pelton.consumers.sampling import ALL
-from pelton.storage import runs
+from pelton.storage import TOKEN_EPOCH, runs
 
 _MANY: Final = 8
 
@@ -63,18 +63,14 @@ class Settlement:
             return False
         sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
         held: dict[int, int] = dict(c.db.execute(sql, (c.id, first, last)))
-        epochs = {ack.token >> TOKEN_EPOCH_BITS for ack in acks}
-        if not done.items() <= held.items() or any(map(self._is_another, epochs)):
+        if not done.items() <= held.items() or any(map(self._is_of_another, acks)):
             return False
         self._done = dict.fromkeys(done)
         return True
 
     def _is_of_another(self, ack: AckOp) -> bool:
         """Whether a delivery is of a consumer of this name that is gone; what is no token of ours tells nothing."""
-        return self._is_another(ack.token >> TOKEN_EPOCH_BITS)
-
-    def _is_another(self, epoch: int) -> bool:
-        return 0 < epoch < self._c.born
+        return TOKEN_EPOCH <= ack.token <= self._c.token_floor
 
     def _known(self, acks: Sequence[AckOp]) -> Known:
         c = self._c

@@ -128,8 +128,7 @@ class Catalogue:
         for consumer in self._used_consumers:
             if consumer.dirty:
                 self.changed = True
-                if self.news.wanted:
-                    self.news.consumers.add((consumer.log.name, consumer.name))
+                self.news.of_consumer((consumer.log.name, consumer.name))
                 consumer.flush()
         # What is stored in one may be carried into others.
         while dirty := [log for log in self._used if log.state.dirty]:
@@ -199,9 +198,9 @@ class Catalogue:
     # --- look-up
 
     @property
-    def epoch(self) -> int:
-        """The upper part of the fencing tokens of deliveries."""
-        return self._followers.epoch
+    def token_floor(self) -> int:
+        """What fencing tokens of deliveries are counted from."""
+        return self._followers.token_floor
 
     def stream(self, name: str) -> StreamLog:
         """Return a stream with fresh state; raises StreamNotFoundError."""
@@ -292,7 +291,7 @@ class Catalogue:
         return self.stream(config.name)
 
     def delete_stream(self, log: StreamLog) -> None:
-        consumers = self.consumers_of(log.name)
+        consumers = [self.use_consumer(consumer) for consumer in self.consumers_of(log.name)]
         self._followers.drop_rows(consumers)
         self.staging.drop_stream(log.id)
         origins = self.network.drop(log)
@@ -309,7 +308,8 @@ class Catalogue:
         self.db.execute(f"DROP TABLE {log.table.name}")
         log.reset()
         self._used.discard(log)
-        self.news.streams.add(log.name)
+        self._used_consumers.difference_update(consumers)
+        self.news.of_all(log.name)
         self.bump()
         for origin in origins:
             self.tidy(origin, 0)
@@ -318,8 +318,8 @@ class Catalogue:
 
     def create_consumer(self, log: StreamLog, config: ConsumerConfig, cursor: int, now: int) -> ConsumerLog:
         run = self.db.execute
-        columns, raw = "(stream, name, config, created, epoch) VALUES(?, ?, ?, ?, ?)", _encode(config)
-        run(f"INSERT INTO consumers{columns}", (log.id, config.name, raw, now, self.epoch))
+        columns, raw = "(stream, name, config, created, token_floor) VALUES(?, ?, ?, ?, ?)", _encode(config)
+        run(f"INSERT INTO consumers{columns}", (log.id, config.name, raw, now, self.token_floor))
         row_id = self.db.connection.last_insert_rowid()
         ahead_last, removals = cursor, -1
         state = (row_id, 0, cursor, cursor, (1 << 63) - 1, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0)
@@ -344,7 +344,7 @@ class Catalogue:
         self._load_interest(consumer.log.name)
         self.version = self._moved()
         consumer = self.consumer(consumer.log.name, config.name)
-        self.news.consumers.add((consumer.log.name, consumer.name))
+        self.news.of_consumer((consumer.log.name, consumer.name))
         if consumer.reconfigured(old):
             self.tidy(consumer.log, first)
         return consumer
@@ -357,7 +357,7 @@ class Catalogue:
         for consumer in consumers:
             consumer.reset()
             self._used_consumers.discard(consumer)
-            self.news.streams.add(consumer.log.name)
+            self.news.of_all(consumer.log.name)
             self._followers.drop(consumer)
         for log in first:
             self._load_interest(log.name)

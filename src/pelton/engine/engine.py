@@ -38,7 +38,6 @@ from pelton.engine.audit import Audit
 from pelton.engine.bus import Bus
 from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
-from pelton.engine.epoch import move_epoch
 from pelton.engine.faults import public_error
 from pelton.engine.feeding import Feeding
 from pelton.engine.idle import IdleBatches
@@ -52,6 +51,7 @@ from pelton.engine.settings import EngineSettings
 from pelton.engine.settling import SettleWork, Settling, settle_all, settling_apart
 from pelton.engine.subscription import EngineSubscription
 from pelton.engine.timekeeper import Timekeeper
+from pelton.engine.token_floor import move_after_restart
 from pelton.engine.transaction import Transaction
 from pelton.engine.transactions import Transactions
 from pelton.engine.upkeep import Path, Progress, backup
@@ -89,7 +89,7 @@ class Engine:
         try:
             self._db = self._database()
             try:
-                move_epoch(self._db)
+                move_after_restart(self._db)
             except BaseException:
                 self._db.close()
                 raise

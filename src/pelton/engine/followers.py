@@ -14,7 +14,7 @@ import msgspec
 
 from pelton.api import ConsumerConfig
 from pelton.consumers import NEVER, ConsumerLog, drop_rows
-from pelton.storage import Database
+from pelton.storage import Database, token_floor
 from pelton.streams import Herald, StreamLog
 
 _decode: Final = msgspec.json.Decoder(ConsumerConfig).decode
@@ -26,33 +26,35 @@ class Followers:
     def __init__(self, database: Database, herald: Herald) -> None:
         self._db = database
         self._herald = herald
-        # The store's, which is the upper part of the fencing tokens of deliveries.
-        self.epoch = 0
+        # The store's (``token_floor.py``).
+        self.token_floor = 0
         self.by_name: dict[tuple[str, str], ConsumerLog] = {}
         self.pushed: dict[tuple[str, str], ConsumerLog] = {}
         self._by_stream: dict[str, dict[str, ConsumerLog]] = {}
         self._configs: dict[int, bytes] = {}
-        self._loaded: list[ConsumerLog] = []
+        self._loaded: set[ConsumerLog] = set()
         # Nobody's time is over before this.
         self._next_sweep = 0
 
     def load(self, streams: Mapping[int, StreamLog]) -> None:
         """Read which there are."""
-        self._load_epoch()
+        self.token_floor = token_floor(self._db)
         known, configs = {consumer.id: consumer for consumer in self.by_name.values()}, self._configs
         self.by_name.clear()
         self.pushed.clear()
         self._by_stream, self._configs = {}, {}
-        sql = "SELECT id, stream, config, created, epoch FROM consumers ORDER BY id"
+        sql = "SELECT id, stream, config, created, token_floor FROM consumers ORDER BY id"
         rows: list[tuple[int, int, bytes, int, int]] = self._db.execute(sql).fetchall()  # type: ignore[assignment]  # the columns named
-        for row_id, stream, raw, created, epoch in rows:
+        for row_id, stream, raw, created, floor in rows:
             consumer = known.get(row_id)
             if consumer is None:
                 consumer = ConsumerLog(self._db, row_id, streams[stream], _decode(raw), created, self._herald)
-                consumer.born = epoch
+                consumer.token_floor = floor
             elif configs.get(row_id) != raw:
                 consumer.configure(_decode(raw))
             self.add(consumer, raw)
+        # Of those that are gone nothing stays in memory.
+        self._loaded.intersection_update(self.by_name.values())
 
     def add(self, consumer: ConsumerLog, raw: bytes) -> None:
         """Know a consumer, new or changed; ``raw`` is its configuration's row."""
@@ -70,7 +72,7 @@ class Followers:
         """Know a consumer that was made just now."""
         next_sweep = self._next_sweep
         consumer = ConsumerLog(self._db, row_id, log, config, now, self._herald)
-        consumer.born = self.epoch
+        consumer.token_floor = self.token_floor
         self.add(consumer, raw)
         threshold = config.inactive_threshold
         self._next_sweep = min(next_sweep, now + threshold) if threshold > 0 else next_sweep
@@ -79,17 +81,15 @@ class Followers:
         key = (consumer.log.name, consumer.name)
         del self.by_name[key], self._by_stream[key[0]][key[1]], self._configs[consumer.id]
         self.pushed.pop(key, None)
+        self._loaded.discard(consumer)
 
     def drop_rows(self, consumers: Sequence[ConsumerLog]) -> None:
-        """Remove all rows of deleted consumers."""
+        """Remove all rows of deleted consumers, whose state is fresh."""
         drop_rows(self._db, [consumer.id for consumer in consumers])
-        if any(consumer.config.durable_name and consumer.config.ack_policy != "none" for consumer in consumers):
+        if given := max((consumer.dseq for consumer in consumers), default=0):
             # Others may get their names, and number their deliveries from 1 again.
-            self._db.execute("UPDATE meta SET value=value+1 WHERE key='epoch'")
-            self._load_epoch()
-
-    def _load_epoch(self) -> None:
-        self.epoch = int(self._db.value("SELECT value FROM meta WHERE key='epoch'"))
+            self._db.execute("UPDATE meta SET value=value+? WHERE key='token_floor'", (given,))
+            self.token_floor += given
 
     def of(self, stream: str) -> list[ConsumerLog]:
         return list(self._by_stream.get(stream, {}).values())

@@ -117,7 +117,7 @@ class Pulls:
             log.last_active, log.dirty = now, True
         if log.config.priority_groups:
             return self._tried_in_turn(one, log, now)
-        delivery = Delivery(log, one.request, now, catalogue.epoch, catalogue.interests.get(log.log))
+        delivery = Delivery(log, one.request, now, catalogue.token_floor, catalogue.interests.get(log.log))
         return Found(delivery.run(), delivery.blocked)
 
     def _tried_in_turn(self, one: _Pull, log: ConsumerLog, now: int) -> Found:
@@ -139,7 +139,7 @@ class Pulls:
     def _served(self, one: _Pull, log: ConsumerLog, turn: Turn, verdict: Verdict, now: int) -> Found:
         request = msgspec.structs.replace(one.request, batch=verdict.batch)
         catalogue = self._host.catalogue
-        delivery = Delivery(log, request, now, catalogue.epoch, catalogue.interests.get(log.log))
+        delivery = Delivery(log, request, now, catalogue.token_floor, catalogue.interests.get(log.log))
         messages = delivery.run()
         if messages and log.config.priority_policy == "pinned_client":
             turn.pin_to(messages, self._host.new_name)

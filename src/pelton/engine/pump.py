@@ -228,11 +228,11 @@ class Pump:
         catalogue = self._host.catalogue
         interest = catalogue.interests.get(log.log)
         request = PullRequest(batch=1 if log.config.rate_limit_bps else room, max_bytes=_BATCH_BYTES)
-        delivery = Delivery(log, request, now, catalogue.epoch, interest)
+        delivery = Delivery(log, request, now, catalogue.token_floor, interest)
         found = delivery.run()
         if delivery.blocked:
             # One message alone may be of any size.
-            found = Delivery(log, PullRequest(batch=1), now, catalogue.epoch, interest).run()
+            found = Delivery(log, PullRequest(batch=1), now, catalogue.token_floor, interest).run()
         return found
 
     def _count(self, log: ConsumerLog, found: list[Delivered]) -> None:

@@ -42,6 +42,16 @@ class News:
             self.arrived.setdefault(log.name, set()).update(effects.arrived)
         effects.arrived.clear()
 
+    def of_all(self, stream: str) -> None:
+        """Note that all who wait on a stream have to look: it or one of its consumers is gone."""
+        if self.wanted:
+            self.streams.add(stream)
+
+    def of_consumer(self, key: Key) -> None:
+        """Note what became of a consumer."""
+        if self.wanted:
+            self.consumers.add(key)
+
     def add(self, other: News) -> None:
         """Take over what another one holds."""
         self.streams |= other.streams

@@ -80,7 +80,8 @@ class Network:
 
     def changed(self, stream: str) -> None:
         """A stream was made or changed: its feeds go on before this transaction ends."""
-        self._changed.add(stream)
+        if self._of_stream:
+            self._changed.add(stream)
 
     def invalidate(self) -> None:
         """Others have written, or what was written does not hold."""

@@ -10,9 +10,10 @@ from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.lean import LeanReads
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
 from pelton.storage.packing import Row
-from pelton.storage.schema import SCHEMA_VERSION, message_table
+from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
 from pelton.storage.spool import Spool
 from pelton.storage.store_file import OWNER_ONLY
+from pelton.storage.tokens import raise_token_floor, token_floor
 from pelton.storage.user_sql import Refusal, UserSql
 from pelton.storage.wake import MemoryChannel, WakeChannel
 from pelton.storage.wal import WalSync, sync_to_disk
@@ -23,6 +24,7 @@ __all__ = [
     "OWNER_ONLY",
     "SCHEMA_VERSION",
     "SUM_DIGITS",
+    "TOKEN_EPOCH",
     "BulkRead",
     "Columns",
     "Committer",
@@ -58,9 +60,11 @@ __all__ = [
     "intact",
     "message_table",
     "placed_sums",
+    "raise_token_floor",
     "runs",
     "subject_condition",
     "sums_of_columns",
     "sync_to_disk",
+    "token_floor",
     "translated",
 ]

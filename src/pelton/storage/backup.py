@@ -22,6 +22,7 @@ from pelton.storage.database import Database
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import unlock
 from pelton.storage.schema import message_table
+from pelton.storage.tokens import set_tokens_apart, token_floor
 from pelton.storage.unfinished import unfinished
 
 Told = Callable[[int, int], object]
@@ -71,6 +72,20 @@ def _copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> N
     finally:
         locker.close()
     _fold(file, key)
+    _set_apart(file, key)
+
+
+def _set_apart(file: str, key: bytes | None) -> None:
+    copy = Database(file, key=key)
+    try:
+        with copy.writing():
+            set_tokens_apart(copy)
+    except Fault as fault:
+        # What is damaged is copied as it is.
+        if fault.kind == "full":
+            raise
+    finally:
+        copy.close()
 
 
 def _copy_log(log: str, copy: str) -> None:
@@ -102,9 +117,6 @@ def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[
     try:
         for stream in streams:
             copy.execute(message_table(stream))
-        # Tokens of deliveries only grow, in the copy as well.
-        for name, value in source.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'boot')"):
-            copy.execute("UPDATE meta SET value=? WHERE key=?", (value, name))
         for table, where in parts:
             for rows in in_parts(source, table, where):
                 marks = ", ".join("?" * len(rows[0]))
@@ -112,6 +124,8 @@ def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[
                     copy.executemany(f"INSERT INTO {table} VALUES({marks})", rows)
                 done += len(rows)
                 told(done, total)
+        with copy.writing():
+            set_tokens_apart(copy, token_floor(source))
     finally:
         copy.close()
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any, Final
 
 import apsw
@@ -340,6 +341,14 @@ class Database:
         """Return the first column of the first row, or None."""
         row = self.execute(sql, bindings).fetchone()
         return None if row is None else row[0]
+
+    @cached_property
+    def read_whole(self) -> Callable[..., apsw.Cursor]:
+        """Run a statement on the one cursor that is kept, which saves making one; read it to its end at once.
+
+        Cursors that live on while others come and go are never freed by APSW, so streams do not have one each.
+        """
+        return self.connection.cursor().execute
 
     def close(self) -> None:
         """Close the connection; the last one to close also folds the log into the file. Idempotent."""

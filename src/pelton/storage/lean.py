@@ -25,8 +25,7 @@ class LeanReads:
     """Single messages of one stream."""
 
     def __init__(self, database: Database, stream: int) -> None:
-        # One cursor for all reads; each is read to its end, so that none keeps its snapshot.
-        self._execute = database.connection.cursor().execute
+        self._database = database
         self._by_seq = f"SELECT {_COLUMNS} FROM m_{stream} m WHERE m.seq=?1"
         # ``subjects.last`` is a bound: where its message is gone, there is no row, and the answer is None.
         self._last_of = (
@@ -45,7 +44,7 @@ class LeanReads:
     def _one(self, sql: str, value: int | str, version: int) -> Row | None:
         rows: Any
         try:
-            rows = self._execute(sql, (value,)).fetchall()
+            rows = self._database.read_whole(sql, (value,)).fetchall()
             for seq, ts, subject, hdr, data, crc, present in rows:
                 if present == version and row_checksum(seq, ts, subject, hdr, data) == crc:
                     return seq, ts, subject, hdr, data, crc

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from pelton.storage.backup import belonging, in_parts, tables
 from pelton.storage.database import Database
 from pelton.storage.schema import message_table
+from pelton.storage.tokens import raise_token_floor, token_floor
 
 Told = Callable[[int, int], object]
 _LEFT_BEHIND: Final = ("pulls", "pins", "nearest")
@@ -50,6 +51,8 @@ class _Copy:
         self._told = told
         self._numbers: dict[str, dict[int, int]] = {"streams": {}, "consumers": {}, "sourcing": {}}
         self._origins = self._known_origins()
+        # Tokens of deliveries only grow, here as well, and those from before are of other deliveries.
+        self._floor = raise_token_floor(target, token_floor(source))
         self._done = self._total = 0
 
     def run(self) -> None:
@@ -60,10 +63,6 @@ class _Copy:
         self._total = sum(counts)
         for table in sorted(parts, key=lambda table: _FIRST.index(table) if table in _FIRST else len(_FIRST)):
             self._copy(table, parts[table])
-        # Tokens of deliveries only grow, here as well.
-        epoch = source.value("SELECT value FROM meta WHERE key='epoch'")
-        self._target.execute("UPDATE meta SET value=max(value, ?) WHERE key='epoch'", (epoch,))
-        self._target.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
 
     def _known_origins(self) -> dict[int, int]:
         sql = "SELECT name, created, id FROM streams"
@@ -92,7 +91,9 @@ class _Copy:
         for row in rows:
             values = dict(zip(columns, self._mapped(table, columns, row), strict=True))
             values["id"] = None
-            if table == "streams":
+            if table == "consumers":
+                values["token_floor"] = self._floor
+            elif table == "streams":
                 stream = self._streams[row[0]]
                 values |= {"name": stream.name, "config": stream.config}
             elif table == "sourcing":

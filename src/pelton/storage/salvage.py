@@ -20,6 +20,7 @@ from pelton.storage.faults import Fault
 from pelton.storage.messages import DAMAGED_COLUMNS, intact
 from pelton.storage.packing import Row, unpack
 from pelton.storage.schema import message_table
+from pelton.storage.tokens import set_tokens_apart, token_floor
 
 _CHUNK: Final = 4096
 _BUSY_MS: Final = 10_000
@@ -81,19 +82,18 @@ def _copy_all(source: Database, copy: Database, moment: Moment, note: Callable[[
     for table in sorted(str(name) for name in known):
         if not table.startswith("sqlite_") and table not in _OF_THE_MOMENT:
             _copy_small(source, copy, moment, table, note)
-    _copy_epoch(source, copy, moment)
+    with copy.writing():
+        set_tokens_apart(copy, _readable_floor(source, moment))
     for (stream,) in copy.execute("SELECT id FROM streams").fetchall():
         _copy_messages(source, copy, moment, int(str(stream)))
 
 
-def _copy_epoch(source: Database, copy: Database, moment: Moment) -> None:
+def _readable_floor(source: Database, moment: Moment) -> int:
     try:
-        kept = source.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'boot')").fetchall()
+        return token_floor(source)
     except apsw.Error:
         moment.again()
-        return
-    for name, value in kept:
-        copy.execute("UPDATE meta SET value=? WHERE key=?", (value, name))
+        return 0
 
 
 def _copy_small(source: Database, copy: Database, moment: Moment, table: str, note: Callable[[str], None]) -> None:

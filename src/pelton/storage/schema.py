@@ -10,8 +10,8 @@ configurations, which hardly ever change.
 - ``ids``: message ids of the duplicate window, appended by sequence, forgotten from the front.
 - ``timers``: when single messages expire, ``schedules``: subjects that hold a schedule, its message, and when it
   fires next. Indexed by deadline, apart from the messages: those without a deadline cost nothing.
-- ``consumers.epoch``: the store's epoch when it was made. An ack of an earlier one's delivery, to a consumer of the
-  same name that is gone, has a token of an earlier epoch.
+- ``meta.token_floor``: what tokens of deliveries are counted from; ``consumers.token_floor``: what it was when the
+  consumer was made. A token that is not above it is of a consumer of the same name that is gone.
 - ``pending``: one row per message delivered and not settled: ``dseq`` names its last delivery, ``n`` counts
   its deliveries, ``due`` is when it may be delivered again, ``waits`` is 1 once it was given back.
   ``consumer_state.due`` is never later than the earliest of them.
@@ -42,7 +42,10 @@ from typing import Final
 import apsw
 
 APPLICATION_ID: Final = 0x50454C54
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+
+# What the token floor is raised by where it is not known which tokens were given.
+TOKEN_EPOCH: Final = 1 << 40
 
 _VERSION_1: Final = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -101,8 +104,15 @@ CREATE TABLE quarantine(stream INTEGER NOT NULL, seq INTEGER NOT NULL, found INT
                         PRIMARY KEY(stream, seq)) WITHOUT ROWID;
 """
 
+# Floors were counted in epochs before, and deletions of some consumers moved them by a whole one.
+_VERSION_2: Final = f"""
+UPDATE meta SET key='token_floor', value=value*{TOKEN_EPOCH} WHERE key='epoch';
+UPDATE consumers SET epoch=epoch*{TOKEN_EPOCH};
+ALTER TABLE consumers RENAME COLUMN epoch TO token_floor;
+"""
+
 # The script at position v carries a store from version v to v + 1; version 0 is an empty file.
-MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1,)
+MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2)
 
 
 def message_table(stream: int) -> str:

@@ -1,0 +1,45 @@
+"""The token floor of a store: what every fencing token is counted from, so that tokens only grow.
+
+Design: a delivery's token is the store's token floor plus the number of the delivery, which its consumer counts. The
+floor never goes back, and moves, durably, whenever a number may be given a second time:
+
+- Deliveries are not synced before they are handed out (losing one only means delivering again). So the first process
+  that opens the store after the machine has started again raises the floor by ``TOKEN_EPOCH``, far more than a power
+  loss can take back. The same is done in copies of a store, which go on apart from it.
+- A consumer that is made under the name of one that is gone numbers its deliveries from 1 again. So deleting consumers,
+  in whatever way, raises the floor by the highest number that one of them has given (``followers.py``). A
+  consumer keeps the floor it was made at: what is not above it is the token of another one that had its name.
+
+All processes follow at once, since the catalogue moves with the floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pelton.storage import Database, raise_token_floor
+
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+
+def boot_id() -> str:
+    """Return what identifies this run of the machine, or an empty text where it can't be told."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def move_after_restart(database: Database, boot: Callable[[], str] = boot_id) -> None:
+    """Raise the store's token floor if the machine was started since the store was last opened."""
+    now = boot()
+    with database.reading():
+        if now and database.value("SELECT value FROM meta WHERE key='boot'") == now:
+            return
+    with database.writing():
+        # Where the run of the machine can't be told, every opening raises the floor: safe, and 23 bits last long.
+        if not now or database.value("SELECT value FROM meta WHERE key='boot'") != now:
+            raise_token_floor(database)
+            database.execute("UPDATE meta SET value=? WHERE key='boot'", (now,))
