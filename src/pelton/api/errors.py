@@ -326,6 +326,26 @@ def from_reply(
     return kind(code, err_code, description, stream=stream, consumer=consumer, seq=seq)
 
 
+NO_PEERS: Final = 10005
+_PASSING: Final = frozenset(
+    {
+        NO_PEERS,  # no suitable peers for placement: servers that have just started; or there are none
+        10004,  # incomplete results: a server is away
+        10007,  # JetStream cluster not assigned to this server
+        10008,  # JetStream system temporarily unavailable: no leader yet
+        10009,  # JetStream cluster can not handle request: no leader any more
+        10118,  # stream is offline
+        10119,  # consumer is offline
+        10158,  # duplicate message id is in process: the first of two is still on its way
+    }
+)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a cluster that is electing a leader answered so: it goes away by itself, and nothing was done."""
+    return isinstance(error, ApiError) and error.err_code in _PASSING
+
+
 # --- acknowledgements -----------------------------------------------------------------------------
 
 

@@ -50,8 +50,9 @@ from pelton.api import (
     decode_reply,
     encode_body,
 )
+from pelton.api.errors import is_passing
 from pelton.cluster.connection import Connection, Interrupted, NotSent
-from pelton.cluster.patience import Patience, is_passing
+from pelton.cluster.patience import Patience
 
 R = TypeVar("R")
 _CONSUMER_OFFLINE: Final = 10119

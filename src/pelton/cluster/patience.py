@@ -5,30 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.api import ApiError, PeltonError
+from pelton.api.errors import NO_PEERS
 from pelton.cluster.connection import Connection
 
 _FIRST_S: Final = 0.05
 _LONGEST_S: Final = 1.0
-_NO_PEERS: Final = 10005
 _PEERS_S: Final = 5.0
-_PASSING: Final = frozenset(
-    {
-        _NO_PEERS,  # no suitable peers for placement: servers that have just started; or there are none
-        10004,  # incomplete results: a server is away
-        10007,  # JetStream cluster not assigned to this server
-        10008,  # JetStream system temporarily unavailable: no leader yet
-        10009,  # JetStream cluster can not handle request: no leader any more
-        10118,  # stream is offline
-        10119,  # consumer is offline
-        10158,  # duplicate message id is in process: the first of two is still on its way
-    }
-)
-"""Errors of a cluster that elects a leader: nothing was done, and soon it will answer."""
-
-
-def is_passing(error: Exception) -> bool:
-    """Whether an error goes away by itself, and what was asked was not done."""
-    return isinstance(error, ApiError) and error.err_code in _PASSING
 
 
 class Patience:
@@ -45,7 +27,7 @@ class Patience:
         if self._end is None:
             patience = self._connection.settings.patience
             # What may be an honest answer is not waited out for long.
-            seldom = isinstance(error, ApiError) and error.err_code == _NO_PEERS
+            seldom = isinstance(error, ApiError) and error.err_code == NO_PEERS
             self._end = clock.monotonic() + (min(patience, _PEERS_S) if seldom else patience)
         await self._connection.until_connected(self._end)
         left = self._end - clock.monotonic()

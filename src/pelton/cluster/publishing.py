@@ -31,11 +31,11 @@ from pelton.api import (
 )
 from pelton.api.admission import check_subject
 from pelton.api.codec import api_subject, decode_reply, encode_body
-from pelton.api.errors import from_reply
+from pelton.api.errors import from_reply, is_passing
 from pelton.api.info import ErrorBody
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
 from pelton.cluster.doubts import stored_before
-from pelton.cluster.patience import Patience, is_passing
+from pelton.cluster.patience import Patience
 
 _IN_FLIGHT: Final = 4096
 _NEWS_S: Final = 0.25

@@ -44,6 +44,7 @@ from pelton.queue.failure import describe
 from pelton.queue.failure_log import report
 from pelton.queue.job import Job, JobRules
 from pelton.queue.leases import Lease
+from pelton.queue.outage import can_pass
 from pelton.queue.records import AttemptRecords
 from pelton.queue.transaction import JobEnding, JobTransaction
 
@@ -275,7 +276,9 @@ class JobAttempt:
                 return await ask()
             except _FOR_GOOD:
                 raise
-            except StoreError as error:
+            except PeltonError as error:
+                if not (isinstance(error, StoreError) or can_pass(error)):
+                    raise
                 _log.warning("job %s of queue %r can't be %s yet: %s", self.id, self._queue.name, what, error)
                 await self._clock.sleep(_ASK_AGAIN_S)
         return None

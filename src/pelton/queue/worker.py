@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import JobError, PeltonError, PullRequest, StoreBusyError, StoreFullError
+from pelton.api import JobError, PeltonError, PullRequest
 from pelton.queue.attempt import JobAttempt
 from pelton.queue.leases import Lease, LeaseKeeper
+from pelton.queue.outage import Outage, can_pass
 from pelton.queue.signals import watch_signals
 from pelton.queue.supply import Taken, worker_name
 from pelton.runtime import Signal
@@ -37,7 +38,6 @@ _MOST_AHEAD: Final = 256
 _UNKNOWN_JOB_S: Final = 1.0
 _LONGEST_PULL_S: Final = 10.0
 _SETTLED_LOOK_S: Final = 0.2
-_ASK_AGAIN_S: Final = 0.5
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +61,7 @@ class Worker:
         self.name = worker_name(queue.jet.runtime.ids)
         self._supply = queue.supply(self.name)
         self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
+        self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
         self._running: dict[asyncio.Task[None], JobAttempt] = {}
@@ -173,15 +174,17 @@ class Worker:
             asked = self._clock.monotonic()
             try:
                 found = await self._supply.take(line, self._request(wanted))
-            except (StoreBusyError, StoreFullError) as error:
-                _log.warning("queue %r can't be asked for jobs yet: %s", self._queue.name, error)
-                await self._clock.sleep(_ASK_AGAIN_S)
+                if not found and self._settings.until_empty and await self._is_empty():
+                    self.stop()
+            except PeltonError as error:
+                await self._outage.wait(error)
                 continue
+            self._outage.is_over()
             if found:
                 self._served = line
                 await self._take_in(found, asked)
-            elif self._settings.until_empty:
-                await self._stop_or_wait(seen)
+            elif self._settings.until_empty and not self._stopping:
+                await self._look_later(seen)
 
     async def _take_in(self, found: list[Taken], asked: float) -> None:
         """Accept what there is room for; where two lines were asked for the same room, hand the rest back."""
@@ -204,11 +207,8 @@ class Worker:
         # No longer than part of a lease: a lease counts from when the pull was asked for.
         return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._queue.lease / 3) * 1e9))
 
-    async def _stop_or_wait(self, seen: int) -> None:
-        """Nothing to take: stop if no job is left, else look again when one of ours ends, or in a while."""
-        if await self._is_empty():
-            self.stop()
-            return
+    async def _look_later(self, seen: int) -> None:
+        """Return when it is worth looking again: one of our jobs has ended, or a while is over."""
         timer = self._clock.call_later(_SETTLED_LOOK_S, self._taken.notify)
         await self._taken.wait(seen)
         timer.cancel()
@@ -286,7 +286,12 @@ class Worker:
             lease.lose("it was not extended in time")
             return False
         d = lease.delivered
-        [refused] = await self._supply.extender.ack(d.stream, d.consumer, [lease.extension()])
+        try:
+            [refused] = await self._supply.extender.ack(d.stream, d.consumer, [lease.extension()])
+        except PeltonError as error:
+            if not can_pass(error):
+                raise
+            refused = error
         if refused is not None:
             lease.lose(str(refused))
             return False

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from pelton.api import Delivered, StoreClosedError, StoreError
+from pelton.api import Delivered, PeltonError, StoreClosedError, StoreError
 from pelton.jet.ordered import OrderedReader
 from pelton.queue.keys.record import decode
 from pelton.queue.keys.table import KeyTable
 from pelton.queue.naming import QueueNames
+from pelton.queue.outage import can_pass
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
@@ -71,7 +72,9 @@ class Watch:
                             first = False
             except StoreClosedError:
                 raise
-            except StoreError as error:
+            except PeltonError as error:
+                if not (isinstance(error, StoreError) or can_pass(error)):
+                    raise
                 _log.warning("queue %r: stream %s can't be followed yet: %s", self._names.queue, stream, error)
                 await self._clock.sleep(_AGAIN_S)
 
