@@ -189,6 +189,11 @@ async def test_one_bad_call_of_many_stores_none(queue: Queue) -> None:
 
     with pytest.raises(JobArgumentsError):
         await job.enqueue_many([(1,), ("x",)])
+    for no_arguments in (["x"], [5], [b"x"]):
+        with pytest.raises(JobArgumentsError, match="is not a list of arguments"):
+            await job.enqueue_many(no_arguments)  # type: ignore[arg-type]  # a program without a type checker
+    with pytest.raises(ConfigError, match="keys is 'ab'"):
+        await job.enqueue_many([(1,), (2,)], keys="ab")
     with pytest.raises(ConfigError, match="2 argument lists, but 1 keys"):
         await job.enqueue_many([(1,), (2,)], keys=["a"])
     assert (await queue.counts()).pending == 0

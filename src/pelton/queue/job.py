@@ -131,13 +131,24 @@ class Job(Generic[P, R]):
     async def enqueue_many(
         self, arguments: Iterable[Sequence[Any]], *, keys: Iterable[str] | None = None
     ) -> list[JobHandle]:
-        """Put many jobs into the queue, durable together; ``keys`` goes along with ``arguments``."""
-        encoded = [self.encode_arguments(args, {}) for args in arguments]
+        """Put many jobs into the queue, durable together; ``keys`` goes along with ``arguments``.
+
+        Raises JobArgumentsError, ConfigError.
+        """
+        encoded = [self.encode_arguments(self._several(args), {}) for args in arguments]
+        if isinstance(keys, str):
+            raise ConfigError(f"job {self.name!r}: keys is {keys!r}; give a key for each job, as a list")
         all_keys = [""] * len(encoded) if keys is None else list(keys)
         if len(all_keys) != len(encoded):
             raise ConfigError(f"job {self.name!r}: {len(encoded)} argument lists, but {len(all_keys)} keys")
         calls = [Call(self, args, key) for args, key in zip(encoded, all_keys, strict=True)]
         return await self.queue.enqueue_many(calls)
+
+    def _several(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Return the arguments of one of many jobs: not a text, whose letters would be taken for them."""
+        if type(args) in (list, tuple) or (isinstance(args, Sequence) and not isinstance(args, str | bytes)):
+            return args
+        raise JobArgumentsError(self.name, f"{args!r:.80} is not a list of arguments, write [({args!r:.80},), ...]")
 
     def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """Return arguments as JSON, checked against the function's annotations. Raises JobArgumentsError."""
