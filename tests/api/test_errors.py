@@ -23,6 +23,7 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
         api.StoreFullError("x", "SQLITE_FULL"),
         "no room left on its disk (SQLITE_FULL): nothing was stored; free",
     ),
+    (api.StoreDescriptorsError("x"), "store 'x' could not open a file: raise the limit (ulimit -n"),
     (
         api.StoreFailedError("x", "fsync"),
         "stopped after a failed write (fsync): check the disk, then close and",

@@ -74,7 +74,7 @@ async def test_a_forked_child_is_refused_and_its_parent_goes_on(tmp_path: Path) 
     with Child(_fork_and_try_all, path) as child:
         assert child.hear() == ["refused", "True"] * 6 + ["closed"]
         assert child.hear() == 54
-        assert child.hear() == ["a.pelton", "a.pelton-shm", "a.pelton-wake", "a.pelton-wal"]
+        assert child.hear() == ["a.pelton", "a.pelton-shm", "a.pelton-sync", "a.pelton-wake", "a.pelton-wal"]
         assert child.hear() == ["a.pelton"]
         child.join()
     assert recount(str(path)) == []

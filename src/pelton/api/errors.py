@@ -30,7 +30,7 @@
     ├── AckError
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
     ├── StoreError                       the file, the disk, another process, or a cluster's servers
-    │   ├── StoreBusyError, StoreFullError, StoreClosedError, StoreForkedError
+    │   ├── StoreBusyError, StoreFullError, StoreDescriptorsError, StoreClosedError, StoreForkedError
     │   ├── StoreFailedError
     │   │   └── StoreGoneError           the file was removed, moved or replaced while it was open
     │   ├── StoreVersionError, NotAStoreError, StoreKeyError, StoreReadOnlyError, StoreSettingsError

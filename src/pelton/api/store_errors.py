@@ -27,6 +27,15 @@ class StoreFullError(StoreError):
     text = "store {path!r} has no room left on its disk{reason}: nothing was stored; free space, then retry"
 
 
+class StoreDescriptorsError(StoreError):
+    """Too many files are open for the store to open its own."""
+
+    text = (
+        "store {path!r} could not open a file{reason}: raise the limit (ulimit -n, LimitNOFILE in systemd), or close "
+        "stores, connections and files, then retry"
+    )
+
+
 class StoreFailedError(StoreError):
     """A write or sync failed and what reached the disk is unknown: no more work until reopened."""
 

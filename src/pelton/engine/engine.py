@@ -59,7 +59,7 @@ from pelton.engine.verbs import HANDLERS, QUESTIONS, READS
 from pelton.engine.waiting import News, WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork
 from pelton.runtime import Runtime
-from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel, WalSync
+from pelton.storage import Committer, Database, Fault, Medium, MemoryChannel, WakeChannel
 
 R = TypeVar("R")
 
@@ -87,7 +87,7 @@ class Engine:
         self._publishing: PublishWork | None = None
         self._settling: SettleWork | None = None
         try:
-            self._db = self._database()
+            self._db = self._database(Medium(settings.sync_file, settings.write_file))
             try:
                 move_after_restart(self._db)
             except BaseException:
@@ -109,7 +109,6 @@ class Engine:
         self._committer = Committer(
             self._db,
             self,
-            wal=None if settings.memory else WalSync(settings.path, settings.sync_file),
             mode=settings.sync,
             interval=settings.interval,
             busy_timeout=settings.busy_timeout,
@@ -166,9 +165,10 @@ class Engine:
         new_id, limits = self._runtime.ids.new, self._settings.limits
         return Catalogue(database, self._clock.now, bus, news, random.randrange, new_id, limits)
 
-    def _database(self) -> Database:
+    def _database(self, medium: Medium | None = None) -> Database:
         settings = self._settings
-        return Database(settings.path, memory=settings.memory, key=settings.key, vfs=settings.vfs, mode=settings.mode)
+        path, memory, mode = settings.path, settings.memory, settings.mode
+        return Database(path, memory=memory, key=settings.key, vfs=settings.vfs, mode=mode, medium=medium)
 
     def second_room(self, is_late: Callable[[], bool]) -> Room:
         """Open another connection, with a catalogue of its own."""

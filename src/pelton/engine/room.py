@@ -59,7 +59,7 @@ class Room:
     def began(self) -> None:
         """Look what others have written: the transaction has just been opened."""
         self.ticked, self._marks = False, 0
-        self.db.folds = True
+        self.db.fold_on_commit(True)
         self.catalogue.refresh()
 
     def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pelton.api import AccountLimits
 from pelton.storage import OWNER_ONLY, SyncMode
-from pelton.storage.wal import SyncFile, sync_to_disk
+from pelton.storage.wal import SyncFile, WriteFile, sync_to_disk, write_to
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class EngineSettings:
     busy_timeout: float = 30.0
     limits: AccountLimits = field(default_factory=AccountLimits)
     sync_file: SyncFile = sync_to_disk
+    write_file: WriteFile = write_to
     key: bytes | None = field(default=None, repr=False)
     vfs: str | None = None
     mode: int = OWNER_ONLY

@@ -183,7 +183,7 @@ class Transaction:
         The log is folded into the file when the store is closed, or when others write: not by the commit.
         """
         room = await self._opened()
-        room.db.folds = False
+        room.db.fold_on_commit(False)
         if isinstance(messages, Packed):
             self._done(lambda: room.load(messages, sums))
             return

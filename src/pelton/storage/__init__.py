@@ -16,7 +16,7 @@ from pelton.storage.store_file import OWNER_ONLY
 from pelton.storage.tokens import raise_token_floor, token_floor
 from pelton.storage.user_sql import Refusal, UserSql
 from pelton.storage.wake import MemoryChannel, WakeChannel
-from pelton.storage.wal import WalSync, sync_to_disk
+from pelton.storage.wal import Medium, sync_to_disk
 from pelton.storage.writer import Writer
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "FaultKind",
     "Joined",
     "LeanReads",
+    "Medium",
     "MemoryChannel",
     "MessageTable",
     "Participant",
@@ -50,7 +51,6 @@ __all__ = [
     "SyncMode",
     "UserSql",
     "WakeChannel",
-    "WalSync",
     "Work",
     "Writer",
     "all_intact",

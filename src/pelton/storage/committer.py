@@ -31,7 +31,6 @@ import apsw
 from pelton.runtime import cpu_wait, pause, stopwatch
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, fault_of
-from pelton.storage.wal import WalSync
 
 SyncMode = Literal["commit", "interval", "off"]
 
@@ -90,15 +89,14 @@ class Committer:
         database: Database,
         participant: Participant,
         *,
-        wal: WalSync | None,
         mode: SyncMode,
         interval: float,
         busy_timeout: float,
     ) -> None:
         self._db = database
         self._participant = participant
-        self._wal = wal
-        self._mode: SyncMode = mode if wal is not None else "off"
+        self._wal = database.log
+        self._mode: SyncMode = "off" if self._wal is None else mode
         self._interval = interval
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
@@ -185,8 +183,6 @@ class Committer:
             self._interval_timer.cancel()
         if self._thread is not None:
             self._thread.shutdown(wait=True)
-        if self._wal is not None:
-            self._wal.close()
 
     def _drain(self, spins: int = _SPINS) -> None:
         self._scheduled = False
@@ -266,6 +262,9 @@ class Committer:
             except apsw.BusyError:
                 # Only a memory store gets here: another thread of this process is reading it.
                 pause(_SPIN_S)
+            except apsw.Error as error:
+                self._db.note(error)
+                raise
 
     def _roll_back(self) -> None:
         if self._db.connection.in_transaction:
@@ -321,8 +320,8 @@ class Committer:
         if self._sync_cost < _SLOW_SYNC_S and sum(work.size for work in works) <= _SMALL_GROUP:
             try:
                 self._timed_sync()
-            except (OSError, Fault) as error:
-                self._sync_failed(works, error)
+            except Fault as fault:
+                self._sync_failed(works, fault)
                 return
             for work in works:
                 work.finish()
@@ -360,10 +359,10 @@ class Committer:
         self._after_commit()
 
     def _sync_failed(self, works: list[Work], error: BaseException) -> None:
-        fault = error
-        if not isinstance(fault, Fault):
-            self._db.fail(f"syncing the log to disk failed ({error})")
-            fault = Fault("failed", self._db.path, f"syncing the log to disk failed ({error}); open the store again")
+        fault = (
+            error if isinstance(error, Fault) else Fault("failed", self._db.path, f"syncing the log failed ({error!r})")
+        )
+        self._db.fail(fault)
         for work in [*works, *self._unsynced]:
             work.fail(fault)
         self._unsynced = []
@@ -376,8 +375,8 @@ class Committer:
                 self._timed_sync()
             else:
                 self._db.check_place()
-        except (OSError, Fault) as error:
-            self._sync_failed([], error)
+        except Fault as fault:
+            self._sync_failed([], fault)
 
     def _tell_idle(self) -> None:
         waiting, self._idle = self._idle, []

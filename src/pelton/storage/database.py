@@ -2,63 +2,46 @@
 
 States: open, failed (a sync failed: nothing more is promised until the store is reopened), closed. A
 connection belongs to the process that opened it: after ``fork`` the child's copy refuses work, and is let go
-of only when the child opens the same store anew. It must go by then: SQLite keeps one table of the locks a
-process holds, and a child that inherits it would believe in locks that the kernel gave to its parent alone.
+of only when the child opens the same store anew (``forks.py``).
 
 The ``-wal`` file is synced by us, after the transaction and outside SQLite's write lock (``wal.py``), so
 SQLite runs with ``synchronous=NORMAL``: it never syncs at commit, always before and after a checkpoint.
+
+A connection that is given a ``medium`` acknowledges what it commits. It is opened only on a log of which all that
+SQLite counts on is on disk after the next sync; where an earlier sync has failed the log is written again first
+(``log_repair.py``). Other connections read, or write what such a one syncs.
 """
 
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
 
 import apsw
 
 from pelton.runtime import pause, stopwatch
+from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer
 from pelton.storage.faults import Fault, fault_of, translated
+from pelton.storage.forks import let_go_of_inherited, opened
 from pelton.storage.keys import change_key, unlock, why_locked
+from pelton.storage.log_repair import broken, is_whole
 from pelton.storage.places import obstacle_at
-from pelton.storage.schema import APPLICATION_ID, SCHEMA_VERSION, migrate
+from pelton.storage.schema import SCHEMA_VERSION, check_owner, migrate, newer, pragma
 from pelton.storage.store_file import OWNER_ONLY, StoreFile
+from pelton.storage.sync_record import SyncRecord, has_failed
+from pelton.storage.wal import Medium, WalSync
 from pelton.subjects import matches
 
-_PAGE_SIZE: Final = 4096
 _CACHE_KIB: Final = 32 * 1024
-_CHECKPOINT_PAGES: Final = 4000
-_LOG_HEADER: Final = 32
-_FRAME_HEADER: Final = 24
 _BUSY_OPENING_MS: Final = 10_000
 _BUSY_READING_MS: Final = 10_000
 _RETRY_S: Final = 0.001
-
-_open: weakref.WeakSet[Database] = weakref.WeakSet()
-_inherited: list[Database] = []
-
-
-def _after_fork_in_child() -> None:
-    _inherited.extend(_open)
-    _open.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _let_go_of_inherited(path: str) -> None:
-    """Close the parent's connections to a store that this process is about to open itself."""
-    for database in [candidate for candidate in _inherited if candidate.path == path]:
-        if database.connection.in_transaction:
-            detail = "this process was forked in the middle of a transaction; start it by spawn or forkserver instead"
-            raise Fault("forked", path, detail)
-        # Without a checkpoint closing takes no lock and writes nothing: the parent does not notice.
-        database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        database.connection.close()
-        _inherited.remove(database)
+_OPEN_TRIES: Final = 3
+# What is read from a log that the kernel has partly forgotten may look like anything.
+_UNREADABLE: Final = ("foreign", "key", "corrupt", "newer", "io")
 
 
 def _matches(*values: object) -> bool:
@@ -74,7 +57,9 @@ class Database:
     decrypts the file, or encrypts a new one; ``vfs`` names the layer of SQLite that does its writing. ``unlocked``: no
     two threads ever use the connection, so that SQLite need not lock it, a fifth of what it takes to fetch a row.
     ``mode``: the permissions of a new file; its log and index get them from it.
-    Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``, ``busy`` or ``full``.
+    ``medium`` puts the log on disk, through :attr:`log`, before something is acknowledged.
+    Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``, ``busy``, ``full``,
+    ``descriptors`` or ``failed``.
     """
 
     def __init__(
@@ -86,39 +71,76 @@ class Database:
         vfs: str | None = None,
         unlocked: bool = False,
         mode: int = OWNER_ONLY,
+        medium: Medium | None = None,
     ) -> None:
         self.path = path
         self.memory = memory
         self._key = key
         self._vfs = vfs
         self._unlocked = unlocked
-        self.log_bytes = 0
-        # Whether a commit that makes the log long folds it into the file; else that is left to closing.
-        self.folds = True
+        self._mode = mode
+        self._medium = medium
+        self._file: StoreFile | None = None
+        self._is_connected = False
+        self.log: WalSync | None = None
+        self._record: SyncRecord | None = None
+        self._checkpointer: Checkpointer | None = None
         self._pid = os.getpid()
         self._failed: Fault | None = None
         self._closed = False
         if not memory:
             self._refuse_bad_place()
-            _let_go_of_inherited(path)
-        with self._opening():
-            self._file = None if memory else StoreFile(path, mode)
-            try:
-                self.connection = self._connect()
-            except BaseException:
-                if self._file is not None:
-                    self._file.close()
-                raise
-        _open.add(self)
-        try:
-            self._prepare()
-            if self._file is not None and not self._file.is_at_path:
-                raise Fault("busy", path, "it was written anew just while it was opened; open it again")
-        except BaseException:
-            self.close()
-            raise
+            let_go_of_inherited(path)
+        self._open_sound()
         self.execute = self.connection.execute
         self.executemany = self.connection.executemany
+
+    def _open_sound(self) -> None:
+        for _ in range(_OPEN_TRIES):
+            previous = self._record
+            try:
+                self._open()
+                if self._is_sound():
+                    return
+                self._shut()
+            except BaseException as error:
+                self.close()
+                if isinstance(error, Fault) and error.kind in _UNREADABLE and has_failed(self.path):
+                    raise broken(self.path) from error
+                raise
+            finally:
+                # Held until there is a new one: it is not left as by the last one to close.
+                if previous is not None:
+                    previous.close()
+        self.close()
+        raise broken(self.path)
+
+    def _open(self) -> None:
+        with self._opening():
+            self._file = None if self.memory else StoreFile(self.path, self._mode)
+            self.connection = self._connect()
+            self._is_connected = True
+        opened.add(self)
+        self._prepare()
+        if self._file is not None and not self._file.is_at_path:
+            raise Fault("busy", self.path, "it was written anew just while it was opened; open it again")
+
+    def _is_sound(self) -> bool:
+        """Whether a sync will cover what is in the log; else it was written again, and all has to be opened anew."""
+        record, medium = self._record, self._medium
+        if record is None or medium is None:
+            return True
+        with self._opening():
+            # The descriptor is there before it is asked: a sync that fails later is reported to it.
+            self.log = WalSync(self.path, record, medium.sync)
+        return is_whole(self.path, record, medium, self.writing, self._other)
+
+    def _other(self) -> apsw.Connection:
+        """Return another connection, that changes nothing."""
+        other = self._connect()
+        unlock(other, self._key)
+        other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        return other
 
     def _refuse_bad_place(self) -> None:
         obstacle = obstacle_at(self.path)
@@ -169,47 +191,27 @@ class Database:
             self.connection.set_busy_timeout(_BUSY_OPENING_MS)
             unlock(self.connection, self._key)
             run("PRAGMA temp_store=MEMORY")
-            self._check_owner()
+            check_owner(self.connection, self.path)
             if self.connection.readonly("main"):
                 raise self._read_only("file", self.path)
-            run(f"PRAGMA page_size={_PAGE_SIZE}")
+            run(f"PRAGMA page_size={PAGE_SIZE}")
             if self._file is not None:
                 self._switch_to_wal()
                 # The first read makes the log.
-                self._pragma("user_version")
+                pragma(self.connection, "user_version")
                 self._file.claim_log()
             run("PRAGMA synchronous=NORMAL")
             run(f"PRAGMA cache_size=-{_CACHE_KIB}")
             # The library's default writes zeros over every freed page, through the log: that is what deleting a large
             # message would cost (13 times as much). This wipes what is written anyway.
             run("PRAGMA secure_delete=FAST")
-            self.connection.set_wal_hook(self._logged)
+            if not self.memory:
+                self._record = SyncRecord(self.path)
+                self._checkpointer = Checkpointer(self.path, self.connection, self._record, self.fail)
             self.connection.create_scalar_function("pelton_matches", _matches, 2, deterministic=True)
             self._bring_up_to_date()
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self.connection.set_busy_timeout(0)
-
-    def _logged(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """After a commit: note how long the log is, and fold it into the file when it is long enough."""
-        self.log_bytes = _LOG_HEADER + pages * (_PAGE_SIZE + _FRAME_HEADER)
-        if pages >= _CHECKPOINT_PAGES and self.folds:
-            # Busy: another process is doing it. Anything else will meet the next commit.
-            with suppress(apsw.Error):
-                connection.wal_checkpoint()
-        return apsw.SQLITE_OK
-
-    def _check_owner(self) -> None:
-        """Refuse a file that is not ours before anything is written to it."""
-        # One snapshot: another process may be making the store just now.
-        self.connection.execute("BEGIN")
-        application = self._pragma("application_id")
-        version = self._pragma("user_version")
-        tables = self.connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
-        self.connection.execute("COMMIT")
-        if application != APPLICATION_ID and (tables or application or version):
-            raise Fault("foreign", self.path, "this is a SQLite file of another program, not a Pelton store")
-        if application == APPLICATION_ID and version > SCHEMA_VERSION:
-            raise self._newer(version)
 
     def _switch_to_wal(self) -> None:
         """Log ahead from now on. SQLite does not wait for others who open the new file at the same time: we do."""
@@ -227,21 +229,17 @@ class Database:
             raise Fault("settings", self.path, detail)
 
     def _bring_up_to_date(self) -> None:
-        if self._pragma("user_version") == SCHEMA_VERSION:
+        if pragma(self.connection, "user_version") == SCHEMA_VERSION:
             return
         with self._transaction():
             # Another process may have migrated the file while we waited for the lock.
-            if (version := self._pragma("user_version")) < SCHEMA_VERSION:
+            if (version := pragma(self.connection, "user_version")) < SCHEMA_VERSION:
                 migrate(self.connection, version)
 
     def check_schema(self) -> None:
         """Raise a Fault of kind ``newer`` when another process has carried the store to a newer schema meanwhile."""
-        if (version := self._pragma("user_version")) != SCHEMA_VERSION:
-            raise self._newer(version)
-
-    def _newer(self, version: int) -> Fault:
-        detail = f"the store has schema {version}, this Pelton knows up to {SCHEMA_VERSION}; upgrade Pelton"
-        return Fault("newer", self.path, detail)
+        if (version := pragma(self.connection, "user_version")) != SCHEMA_VERSION:
+            raise newer(self.path, version)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -263,9 +261,11 @@ class Database:
         self.connection.set_busy_timeout(_BUSY_OPENING_MS)
         try:
             with translated(self.path):
-                change_key(self.connection, key)
+                with self._noting():
+                    change_key(self.connection, key)
                 self._key = key
-                self.connection.execute("PRAGMA wal_checkpoint(FULL)")
+                if self._checkpointer is not None:
+                    self._checkpointer.fold("FULL")
         finally:
             self.connection.set_busy_timeout(0)
 
@@ -275,17 +275,36 @@ class Database:
         run("BEGIN IMMEDIATE")
         try:
             yield
-            run("COMMIT")
+            with self._noting():
+                run("COMMIT")
         except BaseException:
             # Some failures, such as a full disk, have rolled it back already.
             if self.connection.in_transaction:
                 run("ROLLBACK")
             raise
 
-    def _pragma(self, name: str) -> int:
-        value = self.connection.execute(f"PRAGMA {name}").fetchall()[0][0]
-        assert isinstance(value, int)
-        return value
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            self.note(error)
+            raise
+
+    def note(self, error: Exception) -> None:
+        """If SQLite has met a sync that failed, let nobody acknowledge anything any more."""
+        if self._checkpointer is not None:
+            self._checkpointer.note(error)
+
+    @property
+    def log_bytes(self) -> int:
+        """The length of the log, as of the last commit of this connection."""
+        return 0 if self._checkpointer is None else self._checkpointer.log_bytes
+
+    def fold_on_commit(self, folds: bool) -> None:
+        """Whether a commit that makes the log long folds it into the file; else that is left to closing."""
+        if self._checkpointer is not None:
+            self._checkpointer.folds = folds
 
     def check(self) -> None:
         """Raise the :class:`Fault` that keeps this connection from being used, if there is one."""
@@ -303,14 +322,18 @@ class Database:
             raise self._failed
 
     @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.connection.in_transaction
+
+    @property
     def is_inherited(self) -> bool:
         """Whether this is a forked child's copy of its parent's connection."""
         return os.getpid() != self._pid
 
-    def fail(self, reason: str) -> None:
+    def fail(self, fault: Fault) -> None:
         """Refuse all further work: after a failed sync nobody knows what is on disk."""
-        detail = f"{reason}; nothing more is promised until the store is closed and opened again"
-        self._failed = Fault("failed", self.path, detail)
+        self._failed = fault
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -355,18 +378,32 @@ class Database:
         if self._closed:
             return
         self._closed = True
-        _open.discard(self)
-        if not self.is_inherited:
-            if not self.folds and self._failed is None:
-                # Busy: another process is doing it. Whoever writes next does it otherwise.
-                with suppress(apsw.Error):
-                    self.connection.wal_checkpoint()
-            elif self._file is not None and self._file.loss() is not None:
-                # SQLite does not fold the log into a file that was moved away, which would be without it.
-                with suppress(apsw.Error):
-                    self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            if self._file is not None:
-                self._file.leaving()
+        self._shut()
+        if self._record is not None and not self.is_inherited:
+            self._record.close()
+
+    def _shut(self) -> None:
+        opened.discard(self)
+        if self.is_inherited:
+            return
+        if self.log is not None:
+            self.log.close()
+        is_gone = self._file is not None and self._file.loss() is not None
+        if self._file is not None:
+            self._file.leaving()
+        if self._checkpointer is not None:
+            self._checkpointer.close(is_gone=is_gone)
+            self._checkpointer = None
+        elif self._is_connected:
             self.connection.close()
-            if self._file is not None:
-                self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    def let_go(self) -> None:
+        """Close a forked child's copy: this takes no lock and writes nothing, so that the parent does not notice."""
+        self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self.connection.close()
+        if self.log is not None:
+            self.log.close()
+        if self._record is not None:
+            self._record.release()

@@ -22,6 +22,7 @@ FaultKind = Literal[
     "key",
     "read_only",
     "full",
+    "descriptors",
     "closed",
     "forked",
     "failed",
@@ -34,6 +35,8 @@ FaultKind = Literal[
 
 _HARDLY_ANY: Final = 64 * 1024
 # Of a file that was opened before; what keeps one from being opened is told by `keys.py`.
+REOPEN: Final = "close it and open it again: that writes the log anew"
+_SHORT: Final = "the process, or the machine, has as many files open as it may"
 _UNREADABLE: Final = "another process has changed its key, or its first page is damaged: open it again with its new key"
 
 
@@ -63,8 +66,21 @@ _KINDS: tuple[tuple[type[Exception], FaultKind], ...] = (
 )
 
 
+_FAILED_SYNCS: Final = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+
+
+def is_failed_sync(error: Exception) -> bool:
+    """Whether SQLite has met a sync that failed."""
+    return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _FAILED_SYNCS
+
+
 def fault_of(error: Exception, path: str) -> Fault:
     """Return the fault that an exception of SQLite stands for."""
+    if is_failed_sync(error):
+        return Fault("failed", path, f"syncing it to disk failed ({error}); {REOPEN}")
+    if _is_short_of_descriptors(error):
+        return Fault("descriptors", path, _SHORT)
     if isinstance(error, apsw.NotADBError):
         return Fault("key", path, _UNREADABLE)
     for kind_of_error, kind in _KINDS:
@@ -74,6 +90,19 @@ def fault_of(error: Exception, path: str) -> Fault:
     if no_room or (isinstance(error, apsw.IOError) and _is_full(path)):
         return Fault("full", path, str(error))
     return Fault("io", path, str(error))
+
+
+def _is_short_of_descriptors(error: Exception) -> bool:
+    """Whether it is a file that could not be opened because too many are open; SQLite does not say why."""
+    if isinstance(error, OSError):
+        return error.errno in _NO_DESCRIPTOR
+    if not isinstance(error, apsw.CantOpenError):
+        return False
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as found:
+        return found.errno in _NO_DESCRIPTOR
+    return False
 
 
 def _is_full(path: str) -> bool:

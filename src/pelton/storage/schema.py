@@ -41,6 +41,8 @@ from typing import Final
 
 import apsw
 
+from pelton.storage.faults import Fault
+
 APPLICATION_ID: Final = 0x50454C54
 SCHEMA_VERSION: Final = 2
 
@@ -131,3 +133,31 @@ def migrate(connection: apsw.Connection, version: int) -> None:
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     # Processes of an older Pelton that have the store open look at the schema when this number moves.
     connection.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
+
+
+def pragma(connection: apsw.Connection, name: str) -> int:
+    """Return the value of a pragma that is a number."""
+    value = connection.execute(f"PRAGMA {name}").fetchall()[0][0]
+    assert isinstance(value, int)
+    return value
+
+
+def check_owner(connection: apsw.Connection, path: str) -> None:
+    """Refuse a file that is not ours, or newer than we are, before anything is written to it."""
+    # One snapshot: another process may be making the store just now.
+    connection.execute("BEGIN")
+    application = pragma(connection, "application_id")
+    version = pragma(connection, "user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    connection.execute("COMMIT")
+    if application != APPLICATION_ID and (tables or application or version):
+        raise Fault("foreign", path, "this is a SQLite file of another program, not a Pelton store")
+    if application == APPLICATION_ID and version > SCHEMA_VERSION:
+        raise newer(path, version)
+
+
+def newer(path: str, version: int) -> Fault:
+    """Return the fault of a store with a schema that this Pelton does not know."""
+    return Fault(
+        "newer", path, f"the store has schema {version}, this Pelton knows up to {SCHEMA_VERSION}; upgrade Pelton"
+    )

@@ -45,6 +45,7 @@ class Writer:
             except apsw.ConstraintError as error:
                 raise Refusal("constraint", str(error)) from error
             except apsw.Error as error:
+                self._db.note(error)
                 raise fault_of(error, self._db.path) from error
 
     def roll_back(self) -> None:

@@ -222,6 +222,7 @@ __all__ = [
     "SqlForbiddenError",
     "StoreBusyError",
     "StoreClosedError",
+    "StoreDescriptorsError",
     "StoreError",
     "StoreFailedError",
     "StoreForkedError",

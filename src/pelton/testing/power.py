@@ -9,12 +9,20 @@ after its last sync any part may be lost, in any order, down to single sectors o
 A sync covers what was written before it began, and counts from when it has ended. Names of files are taken for
 durable, in order, as on a file system with a journal; a removal that no sync of any file follows may be lost. The log
 is lengthened by zeros that are not recorded: an image may have some.
+
+A sync that fails (:meth:`RecordingDisk.fail`) does what Linux does: the error is reported once, what it should have
+written is on the medium or not, and the kernel takes it for written. Reading still finds it, but no later sync writes
+it, unless it is written again. Where the kernel also drops the pages from its cache, reading finds what the medium has.
+
+A process that is killed leaves its files as they are, but for its locks: :meth:`RecordingDisk.moved` goes on recording
+them in another folder, as if the process that had them open there were gone.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random  # noqa: TID251  # a type: whose chance it is, the test says
 from typing import Any, Final
@@ -59,23 +67,46 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedSync:
+    """A file's sync failed: of the events before ``upto``, what no sync has covered by now no later sync covers."""
+
+    file: str
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """Something a test wants to remember the moment of."""
 
     what: Any
 
 
-Event = Write | Truncate | Remove | Sync | Mark
+Event = Write | Truncate | Remove | Sync | FailedSync | Mark
+
+
+@dataclass(slots=True)
+class _Failure:
+    """What the next syncs of some files come to."""
+
+    ending: str
+    times: int
+    random: Random
+    evicts: bool
 
 
 class RecordingDisk:
-    """Records one store: open it as ``EngineSettings(path, vfs=disk.vfs, sync_file=disk.sync_file)``."""
+    """Records one store.
+
+    Open it as ``EngineSettings(path, vfs=disk.vfs, sync_file=disk.sync_file, write_file=disk.write_file)``.
+    """
 
     def __init__(self, name: str) -> None:
         """``name`` is unique in the process; close the disk when its stores are closed."""
         self.events: list[Event] = []
         self._vfs = _Recorder(name, self)
         self._files: set[str] = set()
+        self._folder: str | None = None
+        self._failures: list[_Failure] = []
         self.vfs = f"multipleciphers-{name}"
 
     def close(self) -> None:
@@ -86,35 +117,103 @@ class RecordingDisk:
         """Remember that something happened now."""
         self.events.append(Mark(what))
 
+    def fail(self, ending: str, random: Random, *, times: int = 1, evicts: bool = False) -> None:
+        """Let the next syncs of files whose names end so fail; ``evicts``: the kernel drops the cached pages, too."""
+        self._failures.append(_Failure(ending, times, random, evicts))
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether a sync is still to fail."""
+        return bool(self._failures)
+
+    def heal(self) -> None:
+        """Let every sync succeed from now on."""
+        self._failures.clear()
+
+    def moved(self, folder: str | os.PathLike[str]) -> None:
+        """Record from now on only what happens to the files, of the same names, in another folder."""
+        self._folder = os.fspath(folder)
+
     def sync_file(self, descriptor: int) -> None:
         """Record the sync of a file through a descriptor of its own; the real disk is spared."""
-        upto, found = len(self.events), os.fstat(descriptor)
-        for path in self._files:
-            if os.path.exists(path) and os.path.samestat(found, os.stat(path)):
-                self.events.append(Sync(os.path.basename(path), upto))
+        upto = len(self.events)
+        for path in self._paths(descriptor):
+            self.synced(path, upto, lambda data, offset: os.pwrite(descriptor, data, offset))
+
+    def write_file(self, descriptor: int, data: bytes, offset: int) -> int:
+        """Write to a file through a descriptor of its own, and record it."""
+        done = os.pwrite(descriptor, data, offset)
+        for path in self._paths(descriptor):
+            self.record(path, Write(os.path.basename(path), offset, data[:done]))
+        return done
+
+    def _paths(self, descriptor: int) -> list[str]:
+        found = os.fstat(descriptor)
+        return [path for path in self._files if os.path.exists(path) and os.path.samestat(found, os.stat(path))]
 
     def opened(self, path: str) -> None:
         """Know a file by its path."""
         self._files.add(path)
 
+    def record(self, path: str, event: Event) -> None:
+        """Remember what has happened to a file."""
+        if self._is_recorded(path):
+            self.events.append(event)
+
+    def _is_recorded(self, path: str) -> bool:
+        return self._folder is None or os.path.dirname(path) == self._folder
+
+    def synced(self, path: str, upto: int, write: Callable[[bytes, int], object]) -> None:
+        """Remember a sync that succeeds, or raise OSError; ``write`` changes the file unseen."""
+        name = os.path.basename(path)
+        if not self._is_recorded(path):
+            return
+        failure = next((one for one in self._failures if name.endswith(one.ending)), None)
+        if failure is None:
+            self.record(path, Sync(name, upto))
+            return
+        failure.times -= 1
+        if not failure.times:
+            self._failures.remove(failure)
+        if failure.evicts:
+            self._evict(name, failure.random, write)
+        self.record(path, FailedSync(name, upto))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _evict(self, name: str, random: Random, write: Callable[[bytes, int], object]) -> None:
+        """Make the file what the medium has of it."""
+        durable = _durable(self.events)
+        medium, dropped = bytearray(), list[Write]()
+        for index, event in enumerate(self.events):
+            if isinstance(event, Remove) and event.file == name:
+                medium, dropped = bytearray(), []
+            if isinstance(event, Write | Truncate) and event.file == name:
+                if index in durable or isinstance(event, Truncate) or random.random() < 0.5:
+                    _apply(medium, event)
+                else:
+                    dropped.append(event)
+        for event in dropped:
+            there = bytes(medium[event.offset : event.offset + len(event.data)])
+            write(there.ljust(len(event.data), b"\0"), event.offset)
+
     def image(self, moment: int, random: Random) -> dict[str, bytes]:
         """Return the files, by their names, that losing power after so many events may leave."""
         events = self.events[:moment]
         files: dict[str, bytearray] = {}
-        synced = _synced(events)
-        last_sync = max(synced.values(), default=0)
+        durable = _durable(events)
+        last_sync = max((event.upto for event in events if isinstance(event, Sync)), default=0)
         # How much of what was not synced survives differs from image to image: all, nothing, some.
         kept = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
         newest = {event.file: index for index, event in enumerate(events) if not isinstance(event, Mark)}
         for index, event in enumerate(events):
-            if isinstance(event, Mark | Sync):
+            if isinstance(event, Mark | Sync | FailedSync):
                 continue
             if isinstance(event, Remove):
                 if index < last_sync or newest[event.file] != index or random.random() < kept:
                     files.pop(event.file, None)
                 continue
             file = files.setdefault(event.file, bytearray())
-            if index < synced.get(event.file, 0) or random.random() < kept:
+            if index in durable or random.random() < kept:
                 _apply(file, event)
             elif isinstance(event, Write) and random.random() < kept:
                 _apply_torn(file, event, random)
@@ -124,11 +223,24 @@ class RecordingDisk:
         return {name: bytes(file) for name, file in files.items()}
 
 
-def _synced(events: list[Event]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for event in events:
+def _durable(events: list[Event]) -> set[int]:
+    """Return which events are on the medium for certain, by their indexes."""
+    found: set[int] = set()
+    waiting: dict[str, list[int]] = {}
+    for index, event in enumerate(events):
+        if isinstance(event, Mark | Remove):
+            continue
+        mine = waiting.setdefault(event.file, [])
+        if isinstance(event, Write | Truncate):
+            mine.append(index)
+            continue
+        covered = [one for one in mine if one < event.upto]
+        waiting[event.file] = [one for one in mine if one >= event.upto]
         if isinstance(event, Sync):
-            found[event.file] = max(event.upto, found.get(event.file, 0))
+            found.update(covered)
+        else:
+            # A length is in the file system's journal, which is not what failed.
+            waiting[event.file] += [one for one in covered if isinstance(events[one], Truncate)]
     return found
 
 
@@ -169,25 +281,28 @@ class _Recorder(apsw.VFS):
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802  # SQLite's
         super().xDelete(filename, syncdir)
-        self._disk.events.append(Remove(os.path.basename(filename)))
+        self._disk.record(filename, Remove(os.path.basename(filename)))
 
 
 class _RecordedFile(apsw.VFSFile):
     def __init__(self, name: str | apsw.URIFilename | None, flags: list[int], disk: RecordingDisk) -> None:
         super().__init__("unix", name, flags)
-        path = name.filename() if isinstance(name, apsw.URIFilename) else name or ""
-        self._name = os.path.basename(path)
+        self._path = name.filename() if isinstance(name, apsw.URIFilename) else name or ""
+        self._name = os.path.basename(self._path)
         self._disk = disk
-        disk.opened(path)
+        disk.opened(self._path)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802  # SQLite's
         super().xWrite(data, offset)
-        self._disk.events.append(Write(self._name, offset, bytes(data)))
+        self._disk.record(self._path, Write(self._name, offset, bytes(data)))
 
     def xTruncate(self, newsize: int) -> None:  # noqa: N802  # SQLite's
         super().xTruncate(newsize)
-        self._disk.events.append(Truncate(self._name, newsize))
+        self._disk.record(self._path, Truncate(self._name, newsize))
 
     def xSync(self, flags: int) -> None:  # noqa: N802  # SQLite's
         # The real disk is spared; what a sync promises is kept by the images.
-        self._disk.events.append(Sync(self._name, len(self._disk.events)))
+        try:
+            self._disk.synced(self._path, len(self._disk.events), super().xWrite)
+        except OSError as error:
+            raise apsw.exception_for(apsw.SQLITE_IOERR_FSYNC) from error

@@ -1,0 +1,47 @@
+"""Connections that a forked child has inherited: it must not use them, and lets go of them before it opens the store.
+
+It must by then: SQLite keeps one table of the locks a process holds, and a child that inherits it would believe in
+locks that the kernel gave to its parent alone.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+from pelton.storage.faults import Fault
+
+
+class Inheritable(Protocol):
+    """A connection to a store."""
+
+    path: str
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def let_go(self) -> None:
+        """Close the child's copy, unnoticed by the parent."""
+
+
+opened: weakref.WeakSet[Inheritable] = weakref.WeakSet()
+_inherited: list[Inheritable] = []
+
+
+def _after_fork_in_child() -> None:
+    _inherited.extend(opened)
+    opened.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def let_go_of_inherited(path: str) -> None:
+    """Close the parent's connections to a store that this process is about to open itself."""
+    for connection in [candidate for candidate in _inherited if candidate.path == path]:
+        if connection.in_transaction:
+            detail = "this process was forked in the middle of a transaction; start it by spawn or forkserver instead"
+            raise Fault("forked", path, detail)
+        connection.let_go()
+        _inherited.remove(connection)

@@ -1,0 +1,148 @@
+"""Making the log whole after a failed sync: what the kernel only pretends to have written is written again.
+
+The log is read frame by frame, each is verified by SQLite's own checksums (a chain over all frames since the log was
+begun, of what lies in the file: encrypted pages too), and written back to where it was. Then every page is one that a
+sync has to write. This needs SQLite's write lock, so that nobody appends or begins the log anew meanwhile; readers and
+other openers are not disturbed. It can be repeated: a kill or a power loss at any moment leaves the frames as they are.
+
+A frame that does not verify was dropped from the kernel's cache, and the medium has something older. No acknowledged
+frame is lost by that: none was acknowledged from there on. But SQLite's index still points at it, so it must not be
+folded into the store. If nobody else has the store open, SQLite recovers the log up to that frame; otherwise it has to
+be closed everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from struct import unpack_from
+from typing import Final
+
+import apsw
+
+from pelton.storage.faults import Fault
+from pelton.storage.sync_record import SyncRecord
+from pelton.storage.wal import Medium, WriteFile
+
+_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
+_PORTION: Final = 64
+_MASK: Final = 0xFFFFFFFF
+_BIG_ENDIAN: Final = 1
+_FAILED: Final = "a sync of its log to disk has failed"
+_ELSEWHERE: Final = (
+    "if the disk does not recover, copy the file together with its -wal file to another disk, and open it there"
+)
+_CLOSE_ALL: Final = "close the store in every process, then open it again: nothing acknowledged is missing then"
+
+
+def rewrite_log(descriptor: int, frames: int, write_file: WriteFile) -> bool:
+    """Write so many frames of a log again; False where one does not verify, and nothing after it was written."""
+    if not frames:
+        return True
+    header = os.pread(descriptor, _HEADER, 0)
+    if len(header) < _HEADER:
+        return False
+    magic, _, page_size, _, *salts, first, second = unpack_from(">8I", header)
+    order = ">" if magic & _BIG_ENDIAN else "<"
+    sums = _checksum(header[: _HEADER - 8], order, 0, 0)
+    if sums != (first, second):
+        return False
+    _write_all(descriptor, header, 0, write_file)
+    size = _FRAME_HEADER + page_size
+    for begin in range(0, frames, _PORTION):
+        count = min(_PORTION, frames - begin)
+        offset = _HEADER + begin * size
+        portion = os.pread(descriptor, count * size, offset)
+        verified = _verified(portion, count, size, order, salts, sums)
+        if verified is None:
+            return False
+        sums = verified
+        _write_all(descriptor, portion, offset, write_file)
+    return True
+
+
+def _verified(
+    portion: bytes, count: int, size: int, order: str, salts: list[int], sums: tuple[int, int]
+) -> tuple[int, int] | None:
+    """Return the checksums after these frames; None where one is not as it was written."""
+    if len(portion) != count * size:
+        return None
+    for start in range(0, len(portion), size):
+        frame = portion[start : start + size]
+        _, _, *found, first, second = unpack_from(">6I", frame)
+        sums = _checksum(frame[:8], order, *sums)
+        sums = _checksum(frame[_FRAME_HEADER:], order, *sums)
+        if found != salts or sums != (first, second):
+            return None
+    return sums
+
+
+def _checksum(data: bytes, order: str, first: int, second: int) -> tuple[int, int]:
+    words = iter(unpack_from(f"{order}{len(data) // 4}I", data))
+    for even in words:
+        first = (first + even + second) & _MASK
+        second = (second + next(words) + first) & _MASK
+    return first, second
+
+
+def _write_all(descriptor: int, data: bytes, offset: int, write_file: WriteFile) -> None:
+    while data:
+        done = write_file(descriptor, data, offset)
+        data, offset = data[done:], offset + done
+
+
+def is_whole(
+    path: str,
+    record: SyncRecord,
+    medium: Medium,
+    writing: Callable[[], AbstractContextManager[None]],
+    connect: Callable[[], apsw.Connection],
+) -> bool:
+    """Whether the next sync covers all of the log of a store; else that is seen to, and all has to be opened anew.
+
+    ``writing`` holds SQLite's write lock, ``connect`` opens another connection. Raises Fault of kind ``failed`` where
+    the disk refuses again.
+    """
+    suspects = record.suspects()
+    if not suspects and not record.is_doubtful:
+        return True
+    with writing():
+        # Others may have done it while we waited.
+        if (suspects := record.remaining(suspects)) and _mend(path, _frames(connect()), medium):
+            record.clear(suspects)
+    return False
+
+
+def _frames(connection: apsw.Connection) -> int:
+    """Return how many frames of the log SQLite counts on."""
+    try:
+        # It knows the log from its first look on.
+        connection.execute("PRAGMA schema_version")
+        frames = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        assert frames >= 0, "a store that is open has a log"
+        return frames
+    finally:
+        connection.close()
+
+
+def _mend(path: str, frames: int, medium: Medium) -> bool:
+    """Put the log on disk anew; False where it cannot be read."""
+    try:
+        # One that was open when a sync failed may still report that error.
+        descriptor = os.open(os.path.realpath(path) + "-wal", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            is_read = rewrite_log(descriptor, frames, medium.write)
+            if is_read:
+                medium.sync(descriptor)
+            return is_read
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise Fault("failed", path, f"{_FAILED}, and so did writing the log again ({error}); {_ELSEWHERE}") from error
+
+
+def broken(path: str) -> Fault:
+    """Return the fault of a log that could not be read again, of a store that others have open."""
+    return Fault("failed", path, f"{_FAILED}, and a part of the log cannot be read any more; {_CLOSE_ALL}")
