@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +14,10 @@ import pytest
 import pelton
 from pelton.api import StoreError, StoreFailedError
 from pelton.connect import Jet
-from pelton.engine import Engine
-from pelton.storage import Database
 from pelton.storage.wal import SyncFile, WriteFile
 from pelton.testing import recount
 from pelton.testing.power import RecordingDisk, write_image
+from tests.crash.failures import fold, killed
 from tests.storage.stores import open_engine
 
 _IMAGES = 12
@@ -84,24 +82,8 @@ async def refused(played: Played, jet: Jet) -> None:
         await played.publish(jet)
 
 
-def database(jet: Jet) -> Database:
-    assert isinstance(jet.backend, Engine)
-    return jet.backend.catalogue.db
-
-
-def fold(jet: Jet, mode: str) -> None:
-    checkpointer = database(jet)._checkpointer
-    assert checkpointer is not None
-    checkpointer.fold(mode)
-
-
-def killed(played: Played, folder: Path) -> None:
-    """Leave the files as a process that is killed now leaves them."""
-    folder.mkdir()
-    for ending in ("", "-wal", "-sync"):
-        shutil.copy(f"{played.path}{ending}", folder)
-    played.path = folder / "a.pelton"
-    played.disk.moved(folder)
+def kill(played: Played, folder: Path) -> None:
+    played.path = killed(played.disk, played.path, folder)
 
 
 @pytest.mark.parametrize("evicts", [False, True])
@@ -236,7 +218,7 @@ async def test_who_is_killed_in_a_sync_takes_its_failure_along(played: Played, t
         if played.disk.is_failing:
             with suppress(OSError):
                 played.disk.sync_file(descriptor)
-            killed(played, tmp_path / "killed")
+            kill(played, tmp_path / "killed")
             raise OSError(errno.EIO, "the process is gone by now")
         played.disk.sync_file(descriptor)
 
@@ -259,13 +241,13 @@ async def test_who_saw_it_is_killed(played: Played, tmp_path: Path, seen: bool) 
     await refused(played, first)
     if seen:
         await refused(played, other)
-    killed(played, tmp_path / "killed")
+    kill(played, tmp_path / "killed")
     await first.close()
     await other.close()
     async with played.open() as again:
         await played.some(again)
         await played.check(tmp_path / "images")
-        killed(played, tmp_path / "killed again")
+        kill(played, tmp_path / "killed again")
     async with played.open() as again:
         await played.found(again)
 
@@ -287,7 +269,7 @@ async def test_a_kill_or_a_power_loss_while_the_log_is_written_again(played: Pla
             nonlocal writes
             writes += 1
             if writes > at:
-                killed(played, tmp_path / f"killed-{at}")
+                kill(played, tmp_path / f"killed-{at}")
                 raise PowerLossError
             # A portion at a time, as a file system may take it.
             return played.disk.write_file(descriptor, data[:5000], offset)
@@ -305,7 +287,7 @@ async def test_a_copy_of_the_files_without_the_record_is_not_trusted(played: Pla
     await played.some(jet)
     played.disk.fail("-wal", played.random)
     await refused(played, jet)
-    killed(played, tmp_path / "copy")
+    kill(played, tmp_path / "copy")
     await jet.close()
     (tmp_path / "copy" / "a.pelton-sync").unlink()
     async with played.open() as again:

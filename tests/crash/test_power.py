@@ -7,7 +7,9 @@ dozens in `make test`, a thousand in `make power`; `make power ARGS="--power-see
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,11 +17,12 @@ from typing import Any
 import apsw
 import pytest
 
+from pelton.api import StoreError
 from pelton.connect import Jet
-from pelton.engine import Engine
 from pelton.storage import Database, Fault
 from pelton.testing import recount
 from pelton.testing.power import Mark, RecordingDisk, write_image
+from tests.crash.failures import database, fold, killed
 from tests.storage.stores import open_engine
 
 _STEPS = 30
@@ -49,10 +52,11 @@ class Program:
             self.disk.mark(("told", "closed"))
 
     def rare(self) -> tuple[Any, ...]:
-        return self.delete, self.checkpoint, self.reopen, self.rekey
+        return self.delete, self.checkpoint, self.reopen, self.rekey, self.trouble
 
     def open(self) -> Jet:
-        return open_engine(self.path, vfs=self.disk.vfs, sync_file=self.sync_file, key=self.key)
+        disk = self.disk
+        return open_engine(self.path, vfs=disk.vfs, sync_file=self.sync_file, write_file=disk.write_file, key=self.key)
 
     def message(self) -> tuple[str, bytes]:
         data = self.random.randbytes(self.random.choice((3, 40, 700, 9000)))
@@ -92,13 +96,51 @@ class Program:
             self.disk.mark(("told", "removed", _LOG, state.first_seq))
 
     async def checkpoint(self) -> None:
-        assert isinstance(self.jet.backend, Engine)
-        self.jet.backend.catalogue.db.execute(f"PRAGMA wal_checkpoint({self.random.choice(('PASSIVE', 'TRUNCATE'))})")
+        fold(self.jet, self.random.choice(("PASSIVE", "TRUNCATE")))
 
     async def reopen(self) -> None:
         await self.jet.close()
         self.jet = self.open()
         self.worker = await (await self.jet.stream("work")).consumer("worker")
+
+    async def trouble(self) -> None:
+        """Let syncs fail, while others have the store open or not, and be killed by it or not; then open it again."""
+        random, old = self.random, self.jet
+        other = self.open() if random.random() < 0.5 else None
+        ending, evicts = random.choice(("-wal", "-wal", ".pelton")), random.random() < 0.3
+        self.disk.fail(ending, random, times=random.choice((1, 1, 2, 6)), evicts=evicts)
+        for jet in (old, other, old):
+            # What is read from where the kernel has forgotten pages may be anything.
+            with suppress(Exception if evicts else StoreError):
+                self.jet = jet or old
+                for _ in range(random.randrange(3)):
+                    await random.choice((self.publish, self.many, self.batch, self.checkpoint))()
+        if random.random() < 0.3:
+            self.path = killed(self.disk, self.path, self.path.parent / f"killed-{len(self.disk.events)}")
+            await old.close()
+        elif random.random() < 0.8:
+            await old.close()
+        self.jet = await self.opened_again([old, *([other] if other else [])])
+        self.worker = await (await self.jet.stream("work")).consumer("worker")
+        check_rows(database(self.jet), Expected(self.disk, len(self.disk.events)))
+
+    async def opened_again(self, others: list[Jet]) -> Jet:
+        """Do what the errors ask for: open again, close it everywhere, mend the disk."""
+        for attempt in range(6):
+            try:
+                jet = self.open()
+            except StoreError:
+                if attempt == 2:
+                    for other in others:
+                        await other.close()
+                if attempt == 4:
+                    self.disk.heal()
+            else:
+                for other in others:
+                    await other.close()
+                self.disk.heal()
+                return jet
+        raise AssertionError("it cannot be opened any more")
 
     async def rekey(self) -> None:
         if self.key is None:
@@ -154,17 +196,21 @@ async def check(path: Path, expected: Expected) -> None:
     if not expected.made:
         return
     database = Database(str(path), key=key)
+    check_rows(database, expected)
+    database.close()
+    async with open_engine(path, key=key, sync_file=lambda descriptor: None) as jet:
+        await jet.publish("log.1", b"life goes on")
+
+
+def check_rows(database: Database, expected: Expected) -> None:
     rows = {
         (stream, seq): data
         for stream in (_LOG, _WORK)
         for seq, data in database.execute(f"SELECT seq, data FROM m_{stream}")
     }
-    database.close()
     for name, data in expected.present.items():
         assert rows.get(name) == data, f"{name} was acknowledged"
     assert not rows.keys() & expected.absent, "a removal was acknowledged"
-    async with open_engine(path, key=key, sync_file=lambda descriptor: None) as jet:
-        await jet.publish("log.1", b"life goes on")
 
 
 def moments(disk: RecordingDisk, random: Random) -> Iterator[int]:
@@ -176,7 +222,8 @@ async def test_power_is_lost_at_any_moment(tmp_path: Path, images: int, power_se
     for number in range(max(images // _EACH, 1)):
         random = Random(f"{power_seed}-{number}")
         disk = RecordingDisk(f"recorder-{number}")
-        program = Program(disk, tmp_path / "a.pelton", random)
+        (live := tmp_path / f"live-{number}").mkdir()
+        program = Program(disk, live / "a.pelton", random)
         try:
             await program.run()
             for moment in moments(disk, random):
@@ -189,8 +236,8 @@ async def test_power_is_lost_at_any_moment(tmp_path: Path, images: int, power_se
         finally:
             await program.jet.close()
             disk.close()
-        for file in tmp_path.glob("a.pelton*"):
-            file.unlink()
+        for folder in tmp_path.iterdir():
+            shutil.rmtree(folder)
 
 
 async def test_a_log_that_is_not_synced_is_found_out(tmp_path: Path) -> None:

@@ -352,7 +352,8 @@ async def test_a_new_store_at_the_path_is_left_alone_by_the_old_opener(path: Pat
             await old.publish("s.old")
         await old.close()
         # Closing removes the log and the folder of the last opener: by name, but not another one's.
-        assert sorted(os.listdir(path.parent)) == ["a.pelton", "a.pelton-shm", "a.pelton-wake", "a.pelton-wal"]
+        beside = ["a.pelton-shm", "a.pelton-sync", "a.pelton-wake", "a.pelton-wal"]
+        assert sorted(os.listdir(path.parent)) == ["a.pelton", *beside]
         await new.publish("s.new")
         async with pelton.open(path) as third:
             assert await last_seq(third) == 3
@@ -408,6 +409,7 @@ async def test_a_store_is_for_its_owner_or_the_group_it_was_made_for(
             "a.pelton": file,
             "a.pelton-wal": file,
             "a.pelton-shm": file,
+            "a.pelton-sync": file,
             "a.pelton-wake": folder,
         }
         assert set(modes(path.parent / "a.pelton-wake").values()) == {file}

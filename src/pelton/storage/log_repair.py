@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from struct import unpack_from
+from struct import iter_unpack, unpack_from
 from typing import Final
 
 import apsw
@@ -80,10 +80,9 @@ def _verified(
 
 
 def _checksum(data: bytes, order: str, first: int, second: int) -> tuple[int, int]:
-    words = iter(unpack_from(f"{order}{len(data) // 4}I", data))
-    for even in words:
+    for even, odd in iter_unpack(f"{order}2I", data):
         first = (first + even + second) & _MASK
-        second = (second + next(words) + first) & _MASK
+        second = (second + odd + first) & _MASK
     return first, second
 
 
