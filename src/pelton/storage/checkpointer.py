@@ -18,6 +18,7 @@ from typing import Final
 
 import apsw
 
+from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault, fault_of, is_failed_sync
 from pelton.storage.sync_record import SyncRecord
 
@@ -27,9 +28,26 @@ CHECKPOINT_PAGES: Final = 4000
 LOG_LIMIT: Final = 32 << 20
 _LOG_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
+_RETRY_S: Final = 0.001
 _TOO_LONG_PAGES: Final = (64 << 20) // (PAGE_SIZE + _FRAME_HEADER)
 
 _log: Final = logging.getLogger("pelton")
+
+
+def use_log(connection: apsw.Connection, path: str, patience: float) -> None:
+    """Log ahead from now on. SQLite does not wait for others who open the new file at the same time: we do."""
+    deadline = stopwatch() + patience
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchall()[0][0]
+            break
+        except apsw.BusyError:
+            if stopwatch() > deadline:
+                raise
+            pause(_RETRY_S)
+    if mode != "wal":
+        detail = "the file system has no shared memory, which several processes on one file need; use a local disk"
+        raise Fault("settings", path, detail)
 
 
 class Checkpointer:

@@ -22,8 +22,7 @@ from typing import Any, Final
 
 import apsw
 
-from pelton.runtime import pause, stopwatch
-from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer
+from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer, use_log
 from pelton.storage.faults import Fault, fault_of, translated
 from pelton.storage.forks import let_go_of_inherited, opened
 from pelton.storage.keys import change_key, unlock, why_locked
@@ -38,7 +37,6 @@ from pelton.subjects import matches
 _CACHE_KIB: Final = 32 * 1024
 _BUSY_OPENING_MS: Final = 10_000
 _BUSY_READING_MS: Final = 10_000
-_RETRY_S: Final = 0.001
 _OPEN_TRIES: Final = 3
 # What is read from a log that the kernel has partly forgotten may look like anything.
 _UNREADABLE: Final = ("foreign", "key", "corrupt", "newer", "io")
@@ -196,7 +194,7 @@ class Database:
                 raise self._read_only("file", self.path)
             run(f"PRAGMA page_size={PAGE_SIZE}")
             if self._file is not None:
-                self._switch_to_wal()
+                use_log(self.connection, self.path, _BUSY_OPENING_MS / 1000)
                 # The first read makes the log.
                 pragma(self.connection, "user_version")
                 self._file.claim_log()
@@ -212,21 +210,6 @@ class Database:
             self._bring_up_to_date()
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self.connection.set_busy_timeout(0)
-
-    def _switch_to_wal(self) -> None:
-        """Log ahead from now on. SQLite does not wait for others who open the new file at the same time: we do."""
-        deadline = stopwatch() + _BUSY_OPENING_MS / 1000
-        while True:
-            try:
-                mode = self.connection.execute("PRAGMA journal_mode=WAL").fetchall()[0][0]
-                break
-            except apsw.BusyError:
-                if stopwatch() > deadline:
-                    raise
-                pause(_RETRY_S)
-        if mode != "wal":
-            detail = "the file system has no shared memory, which several processes on one file need; use a local disk"
-            raise Fault("settings", self.path, detail)
 
     def _bring_up_to_date(self) -> None:
         if pragma(self.connection, "user_version") == SCHEMA_VERSION:
