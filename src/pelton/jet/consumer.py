@@ -33,10 +33,12 @@ from pelton.api import (
 )
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds, datetime_ns
+from pelton.jet.keeper import Keeper, Shelf
 from pelton.jet.message import Message, ack_of
 from pelton.jet.pulling import Pulling, Room
 from pelton.jet.push import Pushed
-from pelton.jet.source import PushSource, Source, take
+from pelton.jet.source import PushSource, Source, Taken
+from pelton.runtime import Runtime
 
 _PREFETCH: Final = 64
 _CONSUMED: Final = 512
@@ -46,8 +48,9 @@ _log: Final = logging.getLogger("pelton")
 class Consumer:
     """A consumer of a stream. ``config`` is what was last known of its configuration."""
 
-    def __init__(self, backend: Backend, info: ConsumerInfo) -> None:
+    def __init__(self, backend: Backend, info: ConsumerInfo, runtime: Runtime) -> None:
         self._backend = backend
+        self._runtime = runtime
         self.stream_name = info.stream_name
         self.name = info.name
         self.config = info.config
@@ -142,11 +145,13 @@ class Consumer:
         """Iterate over messages for ever; at most ``prefetch``, and ``max_bytes`` (0: any), lie ready here.
 
         A pull consumer is pulled from: ``pull`` are further arguments of :meth:`fetch`, such as ``group``. On a cluster
-        the next pull is under way once half of them are used up. A push consumer is listened to. What was taken and
-        not handed out when the iteration is closed goes back at once. Raises PullRefusedError for a message larger
+        the next pull is under way once half of them are used up. A push consumer is listened to. What lies ready keeps
+        its delivery: its ack wait is started again until it is handed out. What was taken and not handed out when the
+        iteration is closed goes back at once. Raises PullRefusedError for a message larger
         than ``max_bytes``, HeartbeatMissedError for a push consumer that asks for heartbeats, and is silent.
         """
         source = await self._source(Room(prefetch, max_bytes), pull)
+        keeper = self._keeper(source)
         try:
             while True:
                 message = source.pop()
@@ -155,6 +160,7 @@ class Consumer:
                 else:
                     yield message
         finally:
+            keeper.stop()
             left = await source.close()
             if left and self._is_acked:
                 await self._give_back(left)
@@ -168,11 +174,15 @@ class Consumer:
         what was called back with is acknowledged, and the rest given back.
         """
         source = await self._source(Room(prefetch), pull)
+        taken = Taken(source)
+        keeper = self._keeper(taken)
         try:
             while True:
                 await source.wait()
-                await self._call_back(callback, take(source, prefetch))
+                taken.take(prefetch)
+                await self._call_back(callback, taken)
         finally:
+            keeper.stop()
             left = await source.close()
             if left and self._is_acked:
                 await self._give_back(left)
@@ -181,14 +191,20 @@ class Consumer:
     def _is_acked(self) -> bool:
         return self.config.ack_policy not in ("none", "flow_control")
 
-    async def _call_back(self, callback: Callable[[Message], object], messages: list[Message]) -> None:
+    def _keeper(self, shelf: Shelf) -> Keeper:
+        """Return what keeps the messages on a shelf from being delivered again."""
+        keeper = Keeper(self._backend, self.config, (self.stream_name, self.name), self._runtime)
+        if self._is_acked:
+            keeper.start(shelf)
+        return keeper
+
+    async def _call_back(self, callback: Callable[[Message], object], taken: Taken) -> None:
         """Call back with each message and settle them; also what is done already when this is cancelled."""
-        done: list[Message] = []
-        failed: list[Message] = []
-        left = iter(messages)
+        done, failed = taken.done, taken.failed
         message: Message | None = None
         try:
-            for message in left:
+            while taken.left:
+                message = taken.left.popleft()
                 try:
                     result = callback(message)
                     if result is not None and isawaitable(result):
@@ -202,8 +218,9 @@ class Consumer:
         finally:
             if message is not None:
                 failed.append(message)
+            done, back = taken.clear()
             if self._is_acked:
-                await self._settle_all(done, [*failed, *left])
+                await self._settle_all(done, back)
 
     async def _settle_all(self, done: list[Message], failed: list[Message]) -> None:
         """Acknowledge, and give back, what the callback has not settled itself."""
@@ -226,12 +243,15 @@ class Consumer:
             pushed = Pushed(self._backend, self.config, self.stream_name)
             await pushed.open()
             return PushSource(self._backend, pushed, room.prefetch)
-        room = room._replace(prefetch=min(room.prefetch, self.config.max_batch or room.prefetch))
+        # What is delivered once alone is lost where it was taken in advance and goes back.
+        prefetch = 1 if self.config.max_deliver == 1 and self._is_acked else room.prefetch
+        room = room._replace(prefetch=min(prefetch, self.config.max_batch or prefetch))
 
         async def fetch(batch: int, max_bytes: int) -> list[Message]:
             return await self.fetch(batch, timeout=None, max_bytes=max_bytes, **pull)
 
-        return Pulling(fetch, room, (self.stream_name, self.name), overlaps=self._backend.is_remote)
+        overlaps = self._backend.is_remote and room.prefetch > 1
+        return Pulling(fetch, room, (self.stream_name, self.name), overlaps=overlaps)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()

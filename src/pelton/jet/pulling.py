@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple
 
 from pelton.api import from_reply
 from pelton.jet.message import Message
+from pelton.jet.source import without
 from pelton.runtime import Tasks
 
 Fetch = Callable[[int, int], Awaitable[list[Message]]]
@@ -69,6 +70,15 @@ class Pulling:
         if self._overlaps and self._has_room():
             self._pulled()
         return message
+
+    def ready(self) -> list[Message]:
+        """Return what lies ready."""
+        return list(self._buffer)
+
+    def drop(self, messages: Iterable[Message]) -> None:
+        """Hand these out no more: others have them, or will."""
+        self._buffer = without(self._buffer, messages)
+        self._bytes = sum(map(_size, self._buffer))
 
     async def close(self) -> list[Message]:
         """Pull no more; return what was pulled and not handed out."""

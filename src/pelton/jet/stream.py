@@ -80,12 +80,12 @@ class Stream(Readable):
         """
         request = ConsumerCreate(stream_name=self.name, config=consumer_config(config, **fields))
         info = await self._backend.call(request)
-        return Consumer(self._backend, info)
+        return Consumer(self._backend, info, self._runtime)
 
     async def consumer(self, name: str) -> Consumer:
         """Return a consumer that exists. Raises ConsumerNotFoundError."""
         info = await self._backend.call(ConsumerInfoRequest(stream=self.name, name=name))
-        return Consumer(self._backend, info)
+        return Consumer(self._backend, info, self._runtime)
 
     async def consumer_names(self) -> list[str]:
         """Return the names of the stream's consumers."""
