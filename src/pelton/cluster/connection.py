@@ -257,6 +257,18 @@ class Connection:
                 raise
             raise self.no_answer() from None
 
+    def try_send(self, subject: str, data: bytes, block: bytes | None, *, again: bool) -> asyncio.Future[Answer] | None:
+        """Send a request at once and return its answer to come, as :meth:`ask`; None where that cannot be done now."""
+        client = self._client
+        if client is None or client.is_closed or not (client.is_connected and client.has_room):
+            return None
+        until = self.clock.monotonic() + _SILENCE_S if again else self._patience()
+        return self._send(client, subject, data, block, until)
+
+    async def room(self) -> None:
+        """Return when there may be room to send, or the connection is lost; raises StoreError."""
+        await self._ready()
+
     async def gather(self, subject: str, data: bytes, take: Callable[[Answer], bool]) -> None:
         """Hand every answer to one request to ``take``, until it says that this was the last; raises Interrupted."""
         client = await self._ready()

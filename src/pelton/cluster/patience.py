@@ -23,6 +23,12 @@ class Patience:
 
     async def after(self, error: Exception) -> None:
         """Return when to ask again after ``error``; raises it, or what it means, when patience is at an end."""
+        left = await self.connected(error)
+        await self._connection.clock.sleep(min(self._pause, left))
+        self._pause = min(self._pause * 2, _LONGEST_S)
+
+    async def connected(self, error: Exception) -> float:
+        """Return as soon as there is a connection, and how many seconds are left; raises as :meth:`after`."""
         clock = self._connection.clock
         if self._end is None:
             patience = self._connection.settings.patience
@@ -33,5 +39,4 @@ class Patience:
         left = self._end - clock.monotonic()
         if left <= 0:
             raise error if isinstance(error, PeltonError) else self._connection.no_answer()
-        await clock.sleep(min(self._pause, left))
-        self._pause = min(self._pause * 2, _LONGEST_S)
+        return left

@@ -12,6 +12,7 @@ leader is being elected: the list of streams tells which.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import count
 from typing import Final
@@ -33,9 +34,10 @@ from pelton.api.admission import check_subject
 from pelton.api.codec import api_subject, decode_reply, encode_body
 from pelton.api.errors import from_reply, is_passing
 from pelton.api.info import ErrorBody
-from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
+from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent, Silent
 from pelton.cluster.doubts import stored_before
 from pelton.cluster.patience import Patience
+from pelton.cluster.send_order import SendOrder
 
 _IN_FLIGHT: Final = 4096
 _NEWS_S: Final = 0.25
@@ -66,6 +68,8 @@ class Publisher:
         self._connection = connection
         self._base = base.encode()
         self._numbers = count()
+        self._calls = count()
+        self._order = SendOrder()
         self._gives_ids = connection.settings.message_ids
         # Real traffic repeats its subjects; emptied whole when it is full.
         self._sound: set[str] = set()
@@ -76,23 +80,40 @@ class Publisher:
         self._check(subject)
         if self._gives_ids:
             block = self._identified(block)
-        safe = _has_id(block)
+        message = subject, data, block
+        number, safe = next(self._calls), _has_id(block)
+        sent = self._connection.try_send(*message, again=safe) if self._order.is_free else None
         patience: Patience | None = None
         in_doubt = False
         while True:
+            if sent is None:
+                patience = patience or Patience(self._connection)
+                sent = await self._in_order(number, message, patience, again=safe)
             try:
-                return await self._once((subject, data, block), again=safe, in_doubt=in_doubt)
+                return await self._outcome(sent, message, in_doubt=in_doubt)
             except Interrupted as lost:
-                if not (safe or isinstance(lost, NotSent)):
-                    raise unknown(self._connection, 1) from None
-                in_doubt = in_doubt or not isinstance(lost, NotSent)
-                reason: Exception = lost
+                if not safe:
+                    silent = isinstance(lost, Silent)
+                    raise self._connection.no_answer() if silent else unknown(self._connection, 1) from None
+                in_doubt = True
             except PeltonError as error:
                 if not await self.passes(error):
                     raise
-                reason = error
-            patience = patience or Patience(self._connection)
-            await patience.after(reason)
+                # Its stream elects a leader: publishes to others do not wait for that.
+                patience = patience or Patience(self._connection)
+                await patience.after(error)
+            sent = None
+
+    async def _in_order(
+        self, number: int, message: Outgoing, patience: Patience, *, again: bool
+    ) -> asyncio.Future[Answer]:
+        """Send a message after those that were called before it, as soon as there is a connection and room."""
+
+        async def ready() -> None:
+            await patience.connected(NotSent())
+            await self._connection.room()
+
+        return await self._order.send(number, lambda: self._connection.try_send(*message, again=again), ready)
 
     def _check(self, subject: str) -> None:
         """Raise ConfigError for what is no subject: a server would close the connection, or store it all the same."""
@@ -103,11 +124,10 @@ class Publisher:
             self._sound.clear()
         self._sound.add(subject)
 
-    async def _once(self, message: Outgoing, *, again: bool, in_doubt: bool) -> PubAck:
-        """Send a message; ``in_doubt`` an earlier sending may have stored it."""
-        subject, data, block = message
+    async def _outcome(self, sent: asyncio.Future[Answer], message: Outgoing, *, in_doubt: bool) -> PubAck:
+        """Return the acknowledgement of a message that was sent; ``in_doubt`` an earlier sending may have stored it."""
         try:
-            return acked(subject, await self._connection.ask(subject, data, block, again=again))
+            return acked(message[0], await sent)
         except WrongLastSequenceError as error:
             before = await stored_before(self._connection, error.stream, message) if in_doubt else None
             if before is None:
