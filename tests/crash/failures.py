@@ -13,7 +13,7 @@ from pelton.testing.power import RecordingDisk
 
 def database(jet: Jet) -> Database:
     assert isinstance(jet.backend, Engine)
-    return jet.backend.catalogue.db
+    return jet.backend.session.db
 
 
 def fold(jet: Jet, mode: str) -> None:

@@ -113,7 +113,7 @@ def _creates(step: CreateConsumer, side: Side, engine: Engine) -> bool:
     if config.get("priority_policy", "none") != "none" and config.get("ack_policy", "explicit") != "explicit":
         # ADR-42 asks for explicit acks; a server does not.
         return True
-    consumer = engine.catalogue.consumers.get((side.real(step.stream), step.name))
+    consumer = engine.session.registry.consumers.by_name.get((side.real(step.stream), step.name))
     if consumer is None:
         return False
     # A consumer that loses its filters is not told of new messages any more: they lie there undelivered.
@@ -137,7 +137,9 @@ def _makes(step: steps.CreateStream | steps.UpdateStream, side: Side, engine: En
 def _updates(step: steps.UpdateStream, side: Side, engine: Engine) -> bool:
     # A server removes nothing that is past a consumer which waits for a sequence yet to come, or which was made for the
     # last of each subject when there was none: its floor lies below 0.
-    followers = [one for one in engine.catalogue.consumers.values() if one.log.name == side.real(step.name)]
+    followers = [
+        one for one in engine.session.registry.consumers.by_name.values() if one.log.name == side.real(step.name)
+    ]
     ahead = any(one.delivered > one.log.last for one in followers)
     below = any(one.config.deliver_policy == "last_per_subject" for one in followers)
     return (step.config.get("retention") == "interest" and (ahead or below)) or _makes(step, side, engine)
@@ -150,7 +152,7 @@ def _gets(step: steps.GetMessage, side: Side, engine: Engine) -> bool:
 
 def _publishes(step: Publish, side: Side, engine: Engine) -> bool:
     # Embedded, repeating a publish is harmless whatever it expected; a server looks at its sequences first.
-    log = engine.catalogue.route(step.subject)
+    log = engine.session.registry.route(step.subject)
     if log is not None and step.headers.get("Nats-TTL") in MALFORMED_LIVES:
         # A server looks at it last of all: after a missing increment, and not where nobody wants the message.
         return log.config.allow_msg_counter or log.config.retention == "interest"
@@ -170,7 +172,7 @@ def _purges(step: steps.Purge, side: Side, engine: Engine) -> bool:
 
 def _is_partly_purged(engine: Engine, name: str, purged: str) -> bool:
     # A server takes a consumer with several filters past messages of all when those of one are purged.
-    for (stream, _), consumer in engine.catalogue.consumers.items():
+    for (stream, _), consumer in engine.session.registry.consumers.by_name.items():
         hit = [is_subset(text, purged) for text in consumer.filters]
         if stream == name and any(hit) and not all(hit):
             return True
@@ -179,14 +181,14 @@ def _is_partly_purged(engine: Engine, name: str, purged: str) -> bool:
 
 def _rolls_up_partly(engine: Engine, subject: str, block: dict[str, str]) -> bool:
     # A roll-up is a purge, and a schedule is a roll-up.
-    log = engine.catalogue.route(subject)
+    log = engine.session.registry.route(subject)
     rolls = block.get("Nats-Rollup") == "sub" or "Nats-Schedule" in block
     return rolls and log is not None and _is_partly_purged(engine, log.name, log.stored_subject(subject))
 
 
 def _publishes_as_one(step: PublishAtomic, side: Side, engine: Engine) -> bool:
     # A batch that spans streams has no meaning: each server answers for its own part.
-    if len({engine.catalogue.route(subject) for subject, _, _ in step.messages}) > 1:
+    if len({engine.session.registry.route(subject) for subject, _, _ in step.messages}) > 1:
         return True
     if any(_rolls_up_partly(engine, subject, block) for subject, _, block in step.messages):
         return True
@@ -195,7 +197,7 @@ def _publishes_as_one(step: PublishAtomic, side: Side, engine: Engine) -> bool:
 
 
 def _resets(step: Reset, side: Side, engine: Engine) -> bool:
-    consumer = engine.catalogue.consumers.get((side.real(step.stream), step.consumer))
+    consumer = engine.session.registry.consumers.by_name.get((side.real(step.stream), step.consumer))
     if consumer is None:
         # A server gives no answer.
         return True
@@ -214,7 +216,7 @@ def _acks(step: Ack, side: Side, engine: Engine) -> bool:
     # Of what is gone, and is kept for those who want it, nobody knows whether it was settled: embedded its ack may be
     # refused, by a server it is confirmed.
     delivered = step.meant(side)
-    log = engine.catalogue.streams.get(side.real(step.stream))
+    log = engine.session.registry.streams.get(side.real(step.stream))
     if delivered is None or log is None or log.config.retention == "limits":
         return False
     return log.get(delivered.seq) is None

@@ -67,7 +67,7 @@ async def test_nothing_from_before_and_nothing_after() -> None:
         await jet.publish("orders.1", b"after")
         with pytest.raises(StoreClosedError):
             await listening.next(5)
-        assert not _engine(jet).catalogue.bus.listening
+        assert not _engine(jet).session.bus.listening
 
 
 async def test_what_is_refused_is_not_heard_and_its_neighbours_are() -> None:
@@ -178,7 +178,7 @@ async def test_another_process_hears_and_a_dead_one_costs_nothing(tmp_path: Path
         for number in range(3):
             await jet.publish("orders.1", b"%d" % number)
         assert _rows(path, "listeners") == 0
-        assert not _engine(jet).catalogue.bus.listening
+        assert not _engine(jet).session.bus.listening
 
 
 async def test_closing_a_store_ends_its_listeners(tmp_path: Path) -> None:

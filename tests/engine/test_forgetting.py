@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 import pelton
-from pelton.engine import routes
+from pelton.engine.session import routes
 from pelton.subjects import index
 from pelton.testing import ManualRuntime, manual_runtime
 

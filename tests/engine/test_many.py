@@ -87,6 +87,6 @@ async def test_a_damaged_message_among_many_is_passed_by(tmp_path: Path) -> None
         await stream.create_consumer(durable_name="c")
         await jet.publish_batch([("w", b"%d" % number) for number in range(50)])
         engine: Any = jet.backend
-        await engine.stage(lambda: engine.catalogue.db.execute("UPDATE m_1 SET data='x' WHERE seq=20"), durable=True)
+        await engine.stage(lambda: engine.session.db.execute("UPDATE m_1 SET data='x' WHERE seq=20"), durable=True)
         found = await jet.backend.pull("W", "c", PullRequest(batch=50, no_wait=True))
         assert [one.seq for one in found] == [seq for seq in range(1, 51) if seq != 20]

@@ -54,7 +54,7 @@ async def test_a_copy_is_of_one_moment_while_work_goes_on(tmp_path: Path, key: s
             for number in range(200):
                 await jet.publish("kept.x", b"meanwhile" * 50)
                 if number % 20 == 0:
-                    jet.backend.catalogue.db.execute(f"PRAGMA wal_checkpoint({mode})")
+                    jet.backend.session.db.execute(f"PRAGMA wal_checkpoint({mode})")
 
         await asyncio.gather(publish(), jet.backup(copy, progress=lambda *so_far: heard.append(so_far)))
         assert heard[-1][0] == heard[-1][1] > 0

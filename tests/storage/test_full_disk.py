@@ -36,7 +36,7 @@ async def test_a_database_at_its_largest_size(tmp_path: Path) -> None:
     path = tmp_path / "a.pelton"
     await a_store(path)
     async with pelton.open(path) as jet:
-        pages = jet.backend.catalogue.db.connection.execute
+        pages = jet.backend.session.db.connection.execute
         pages("PRAGMA max_page_count=200")
         acked, error = await publish_until_refused(jet)
         assert isinstance(error, StoreFullError)
@@ -56,7 +56,7 @@ async def test_making_room_inside_a_full_store(tmp_path: Path) -> None:
     path = tmp_path / "a.pelton"
     await a_store(path)
     async with pelton.open(path) as jet:
-        jet.backend.catalogue.db.connection.execute("PRAGMA max_page_count=200")
+        jet.backend.session.db.connection.execute("PRAGMA max_page_count=200")
         acked, _ = await publish_until_refused(jet)
         stream = await jet.stream("s")
         assert await stream.purge(keep=1) == acked - 1

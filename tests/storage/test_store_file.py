@@ -307,8 +307,12 @@ async def test_nothing_is_acknowledged_into_a_store_that_is_gone(path: Path, bef
     ids=["clone", "backup", "transaction", "pull"],
 )
 async def test_nothing_is_done_to_what_has_taken_its_place(
-    path: Path, befalls: Callable[[Path], None], operation: Callable[[pelton.Jet], Any]
+    path: Path,
+    befalls: Callable[[Path], None],
+    operation: Callable[[pelton.Jet], Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(path.parent)
     await a_store(path)
     async with pelton.open(path) as jet:
         await (await jet.stream("s")).create_consumer(durable_name="c", deliver_policy="new")

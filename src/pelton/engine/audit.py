@@ -14,8 +14,8 @@ from pelton.api import ApiError, ConfigError, MsgGet, Request, rfc3339
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
-from pelton.engine.catalogue import Catalogue
-from pelton.engine.verbs import HANDLERS, Scope
+from pelton.engine.session import Session
+from pelton.engine.verbs import HANDLERS
 
 _SUBJECT: Final = ApiAudit().subject
 
@@ -23,26 +23,26 @@ _SUBJECT: Final = ApiAudit().subject
 class Audit:
     """The requests of one process, which opened its store at ``start`` (wall nanoseconds)."""
 
-    def __init__(self, catalogue: Catalogue, start: int, version: str) -> None:
-        self._catalogue = catalogue
+    def __init__(self, session: Session, start: int, version: str) -> None:
+        self._session = session
         self._start = rfc3339(start)
         self._version = version
 
     @property
-    def is_heard(self) -> bool:
+    def is_wanted(self) -> bool:
         """Whether anybody wants to know."""
-        return self._catalogue.is_heard(_SUBJECT)
+        return self._session.would_reach(_SUBJECT)
 
-    def call(self, scope: Scope, request: Request[Any]) -> Any:
+    def call(self, request: Request[Any]) -> Any:
         """Do one administrative verb inside a transaction, and tell of it."""
         kind = type(request)
         try:
-            reply = HANDLERS[kind](scope, request)
+            reply = HANDLERS[kind](self._session, request)
         except ApiError as error:
-            if kind in VERB_OF and self.is_heard:
+            if kind in VERB_OF and self.is_wanted:
                 self._tell(request, encode_error(kind, error))
             raise
-        if kind in VERB_OF and kind is not MsgGet and self.is_heard:
+        if kind in VERB_OF and kind is not MsgGet and self.is_wanted:
             self._tell(request, encode_reply(kind, reply))
         return reply
 
@@ -52,7 +52,7 @@ class Audit:
         except ConfigError:
             # Its names make no subject: over the wire it could not have been asked.
             return
-        server = str(self._catalogue.db.value("SELECT value FROM meta WHERE key='uuid'"))
+        server = str(self._session.db.value("SELECT value FROM meta WHERE key='uuid'"))
         event = ApiAudit(
             server=server,
             client=self._client(server),
@@ -60,7 +60,7 @@ class Audit:
             request=encode_body(request).decode(),
             response=response.decode(),
         )
-        self._catalogue.herald.say(event)
+        self._session.advise(event)
 
     def _client(self, server: str) -> ClientInfo:
         return ClientInfo(

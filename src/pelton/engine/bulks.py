@@ -11,7 +11,7 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from pelton.api import Outgoing
-from pelton.engine.catalogue import Catalogue
+from pelton.engine.session import Session
 from pelton.engine.works import make_ready
 from pelton.streams import Bulk, bulk_of
 from pelton.subjects import are_tokens, is_subject
@@ -51,15 +51,15 @@ def _bulk_within(parent: str, parents: Sequence[str], subjects: Sequence[str], p
     return bulk_of(list(compress(subjects, mine)), list(compress(payloads, mine)))
 
 
-def store_families(catalogue: Catalogue, families: Sequence[Family], now: int) -> bool:
+def store_families(session: Session, families: Sequence[Family], now: int) -> bool:
     """Store families, all or none: False where one of them is no matter of one stream that takes bulks."""
-    if not families or catalogue.bus.listening:
+    if not families or session.bus.listening:
         return False
-    logs = [catalogue.family(parent) for parent, _ in families]
+    logs = [session.registry.family(parent) for parent, _ in families]
     if not all(log is not None and log.appender.takes_bulk for log in logs):
         return False
     for log, (_, bulk) in zip(logs, families, strict=True):
         assert log is not None
-        make_ready(catalogue, log, now)
+        make_ready(session, log, now)
         log.bulk.append(bulk, now)
     return True

@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, Outgoing
+from pelton.engine.peers import Peers
 from pelton.storage import Database
 from pelton.subjects import SubjectIndex
 
@@ -47,14 +48,6 @@ class Listener(NamedTuple):
     owner: str
     subject: str
     queue: str
-
-
-class Peers(Protocol):
-    """The processes that have the store open, by name."""
-
-    name: str
-
-    def is_alive(self, name: str) -> bool: ...
 
 
 class Bus:
@@ -191,20 +184,18 @@ class Bus:
         """Return what the transaction has said to listeners of this process so far."""
         return list(self._ready)
 
-    def take_back(self, told: list[tuple[Hearer, Sequence[Incoming]]]) -> None:
+    def take_back(self, told: Sequence[tuple[Hearer, Sequence[Incoming]]]) -> None:
         """Have said this, and nothing else."""
-        self._ready = told
+        self._ready = list(told)
 
-    def committed(self) -> None:
-        """Hand over what the transaction said to listeners of this process."""
+    def committed(self) -> Sequence[tuple[Hearer, Sequence[Incoming]]]:
+        """Return what the transaction said to listeners of this process: it is committed, and can be handed over."""
         self._joining.clear()
-        if self._ready:
-            ready, self._ready = self._ready, []
-            for hearer, messages in ready:
-                hearer.hear(messages)
+        ready, self._ready = self._ready, []
         while self._leaving:
             self._mine.pop(self._leaving.pop(), None)
         self.listening = len(self._index) > 0
+        return ready
 
     # --- telling
 

@@ -5,11 +5,10 @@ Messages past their age are removed by whoever meets them, so a read that would 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from pelton.api import DirectGet, DirectGetDisabledError, DirectReply
-from pelton.engine.catalogue import Catalogue
+from pelton.engine.session import Session
 from pelton.storage import Row
 from pelton.streams import DirectReads, StreamLog, stored_message
 from pelton.subjects import has_wildcard
@@ -21,10 +20,10 @@ _IN_A_ROW: Final = 64
 class DirectGets:
     """The direct gets of one open store."""
 
-    def __init__(self, catalogue: Catalogue, now: Callable[[], int]) -> None:
-        self._catalogue = catalogue
-        self._now = now
-        self._reads = DirectReads(catalogue.db.path)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._now = session.now
+        self._reads = DirectReads(session.db.path)
         self._in_a_row = 0
 
     def is_greedy(self) -> bool:
@@ -37,7 +36,7 @@ class DirectGets:
 
     def lean(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer a get of one message by sequence, or of the last of a subject; None: look properly."""
-        log = self._catalogue.streams.get(stream)
+        log = self._session.registry.streams.get(stream)
         if log is None or not log.is_lean or request.batch or request.multi_last or request.next_by_subj:
             return None
         row = self._lean_row(log, request)
@@ -50,10 +49,10 @@ class DirectGets:
         if request.start_time or request.up_to_seq or request.up_to_time:
             return None
         if seq:
-            return None if subject else log.lean.by_seq(seq, self._catalogue.version)
+            return None if subject else log.lean.by_seq(seq, self._session.registry.version)
         if not subject or has_wildcard(subject):
             return None
-        return log.lean.last_of(subject, self._catalogue.version)
+        return log.lean.last_of(subject, self._session.registry.version)
 
     def look(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer inside a snapshot; None where messages past their age must be removed first."""
@@ -70,10 +69,10 @@ class DirectGets:
         log.advance(self._now())
         log.flush()
         # This transaction may still be rolled back: what is counted in it holds for nobody else.
-        return DirectReads(self._catalogue.db.path).read(log, request)
+        return DirectReads(self._session.db.path).read(log, request)
 
     def _readable(self, stream: str) -> StreamLog:
-        log = self._catalogue.stream(stream)
+        log = self._session.registry.stream(stream)
         if not log.config.allow_direct:
             raise DirectGetDisabledError(stream)
         return log

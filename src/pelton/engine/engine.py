@@ -33,10 +33,8 @@ from pelton.api import (
 )
 from pelton.api.admission import check_request, check_subject
 from pelton.api.codec import names_of
-from pelton.consumers import ConsumerLog
 from pelton.engine.audit import Audit
 from pelton.engine.bus import Bus
-from pelton.engine.catalogue import Catalogue
 from pelton.engine.direct import DirectGets
 from pelton.engine.faults import public_error
 from pelton.engine.feeding import Feeding
@@ -46,7 +44,7 @@ from pelton.engine.listening import Subscriptions
 from pelton.engine.pulls import Pulls
 from pelton.engine.pushes import Pushes
 from pelton.engine.restoring import restore_into
-from pelton.engine.room import Room
+from pelton.engine.session import Committed, Session, Surroundings
 from pelton.engine.settings import EngineSettings
 from pelton.engine.settling import SettleWork, Settling, settle_all, settling_apart
 from pelton.engine.subscription import EngineSubscription
@@ -56,7 +54,7 @@ from pelton.engine.transaction import Transaction
 from pelton.engine.transactions import Transactions
 from pelton.engine.upkeep import Path, Progress, backup
 from pelton.engine.verbs import HANDLERS, QUESTIONS, READS
-from pelton.engine.waiting import News, WaitingPulls
+from pelton.engine.waiting import WaitingPulls
 from pelton.engine.works import CallWork, Publishing, PublishWork
 from pelton.runtime import Runtime
 from pelton.storage import Committer, Database, Fault, Medium, MemoryChannel, WakeChannel
@@ -97,11 +95,11 @@ class Engine:
             raise public_error(fault) from None
         channel = MemoryChannel if settings.memory else WakeChannel
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
-        self.catalogue = self._catalogue_on(self._db, self._waiting.news)
-        self.account = self.catalogue.account
-        self._idle_batches = IdleBatches(self.catalogue.staging, self._clock, self.stage)
-        self._direct = DirectGets(self.catalogue, self._clock.now)
-        self._audit = Audit(self.catalogue, self._clock.now(), VERSION)
+        self.session = self._session_on(self._db, lambda: not self._waiting.is_empty)
+        self.account = self.session.registry.account
+        self._idle_batches = IdleBatches(self.session.staging, self._clock, self.stage)
+        self._direct = DirectGets(self.session)
+        self._audit = Audit(self.session, self._clock.now(), VERSION)
         self._pushes = Pushes(self, self._waiting, self._channel, runtime)
         polled = self._channel.polled
         self._subscriptions = Subscriptions(self, self._pushes, self._clock, self._db.path, polled=polled)
@@ -116,87 +114,67 @@ class Engine:
         self._transactions = Transactions(
             self, self._db, self._committer, self._clock, busy_timeout=settings.busy_timeout
         )
-        self._timekeeper = Timekeeper(
-            self._clock, self.catalogue, self.read, lambda work: self.stage(work, durable=True)
-        )
-        self._feeding = Feeding(self._clock, self.catalogue, self.read, lambda work: self.stage(work, durable=True))
+        self._timekeeper = Timekeeper(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
+        self._feeding = Feeding(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
 
     # --- participant of the committer's transactions
 
     def began(self) -> None:
         self._publishing = self._settling = None
-        self.catalogue.refresh()
+        self.session.refresh()
 
     def flush(self) -> None:
-        self.catalogue.flush()
-        if self.catalogue.ticked:
-            self._timekeeper.note()
+        self.session.flush()
 
     def committed(self) -> None:
-        catalogue = self.catalogue
-        if catalogue.changed:
-            catalogue.changed = False
-            if self._waiting.news.wanted:
-                self._waiting.notify()
-            self._channel.wake_others()
-        # What follows concerns few transactions, and every one passes here.
-        if catalogue.bus.listening:
-            catalogue.bus.committed()
-        if catalogue.pushed or self._pushes.is_pumping:
-            self._pushes.look()
-        if catalogue.ticked:
-            self._timekeeper.committed()
-        if catalogue.network.has_more:
-            self._feeding.committed()
-        if catalogue.staging.is_used or self._idle_batches.is_set:
-            self._idle_batches.committed()
+        self.publish_committed(self.session.committed())
 
     def rolled_back(self) -> None:
         # What was staged and never ran has failed by now: nobody may join it.
         self._publishing = self._settling = None
-        self.catalogue.roll_back()
+        self.session.roll_back()
         self._timekeeper.look_again()
 
-    # --- transactions that users hold open
+    def publish_committed(self, committed: Committed) -> None:
+        """Let everybody learn what a transaction did, of whichever session."""
+        if committed.changed:
+            if committed.news:
+                self._waiting.notify(committed.news)
+            self._channel.wake_others()
+        # What follows concerns few transactions, and every one passes here.
+        for hearer, messages in committed.deliveries:
+            hearer.hear(messages)
+        if self.session.registry.consumers.pushed or self._pushes.is_pumping:
+            self._pushes.look()
+        if committed.deadlines:
+            self._timekeeper.committed(committed.deadlines)
+        if committed.has_backlog:
+            self._feeding.committed()
+        if committed.has_batches or self._idle_batches.is_set:
+            self._idle_batches.committed()
 
-    def _catalogue_on(self, database: Database, news: News, of: Bus | None = None) -> Catalogue:
-        random = self._runtime.random
+    # --- sessions
+
+    def _session_on(self, database: Database, has_waiters: Callable[[], bool], of: Bus | None = None) -> Session:
+        random, clock = self._runtime.random, self._clock
         bus = Bus(database, self._channel, random.choice, of)
         new_id, limits = self._runtime.ids.new, self._settings.limits
-        return Catalogue(database, self._clock.now, bus, news, random.randrange, new_id, limits)
+        # Pulls are made of a session: how many wait is asked later.
+        surroundings = Surroundings(
+            clock.now, random.randrange, new_id, has_waiters, lambda consumer: self._pulls.count(consumer), limits
+        )
+        return Session(database, bus, surroundings)
 
     def _database(self, medium: Medium | None = None) -> Database:
         settings = self._settings
         path, memory, mode = settings.path, settings.memory, settings.mode
         return Database(path, memory=memory, key=settings.key, vfs=settings.vfs, mode=mode, medium=medium)
 
-    def second_room(self, is_late: Callable[[], bool]) -> Room:
-        """Open another connection, with a catalogue of its own."""
+    def second_session(self) -> Session:
+        """Open another session, on a connection of its own, for transactions that users hold open."""
         self.check_place()
-        news = News()
-        # Who begins to wait while a transaction is open wants to hear of it.
-        news.wanted = True
-        catalogue = self._catalogue_on(self._database(), news, self.catalogue.bus)
-        return Room(self, catalogue, is_late)
-
-    def tell_of(self, catalogue: Catalogue, *, ticked: bool) -> None:
-        """A transaction was committed on the second connection."""
-        if catalogue.changed:
-            catalogue.changed = False
-            self._waiting.notify_of(catalogue.news)
-            self._channel.wake_others()
-        if catalogue.bus.listening:
-            catalogue.bus.committed()
-        self._pushes.look()
-        if ticked:
-            self._timekeeper.look_again()
-        if catalogue.network.has_more:
-            catalogue.network.has_more = False
-            self._feeding.look_again()
-
-    def wake_readers(self) -> None:
-        """The store can be read again."""
-        self.woken()
+        # Pulls that begin to wait while a transaction is open want to hear of it, too.
+        return self._session_on(self._database(), lambda: True, self.session.bus)
 
     async def readable(self) -> None:
         """Wait until the store can be read; only a memory store ever cannot."""
@@ -206,17 +184,6 @@ class Engine:
         """Return the transaction that the caller is in, or a new one."""
         self._check()
         return self._transactions.of_caller() or Transaction(self._transactions, timeout)
-
-    # --- scope of the verbs
-
-    def now(self) -> int:
-        return self._clock.now()
-
-    def new_name(self) -> str:
-        return self._runtime.ids.new()
-
-    def waiting_pulls(self, consumer: ConsumerLog) -> int:
-        return self._pulls.count(consumer)
 
     # --- the port
 
@@ -234,13 +201,13 @@ class Engine:
         with self.account.counting():
             inside = self._transactions.of_caller() if kind in QUESTIONS else None
             if inside is not None and (inside.is_open or kind not in READS):
-                return cast(R, await inside.look(lambda room: HANDLERS[kind](room, request)))
+                return cast(R, await inside.look(lambda operations: HANDLERS[kind](operations.session, request)))
             if kind in READS:
                 await self.readable()
-                found = self.read(lambda: None if self._writes(request) else (HANDLERS[kind](self, request),))
+                found = self.read(lambda: None if self._writes(request) else (HANDLERS[kind](self.session, request),))
                 if found is not None:
                     return cast(R, found[0])
-            reply: R = await self.stage(lambda: self._audit.call(self, request), durable=True)
+            reply: R = await self.stage(lambda: self._audit.call(request), durable=True)
             return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -264,7 +231,7 @@ class Engine:
         self._check()
         inside = self._transactions.of_caller()
         if inside is not None and inside.is_open:
-            return await inside.look(lambda room: room.direct_get(stream, request))
+            return await inside.look(lambda operations: operations.direct_get(stream, request))
         await self.readable()
         if self._direct.is_greedy():
             await asyncio.sleep(0)
@@ -321,7 +288,7 @@ class Engine:
         """Tell a message to whoever listens, and store it where a stream takes it, without an answer."""
         check_subject(subject)
         message = (subject, data, headers)
-        await self.stage(lambda: self.catalogue.outbox.append(message), durable=False)
+        await self.stage(lambda: self.session.send(message), durable=False)
 
     async def presence(self) -> str:
         """Return the name of this opener on the wake-up channel; empty where others cannot reach it."""
@@ -414,7 +381,7 @@ class Engine:
         self._check()
         self._transactions.check_outside()
         if self._publishing is None:
-            work = PublishWork(self.catalogue, self._clock.now)
+            work = PublishWork(self.session, self._clock.now)
             work.entries.append(entry)
             if not self._committer.run_now(work):
                 self._publishing = work
@@ -425,7 +392,7 @@ class Engine:
         self._check()
         self._transactions.check_outside()
         if self._settling is None:
-            work = SettleWork(self.catalogue, self._clock.now)
+            work = SettleWork(self.session, self._clock.now)
             work.entries.append(entry)
             if not at_once:
                 self._committer.stage(work)
@@ -466,7 +433,7 @@ class Engine:
             raise StoreBusyError(self._db.path, "a transaction is open in this memory store")
         try:
             with self._db.reading():
-                self.catalogue.refresh()
+                self.session.refresh()
                 return call()
         except Fault as fault:
             raise public_error(fault) from None
@@ -482,12 +449,12 @@ class Engine:
 
     def _writes(self, request: Request[Any]) -> bool:
         """Whether a read has to write: it is told of, or may meet messages whose time is over."""
-        if self._audit.is_heard:
+        if self._audit.is_wanted:
             return True
-        catalogue, now = self.catalogue, self._clock.now()
-        named = catalogue.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
-        logs = [named] if named is not None else catalogue.streams.values()
-        return any(catalogue.use(log).state.is_overdue(now) or catalogue.is_retiring(log, now) for log in logs)
+        registry, now = self.session.registry, self._clock.now()
+        named = registry.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
+        logs = [named] if named is not None else registry.streams.values()
+        return any(registry.use(log).state.is_overdue(now) or registry.is_retiring(log, now) for log in logs)
 
     # --- other processes
 

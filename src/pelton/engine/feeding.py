@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pelton.api import PeltonError
-from pelton.engine.catalogue import Catalogue
+from pelton.engine.session import Session
 from pelton.runtime import Clock, Timer
 
 _RETRY_S: Final = 0.5
@@ -31,12 +31,12 @@ class Feeding:
     def __init__(
         self,
         clock: Clock,
-        catalogue: Catalogue,
+        session: Session,
         read: Reads,
         stage: Callable[[Callable[[], None]], asyncio.Future[None]],
     ) -> None:
         self._clock = clock
-        self._network = catalogue.network
+        self._network = session.registry.network
         self._read = read
         self._stage = stage
         self._timer: Timer | None = None
@@ -45,8 +45,7 @@ class Feeding:
         self.look_again()
 
     def committed(self) -> None:
-        """The transaction has left something: go on there."""
-        self._network.has_more = False
+        """A transaction has left something: go on there."""
         self._go_on()
 
     def woken(self) -> None:

@@ -33,7 +33,7 @@ class IdleBatches:
         return self._due is not None
 
     def committed(self) -> None:
-        self._staging.committed()
+        """A transaction has ended."""
         due = self._staging.due
         if due == self._due:
             return

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from pelton.api import Delivered, PeltonError
+from pelton.api import PeltonError
 from pelton.api.admission import check_listening
-from pelton.engine.catalogue import Catalogue
+from pelton.engine.host import Host
 from pelton.engine.pushes import Pushes
 from pelton.engine.subscription import EngineSubscription
 from pelton.runtime import Clock
 
 POLL_S: Final = 0.05
-
-
-class Host(Protocol):
-    """What subscriptions need of their engine."""
-
-    catalogue: Catalogue
-
-    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
-    def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None: ...
-    def check_outside(self) -> None: ...
-    def woken(self) -> None: ...
 
 
 class Subscriptions:
@@ -47,7 +35,7 @@ class Subscriptions:
         """Listen to what is published from now on, by whichever process. Raises ConfigError."""
         check_listening(subject, queue)
         subscription = EngineSubscription(subject, self._path, self._clock)
-        bus = self._host.catalogue.bus
+        bus = self._host.session.bus
         joined = self._host.stage(lambda: bus.join(subject, queue, subscription), durable=False)
         subscription.leave = lambda: self._leave(subscription, joined)
         subscription.on_room = self._pushes.poke
@@ -76,7 +64,7 @@ class Subscriptions:
         # A store that is closed or failed tells nobody any more.
         with suppress(PeltonError):
             listener: int = await joined
-            await self._host.stage(lambda: self._host.catalogue.bus.leave(listener), durable=False)
+            await self._host.stage(lambda: self._host.session.bus.leave(listener), durable=False)
 
     async def close(self) -> None:
         """End all of them."""

@@ -9,9 +9,8 @@ pulls of other processes know of it (``consumers/turns.py``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,35 +27,13 @@ from pelton.consumers import (
     too_many_waiting,
     waiting_pulls,
 )
-from pelton.engine.catalogue import Catalogue
+from pelton.engine.host import Host
+from pelton.engine.peers import Peers
 from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
 from pelton.runtime import Clock
 
 R = TypeVar("R")
 _POLL_S: Final = 0.05
-
-
-class Peers(Protocol):
-    """The openers of the store."""
-
-    name: str
-    polled: bool
-
-    def is_alive(self, name: str) -> bool: ...
-
-
-class Host(Protocol):
-    """What a pull needs of its engine."""
-
-    catalogue: Catalogue
-
-    def now(self) -> int: ...
-    def new_name(self) -> str: ...
-    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
-    def read(self, call: Callable[[], R]) -> R: ...
-    async def readable(self) -> None: ...
-    def check_place(self) -> None: ...
-    def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None: ...
 
 
 class Found(NamedTuple):
@@ -77,7 +54,7 @@ class Pulls:
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
-        one = _Pull(stream, consumer, request, self._host.new_name() if request.group else "")
+        one = _Pull(stream, consumer, request, self._host.session.new_id() if request.group else "")
         try:
             found = await self._try(one)
             if found.messages or found.blocked or request.no_wait:
@@ -90,7 +67,7 @@ class Pulls:
     def count(self, consumer: ConsumerLog) -> int:
         """Return how many pulls wait: of a consumer with groups in all processes, of another in this one."""
         if consumer.config.priority_groups:
-            return waiting_pulls(consumer, self._peers.is_alive, self._host.now())
+            return waiting_pulls(consumer, self._peers.is_alive, self._host.session.now())
         return self._waiting.count(consumer)
 
     async def _try(self, one: _Pull, *, waited: bool = False) -> Found:
@@ -106,10 +83,10 @@ class Pulls:
     # --- in a transaction
 
     def _tried(self, one: _Pull, waited: bool) -> Found:
-        catalogue = self._host.catalogue
-        log = catalogue.consumer(one.stream, one.consumer)
+        registry = self._host.session.registry
+        log = registry.consumer(one.stream, one.consumer)
         check_pull(one.request, log.config, one.stream)
-        now = self._host.now()
+        now = self._host.session.now()
         if log.is_idle(now) and not waited:
             # Its time is over; that nobody has swept it away yet makes no difference.
             raise api_error("JSConsumerNotFoundErr", stream=one.stream, consumer=one.consumer)
@@ -117,7 +94,7 @@ class Pulls:
             log.last_active, log.dirty = now, True
         if log.config.priority_groups:
             return self._tried_in_turn(one, log, now)
-        delivery = Delivery(log, one.request, now, catalogue.token_floor, catalogue.interests.get(log.log))
+        delivery = Delivery(log, one.request, now, registry.consumers.token_floor, registry.interests.get(log.log))
         return Found(delivery.run(), delivery.blocked)
 
     def _tried_in_turn(self, one: _Pull, log: ConsumerLog, now: int) -> Found:
@@ -138,11 +115,11 @@ class Pulls:
 
     def _served(self, one: _Pull, log: ConsumerLog, turn: Turn, verdict: Verdict, now: int) -> Found:
         request = msgspec.structs.replace(one.request, batch=verdict.batch)
-        catalogue = self._host.catalogue
-        delivery = Delivery(log, request, now, catalogue.token_floor, catalogue.interests.get(log.log))
+        registry = self._host.session.registry
+        delivery = Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))
         messages = delivery.run()
         if messages and log.config.priority_policy == "pinned_client":
-            turn.pin_to(messages, self._host.new_name)
+            turn.pin_to(messages, self._host.session.new_id)
         return Found(messages, delivery.blocked)
 
     def _turn(self, one: _Pull, log: ConsumerLog, now: int) -> Turn:
@@ -181,7 +158,7 @@ class Pulls:
 
         Those of groups have rows, and are counted by them in all processes.
         """
-        log = self._host.catalogue.consumers.get((one.stream, one.consumer))
+        log = self._host.session.registry.consumers.by_name.get((one.stream, one.consumer))
         if log is None:
             return ()
         if not log.config.priority_groups and self._waiting.count(log) >= log.config.max_waiting:
@@ -190,9 +167,9 @@ class Pulls:
 
     def _look(self, one: _Pull) -> tuple[bool, float | None]:
         """Look, in a snapshot, whether a pull could get something now, and if not, when to look again."""
-        log = self._host.catalogue.consumer(one.stream, one.consumer)
+        log = self._host.session.registry.consumer(one.stream, one.consumer)
         self._waiting.follow((one.stream, one.consumer), log.filters)
-        now = self._host.now()
+        now = self._host.session.now()
         delays = [seconds_until_due(log, now)]
         threshold = log.config.inactive_threshold
         stale = 0 < threshold <= 2 * (now - log.last_active)
@@ -211,14 +188,14 @@ class Pulls:
 
     def _leave(self, one: _Pull) -> None:
         """Take back the row of a pull that waits no more; whatever becomes of it, nobody waits for that."""
-        log = self._host.catalogue.consumers.get((one.stream, one.consumer))
+        log = self._host.session.registry.consumers.by_name.get((one.stream, one.consumer))
         if log is None:
             return
 
         def leave() -> None:
-            catalogue = self._host.catalogue
-            if (one.stream, one.consumer) in catalogue.consumers:
-                self._turn(one, catalogue.consumer(one.stream, one.consumer), self._host.now()).leave()
+            registry = self._host.session.registry
+            if (one.stream, one.consumer) in registry.consumers.by_name:
+                self._turn(one, registry.consumer(one.stream, one.consumer), self._host.session.now()).leave()
 
         with suppress(PeltonError):
             # A store that is closed by now, or has failed, tells nobody any more.

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from pelton.api import (
     AckOp,
@@ -34,8 +34,9 @@ from pelton.api import (
 )
 from pelton.consumers import ConsumerLog, Delivery, Settlement
 from pelton.engine.bus import Listener
-from pelton.engine.catalogue import Catalogue
-from pelton.engine.waiting import Alarm, Key, WaitingPulls, seconds_until_due
+from pelton.engine.host import Host
+from pelton.engine.session import Key, Session, delete_consumers
+from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
 from pelton.runtime import Clock, Runtime, Signal
 
 R = TypeVar("R")
@@ -46,18 +47,6 @@ _WINDOW_BYTES: Final = 4 << 20
 _RETRY_S: Final = 1.0
 _HEARTBEAT: Final = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n"
 _FLOW_CONTROL: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
-
-
-class Host(Protocol):
-    """What a pump needs of its engine."""
-
-    catalogue: Catalogue
-
-    def now(self) -> int: ...
-    def new_name(self) -> str: ...
-    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
-    def read(self, call: Callable[[], R]) -> R: ...
-    async def readable(self) -> None: ...
 
 
 class Pump:
@@ -116,7 +105,7 @@ class Pump:
         rows = log.db.execute(sql, (log.id, seq)).fetchall()
         acks = [AckOp(seq=int(str(seq)), consumer_seq=int(str(dseq))) for seq, dseq in rows]
         if acks:
-            Settlement(log, self._host.now(), self._host.catalogue.interests.get(log.log)).run(acks)
+            Settlement(log, self._host.session.now(), self._host.session.registry.interests.get(log.log)).run(acks)
 
     # --- the loop
 
@@ -142,11 +131,11 @@ class Pump:
         if self.consumer.config.flow_control:
             subject = f"$JS.FC.{self._key[0]}.{self._key[1]}.*"
             self._listener = await self._host.stage(
-                lambda: self._host.catalogue.bus.join(subject, "", self), durable=False
+                lambda: self._host.session.bus.join(subject, "", self), durable=False
             )
 
     def _unlisten(self) -> None:
-        bus, listener = self._host.catalogue.bus, self._listener
+        bus, listener = self._host.session.bus, self._listener
         # Where the store is closed, or has failed, nobody is told anything any more.
         with suppress(StoreError):
             if listener:
@@ -180,8 +169,8 @@ class Pump:
         """Look, in a snapshot, whether there is something to do, and if not, when to look again."""
         log = self._consumer()
         self._waiting.follow(self._key, log.filters)
-        now = self._host.now()
-        room = self._room(log, listeners_of(self._host.catalogue, log))
+        now = self._host.session.now()
+        room = self._room(log, listeners_of(self._host.session, log))
         self._is_blocked = room <= 0
         threshold = log.config.inactive_threshold
         delays = [seconds_until_due(log, now), threshold / 2e9 if threshold else None]
@@ -190,25 +179,25 @@ class Pump:
     def _room(self, log: ConsumerLog, listeners: list[Listener]) -> int:
         if self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control:
             return 0
-        return min(_BATCH, self._host.catalogue.bus.room(listeners))
+        return min(_BATCH, self._host.session.bus.room(listeners))
 
     def _consumer(self) -> ConsumerLog:
-        return self._host.catalogue.consumer(*self._key)
+        return self._host.session.registry.consumer(*self._key)
 
     # --- in a transaction
 
     def _deliver(self) -> int:
         """Deliver what there is room for; return how much that was."""
-        log, catalogue = self._consumer(), self._host.catalogue
-        listeners = listeners_of(catalogue, log)
-        now = self._host.now()
+        log, session = self._consumer(), self._host.session
+        listeners = listeners_of(session, log)
+        now = self._host.session.now()
         if not listeners or listeners[0].owner != self._owner:
             return 0
         if self._fresh:
             self._fresh = False
             if log.is_idle(now):
                 # Its time is over; that nobody has swept it away yet makes no difference.
-                catalogue.delete_consumers([log])
+                delete_consumers(session, [log])
                 return 0
             if log.config.ack_policy == "flow_control":
                 log.offer_again(now)
@@ -217,7 +206,7 @@ class Pump:
         found = self._found(log, self._room(log, listeners), now)
         if found:
             messages = [Incoming(one.subject, one.data, one.headers, "", one) for one in found]
-            catalogue.bus.deliver(log.config.deliver_subject, messages)
+            session.bus.deliver(log.config.deliver_subject, messages)
             self._last_said = self._clock.monotonic()
             self._count(log, found)
         return len(found)
@@ -225,14 +214,14 @@ class Pump:
     def _found(self, log: ConsumerLog, room: int, now: int) -> list[Delivered]:
         if room <= 0:
             return []
-        catalogue = self._host.catalogue
-        interest = catalogue.interests.get(log.log)
+        registry = self._host.session.registry
+        interest = registry.interests.get(log.log)
         request = PullRequest(batch=1 if log.config.rate_limit_bps else room, max_bytes=_BATCH_BYTES)
-        delivery = Delivery(log, request, now, catalogue.token_floor, interest)
+        delivery = Delivery(log, request, now, registry.consumers.token_floor, interest)
         found = delivery.run()
         if delivery.blocked:
             # One message alone may be of any size.
-            found = Delivery(log, PullRequest(batch=1), now, catalogue.token_floor, interest).run()
+            found = Delivery(log, PullRequest(batch=1), now, registry.consumers.token_floor, interest).run()
         return found
 
     def _count(self, log: ConsumerLog, found: list[Delivered]) -> None:
@@ -248,7 +237,7 @@ class Pump:
         self._ahead_bytes += size
         many = config.ack_policy == "flow_control" and 2 * log.unsettled >= log.room
         if not self._asked and (many or 2 * self._ahead_bytes >= _WINDOW_BYTES):
-            self._asked = f"$JS.FC.{self._key[0]}.{self._key[1]}.{self._host.new_name()}"
+            self._asked = f"$JS.FC.{self._key[0]}.{self._key[1]}.{self._host.session.new_id()}"
             self._asked_bytes = self._ahead_bytes
             self._say(log, Incoming(config.deliver_subject, b"", _FLOW_CONTROL, self._asked))
 
@@ -272,15 +261,15 @@ class Pump:
         self._say(log, Incoming(log.config.deliver_subject, b"", block))
 
     def _say(self, log: ConsumerLog, message: Incoming) -> None:
-        self._host.catalogue.bus.deliver(log.config.deliver_subject, (message,))
+        self._host.session.bus.deliver(log.config.deliver_subject, (message,))
 
 
-def listeners_of(catalogue: Catalogue, consumer: ConsumerLog) -> list[Listener]:
+def listeners_of(session: Session, consumer: ConsumerLog) -> list[Listener]:
     """Return who listens to what a push consumer delivers, the longest standing first."""
     config = consumer.config
     if not config.deliver_subject:
         return []
-    return [one for one in catalogue.bus.listeners(config.deliver_subject) if one.queue == config.deliver_group]
+    return [one for one in session.bus.listeners(config.deliver_subject) if one.queue == config.deliver_group]
 
 
 def _is_stale(log: ConsumerLog, now: int) -> bool:

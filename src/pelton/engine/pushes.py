@@ -12,24 +12,19 @@ once, each for a moment sure of itself, do no harm: each delivery is a transacti
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final
 
 from pelton.api import PeltonError
 from pelton.consumers import ConsumerLog
-from pelton.engine.pump import Host, Pump, listeners_of
-from pelton.engine.waiting import Key, WaitingPulls
+from pelton.engine.host import Host
+from pelton.engine.peers import Peers
+from pelton.engine.pump import Pump, listeners_of
+from pelton.engine.session import Key
+from pelton.engine.waiting import WaitingPulls
 from pelton.runtime import Runtime, Timer
 
 _LOOK_S: Final = 1.0
 _STANDS_STILL: Final = 5
-
-
-class Peers(Protocol):
-    """The openers of the store."""
-
-    name: str
-
-    def wake(self, name: str) -> None: ...
 
 
 class Pushes:
@@ -56,8 +51,8 @@ class Pushes:
 
     def look(self) -> None:
         """Start and end pumps where listeners or consumers have changed."""
-        catalogue = self._host.catalogue
-        seen = (catalogue.version, catalogue.bus.version)
+        session = self._host.session
+        seen = (session.registry.version, session.bus.version)
         if seen != self._seen and not self._closed:
             self._seen = seen
             self._reconcile()
@@ -102,10 +97,10 @@ class Pushes:
 
     def _wanted(self) -> dict[Key, ConsumerLog]:
         """Return the consumers that this process is to pump; note whose pumping concerns others."""
-        me, catalogue = self._peers.name, self._host.catalogue
+        me, session = self._peers.name, self._host.session
         wanted: dict[Key, ConsumerLog] = {}
-        for key, consumer in catalogue.pushed.items():
-            owners = [listener.owner for listener in listeners_of(catalogue, consumer)]
+        for key, consumer in session.registry.consumers.pushed.items():
+            owners = [listener.owner for listener in listeners_of(session, consumer)]
             if not owners:
                 continue
             if owners[0] == me:
@@ -119,7 +114,7 @@ class Pushes:
 
     def _go_on(self) -> None:
         """Look again in a while, where others depend on this process or it on them."""
-        stopped = self._host.catalogue.bus.is_stopped(self._peers.name)
+        stopped = self._host.session.bus.is_stopped(self._peers.name)
         if self._timer is None and (self._leads or self._followed or stopped):
             self._timer = self._runtime.clock.call_later(_LOOK_S, self._look_again)
 
@@ -136,7 +131,7 @@ class Pushes:
         self._go_on()
 
     def _say_and_ask(self) -> None:
-        bus, stage = self._host.catalogue.bus, self._host.stage
+        bus, stage = self._host.session.bus, self._host.stage
         if self._leads or bus.is_stopped(self._peers.name):
             stage(bus.beat, durable=False).add_done_callback(lambda done: done.exception())
         for owner in self._followed:
@@ -151,7 +146,7 @@ class Pushes:
         """Return those who pump for listeners of ours, and whose beat has not moved for some looks."""
         known, self._beats = self._beats, {}
         for owner in self._followed:
-            beat = self._host.catalogue.bus.beat_of(owner)
+            beat = self._host.session.bus.beat_of(owner)
             before, looks = known.get(owner, (-1, 0))
             self._beats[owner] = (beat, looks + 1 if beat == before else 0)
         return [owner for owner, (_, looks) in self._beats.items() if looks >= _STANDS_STILL]

@@ -14,8 +14,7 @@ from typing import Any, Final
 from pelton.api import AccountLimits
 from pelton.consumers import ConsumerLog, Interest, consumer_info
 from pelton.engine.bus import Bus
-from pelton.engine.catalogue import Catalogue
-from pelton.engine.waiting import News
+from pelton.engine.session import Registry, Session, Surroundings
 from pelton.storage import Database, Fault, intact
 from pelton.storage.messages import DAMAGED_COLUMNS
 from pelton.storage.packing import ORIGINAL_LENGTH, unpack
@@ -62,9 +61,13 @@ class _Alone:
     """No other process is asked for."""
 
     name = "recount"
+    polled = False
 
     def is_alive(self, name: str) -> bool:
         return True
+
+    def wake(self, name: str) -> None:
+        """Nobody waits."""
 
 
 def _contradictions(database: Database) -> Iterator[str]:
@@ -74,17 +77,14 @@ def _contradictions(database: Database) -> Iterator[str]:
         return
     yield from _orphans(database)
     # Nothing is appended, so no time is asked for.
-    catalogue = Catalogue(
+    session = Session(
         database,
-        lambda: 0,
         Bus(database, _Alone(), lambda members: members[0]),
-        News(),
-        lambda below: 0,
-        str,
-        AccountLimits(),
+        Surroundings(lambda: 0, lambda below: 0, str, lambda: False, lambda consumer: 0, AccountLimits()),
     )
-    catalogue.refresh()
-    for stream in catalogue.streams.values():
+    session.refresh()
+    registry = session.registry
+    for stream in registry.streams.values():
         for problem in (
             *_stream(database, stream),
             *_subjects(database, stream),
@@ -92,11 +92,11 @@ def _contradictions(database: Database) -> Iterator[str]:
             *_timers(database, stream),
         ):
             yield f"stream {stream.name!r}: {problem}"
-    yield from _waiting(database, catalogue)
-    for keeping, interest in catalogue.interests.items():
+    yield from _waiting(database, registry)
+    for keeping, interest in registry.interests.items():
         for seq in _kept_for_nobody(database, keeping, interest):
             yield f"stream {keeping.name!r}: message {seq} is kept though no consumer wants it"
-    for consumer in catalogue.consumers.values():
+    for consumer in registry.consumers.by_name.values():
         for problem in (
             *_consumer(database, consumer),
             *_claims(database, consumer),
@@ -185,13 +185,13 @@ def _timers(database: Database, stream: StreamLog) -> Iterator[str]:
         yield f"subject {subject!r} holds message {seq} as its schedule, which is not there"
 
 
-def _waiting(database: Database, catalogue: Catalogue) -> Iterator[str]:
+def _waiting(database: Database, registry: Registry) -> Iterator[str]:
     """What sources have passed, and hold back."""
     sql = "SELECT DISTINCT source FROM parked WHERE source NOT IN (SELECT id FROM sourcing)"
     for (source,) in database.execute(sql):
         yield f"parked has rows of source {source}, which does not exist"
-    for stream in catalogue.streams.values():
-        for feed in catalogue.network.feeds(stream):
+    for stream in registry.streams.values():
+        for feed in registry.network.feeds(stream):
             position = feed.position
             if not position.load():
                 continue

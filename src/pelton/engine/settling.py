@@ -50,13 +50,13 @@ class SettleWork(SharedWork[Settling]):
 
     def _settle(self, stream: str, name: str, group: list[tuple[int, Settling]], now: int) -> None:
         try:
-            consumer = self._catalogue.consumer(stream, name)
+            consumer = self._session.registry.consumer(stream, name)
         except PeltonError as error:
             for index, _ in group:
                 self._results[index] = error
             return
         acks = [ack for _, entry in group for ack in entry.acks]
-        settlement = Settlement(consumer, now, self._catalogue.interests.get(consumer.log))
+        settlement = Settlement(consumer, now, self._session.registry.interests.get(consumer.log))
         answers = settlement.run(acks)
         start = 0
         for index, entry in group:
@@ -75,7 +75,7 @@ class SettleWork(SharedWork[Settling]):
             if ack.seq in gone:
                 return _is_gone(entry, ack)
         # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
-        return append_all(self._catalogue, entry.publishes or (), now)
+        return append_all(self._session, entry.publishes or (), now)
 
     def _publish_apart(
         self,
@@ -88,10 +88,10 @@ class SettleWork(SharedWork[Settling]):
         if gone:
             pairs = zip(entry.acks, answers, strict=True)
             answers = [_is_gone(entry, ack) if ack.seq in gone else refused for ack, refused in pairs]
-        if not any(answers) and store_families(self._catalogue, apart.families, now):
+        if not any(answers) and store_families(self._session, apart.families, now):
             return answers
         held = (publishes for publishes, refused in zip(apart.messages, answers, strict=True) if refused is None)
-        append_all(self._catalogue, [message for publishes in held for message in publishes], now)
+        append_all(self._session, [message for publishes in held for message in publishes], now)
         return answers
 
 

@@ -12,12 +12,12 @@ A deadline may be known too early: then the timer fires for nothing and is set a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from pelton.api import PeltonError
 from pelton.api.times import NEVER
-from pelton.engine.catalogue import Catalogue
+from pelton.engine.session import Session
 from pelton.runtime import Clock, Timer
 
 # The wall clock may be set while we wait, so no wait is longer; and no wait is shorter, so that many deadlines
@@ -39,12 +39,12 @@ class Timekeeper:
     def __init__(
         self,
         clock: Clock,
-        catalogue: Catalogue,
+        session: Session,
         read: Reads,
         stage: Callable[[Callable[[], None]], asyncio.Future[None]],
     ) -> None:
         self._clock = clock
-        self._catalogue = catalogue
+        self._session = session
         self._read = read
         self._stage = stage
         self._dues: dict[str, int] = {}
@@ -57,24 +57,20 @@ class Timekeeper:
 
     # --- inside a transaction
 
-    def note(self) -> None:
-        """Take down the deadlines of the streams that the transaction has met."""
-        for log in self._catalogue.ticked:
-            self._dues[log.name] = log.state.next_deadline()
-
     def _note_all(self) -> None:
-        self._dues = {log.name: log.state.next_deadline() for log in self._catalogue.ticking()}
+        self._dues = {log.name: log.state.next_deadline() for log in self._session.registry.ticking()}
 
     def _advance_all(self) -> None:
         self._dues.clear()
         now = self._clock.now()
-        for log in self._catalogue.ticking():
+        for log in self._session.registry.ticking():
             log.advance(now)
 
     # --- between transactions
 
-    def committed(self) -> None:
-        """What was taken down holds."""
+    def committed(self, deadlines: Mapping[str, int]) -> None:
+        """Take down the deadlines of the streams that a transaction has met."""
+        self._dues.update(deadlines)
         if self._dues:
             self._set(min(self._dues.values()))
 

@@ -34,7 +34,8 @@ from pelton.api import (
     TransactionTimeoutError,
 )
 from pelton.engine.faults import public_error
-from pelton.engine.room import Mark, Room
+from pelton.engine.operations import Operations
+from pelton.engine.session import Mark
 from pelton.runtime import Clock, Timer, owner
 from pelton.storage import PlacedSums, Refusal, as_fault, placed_sums, translated
 from pelton.storage.user_sql import RefusalKind
@@ -56,9 +57,9 @@ class Writers(Protocol):
     def check(self) -> None: ...
     def join(self, who: Hashable, transaction: Transaction) -> None: ...
     def leave(self, who: Hashable) -> None: ...
-    async def take(self, transaction: Transaction) -> Room: ...
-    def prepare_commit(self, room: Room) -> None: ...
-    def committed(self, room: Room) -> asyncio.Future[Any]: ...
+    async def take(self, transaction: Transaction) -> Operations: ...
+    def prepare_commit(self, operations: Operations) -> None: ...
+    def committed(self, operations: Operations) -> asyncio.Future[Any]: ...
     def rolled_back(self) -> None: ...
 
 
@@ -70,7 +71,7 @@ class Transaction:
         self._timeout = timeout
         self._owner: Hashable | None = None
         self._marks: list[Mark | None] = []
-        self._room: Room | None = None
+        self._operations: Operations | None = None
         self._loss: PeltonError | None = None
         self._timer: Timer | None = None
         self._deadline = 0.0
@@ -85,8 +86,8 @@ class Transaction:
             self._writers.join(self._owner, self)
             self._marks.append(None)
             return 0
-        room = await self._opened()
-        self._marks.append(self._done(room.mark))
+        operations = await self._opened()
+        self._marks.append(self._done(operations.mark))
         return len(self._marks) - 1
 
     async def leave(self, level: int, *, keep: bool) -> None:
@@ -103,27 +104,27 @@ class Transaction:
         if not keep:
             self._end()
             return
-        if self._room is not None and self._loss is None and self.is_late:
+        if self._operations is not None and self._loss is None and self.is_late:
             self._expire()
         if self._loss is not None:
             raise self._loss
-        if self._room is not None:
-            await self._commit(self._room)
+        if self._operations is not None:
+            await self._commit(self._operations)
 
     def _leave_inner(self, mark: Mark, *, keep: bool) -> None:
-        room = self._room
-        if self._loss is not None or room is None:
+        operations = self._operations
+        if self._loss is not None or operations is None:
             if keep and self._loss is not None:
                 raise self._loss
             return
-        self._done(lambda: room.keep(mark) if keep else room.go_back(mark))
+        self._done(lambda: operations.keep(mark) if keep else operations.go_back(mark))
 
-    async def _commit(self, room: Room) -> None:
+    async def _commit(self, operations: Operations) -> None:
         try:
-            with translated(room.db.path):
-                room.flush()
-                self._writers.prepare_commit(room)
-                room.writer.commit()
+            with translated(operations.db.path):
+                operations.flush()
+                self._writers.prepare_commit(operations)
+                operations.writer.commit()
         except Refusal as refusal:
             self._end()
             raise TransactionError(f"it was rolled back, because its commit was refused: {refusal.reason}") from refusal
@@ -133,17 +134,17 @@ class Transaction:
                 raise public from error
             raise
         self._stop_clock()
-        self._room = None
+        self._operations = None
         # It is committed: cancelling the wait for the disk does not undo it.
-        await asyncio.shield(self._writers.committed(room))
+        await asyncio.shield(self._writers.committed(operations))
 
     def _end(self) -> None:
         """Undo all, and give the writer back."""
-        room, self._room = self._room, None
+        operations, self._operations = self._operations, None
         self._stop_clock()
-        if room is not None:
+        if operations is not None:
             try:
-                room.roll_back()
+                operations.roll_back()
             finally:
                 self._writers.rolled_back()
 
@@ -174,62 +175,62 @@ class Transaction:
         """Store all messages, or none."""
         if any(is_member(block) for _, _, block in messages):
             raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
-        room = await self._opened()
-        return self._done(lambda: room.publish(messages))
+        operations = await self._opened()
+        return self._done(lambda: operations.publish(messages))
 
     async def load(self, messages: Packed | Sequence[Outgoing], sums: PlacedSums = placed_sums) -> None:
         """Store many messages, or none, and hold none of them in memory.
 
         The log is folded into the file when the store is closed, or when others write: not by the commit.
         """
-        room = await self._opened()
-        room.db.fold_on_commit(False)
+        operations = await self._opened()
+        operations.db.fold_on_commit(False)
         if isinstance(messages, Packed):
-            self._done(lambda: room.load(messages, sums))
+            self._done(lambda: operations.load(messages, sums))
             return
-        self._done(lambda: room.publish(messages))
-        self._done(room.flush)
+        self._done(lambda: operations.publish(messages))
+        self._done(operations.flush)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries; one entry an ack: None, or why it had no effect."""
-        room = await self._opened()
-        return self._done(lambda: room.ack(stream, consumer, acks)) if acks else []
+        operations = await self._opened()
+        return self._done(lambda: operations.ack(stream, consumer, acks)) if acks else []
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run a user's SQL."""
-        room = await self._opened()
+        operations = await self._opened()
         try:
-            return self._done(lambda: room.sql(statement, bindings))
+            return self._done(lambda: operations.sql(statement, bindings))
         except Refusal as refusal:
             raise _SQL_ERRORS[refusal.kind](refusal.reason, str(statement)) from refusal
 
     @property
     def is_open(self) -> bool:
         """Whether it holds the writer."""
-        return self._room is not None
+        return self._operations is not None
 
-    async def look(self, call: Callable[[Room], T]) -> T:
+    async def look(self, call: Callable[[Operations], T]) -> T:
         """Read the store as the transaction has made it."""
-        room = await self._opened()
-        self._done(room.flush)
-        return self._done(lambda: call(room))
+        operations = await self._opened()
+        self._done(operations.flush)
+        return self._done(lambda: call(operations))
 
     # --- one operation
 
-    async def _opened(self) -> Room:
-        """Return the room of the open transaction, opening it first if this is the first operation."""
+    async def _opened(self) -> Operations:
+        """Return the operations of the open transaction, opening it first if this is the first operation."""
         self._check()
-        if self._room is None:
-            room = await self._writers.take(self)
-            self._room = room
+        if self._operations is None:
+            operations = await self._writers.take(self)
+            self._operations = operations
             self._deadline = self._writers.clock.monotonic() + self._timeout
             self._timer = self._writers.clock.call_later(self._timeout, self._expire)
-            self._done(room.began)
-        return self._room
+            self._done(operations.began)
+        return self._operations
 
     def _check(self) -> None:
         self._check_owner()
-        if self._room is not None and self.is_late:
+        if self._operations is not None and self.is_late:
             self._expire()
         if self._loss is not None:
             raise self._loss
@@ -248,14 +249,14 @@ class Transaction:
 
     def _done(self, call: Callable[[], T]) -> T:
         """Do an operation; what is neither done nor refused takes the transaction along."""
-        room = self._room
-        assert room is not None
+        operations = self._operations
+        assert operations is not None
         try:
             return call()
         except BaseException as error:
-            if room.writer.is_open and isinstance(error, (PeltonError, Refusal)):
+            if operations.writer.is_open and isinstance(error, (PeltonError, Refusal)):
                 raise
-            told = self._lost(error, room.db.path)
+            told = self._lost(error, operations.db.path)
             if told is error:
                 raise
             raise told from error

@@ -1,9 +1,9 @@
 """Whose turn it is to hold the writer: the transactions that users of one open store hold open.
 
-The story. A transaction takes the store's writer at its first operation, on a connection of its own (``room.py``), and
-keeps it until its block ends or its time is over. One of a process is open at a time, the others queue in the order
-in which they came. Meanwhile this process's other work waits in the committer, which runs it as soon as the writer is
-free, before the next transaction: neither starves the other. Other processes meet a writer like any other.
+Design: a transaction takes the store's writer at its first operation, on a session of its own, and keeps it until its
+block ends or its time is over. One of a process is open at a time, the others queue in the order in which they came.
+Meanwhile this process's other work waits in the committer, which runs it as soon as the writer is free, before the next
+transaction: neither starves the other. Other processes meet a writer like any other.
 
 Reading goes on: readers see the store as it was. A memory store alone keeps no past, so there they wait.
 
@@ -13,13 +13,13 @@ A commit goes to disk with the committer's next sync, together with all that was
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, Final, Protocol
 
 from pelton.api import StoreBusyError, StoreClosedError, TransactionError
-from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
-from pelton.engine.room import Room
+from pelton.engine.operations import Operations
+from pelton.engine.session import Committed, Session
 from pelton.engine.transaction import Transaction
 from pelton.engine.works import CallWork
 from pelton.runtime import Clock, Signal, owner
@@ -31,9 +31,9 @@ _RETRY_S: Final = 0.001
 class Host(Protocol):
     """What transactions need of their engine."""
 
-    def second_room(self, is_late: Callable[[], bool]) -> Room: ...
-    def tell_of(self, catalogue: Catalogue, *, ticked: bool) -> None: ...
-    def wake_readers(self) -> None: ...
+    def second_session(self) -> Session: ...
+    def publish_committed(self, committed: Committed) -> None: ...
+    def woken(self) -> None: ...
 
 
 class Transactions:
@@ -51,7 +51,7 @@ class Transactions:
         self._ended = Signal()
         self._entered: dict[Hashable, Transaction] = {}
         self._holder: Transaction | None = None
-        self._room: Room | None = None
+        self._operations: Operations | None = None
         self._closed = False
 
     # --- for the engine
@@ -82,17 +82,17 @@ class Transactions:
         """Wait for the transaction that is open, and let go of the second connection until the next one."""
         self.check_outside()
         async with self._turn:
-            if self._room is not None:
-                self._room.db.close()
-                self._room = None
+            if self._operations is not None:
+                self._operations.db.close()
+                self._operations = None
 
     def close(self) -> None:
         """End the transaction that is open: it is rolled back."""
         self._closed = True
         if self._holder is not None:
             self._holder.abandon(StoreClosedError(self._db.path))
-        if self._room is not None:
-            self._room.db.close()
+        if self._operations is not None:
+            self._operations.db.close()
 
     # --- for a transaction
 
@@ -113,15 +113,15 @@ class Transactions:
         """It has left it."""
         self._entered.pop(who, None)
 
-    async def take(self, transaction: Transaction) -> Room:
-        """Wait for the writer, and return the room in which a transaction is open now."""
+    async def take(self, transaction: Transaction) -> Operations:
+        """Wait for the writer, and return the operations in which a transaction is open now."""
         # A loop of transactions would never let others run.
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(self._busy_timeout):
                 await self._turn.acquire()
                 try:
-                    room = await self._begun()
+                    operations = await self._begun()
                 except BaseException:
                     self._turn.release()
                     raise
@@ -130,16 +130,16 @@ class Transactions:
             raise StoreBusyError(self._db.path, reason) from None
         self._holder = transaction
         self._committer.hold()
-        return room
+        return operations
 
-    async def _begun(self) -> Room:
+    async def _begun(self) -> Operations:
         while True:
             self.check()
             try:
-                if self._room is None:
-                    self._room = self._host.second_room(self._is_late)
-                if self._room.writer.begin():
-                    return self._room
+                if self._operations is None:
+                    self._operations = Operations(self._host.second_session(), self._is_late)
+                if self._operations.writer.begin():
+                    return self._operations
             except Fault as fault:
                 raise public_error(fault) from fault
             await asyncio.sleep(_RETRY_S)
@@ -147,17 +147,17 @@ class Transactions:
     def _is_late(self) -> bool:
         return self._holder is not None and self._holder.is_late
 
-    def prepare_commit(self, room: Room) -> None:
-        """Make room in the log."""
-        self._committer.prepare_commit(room.db.log_bytes)
+    def prepare_commit(self, operations: Operations) -> None:
+        """Make operations in the log."""
+        self._committer.prepare_commit(operations.db.log_bytes)
 
-    def committed(self, room: Room) -> asyncio.Future[Any]:
+    def committed(self, operations: Operations) -> asyncio.Future[Any]:
         """Give the writer back; the future is done when the commit is as durable as the store was opened for."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         # Whoever is cancelled here does not wait for it.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._give_back()
-        self._host.tell_of(room.catalogue, ticked=room.ticked)
+        self._host.publish_committed(operations.session.committed())
         self._committer.let_go(CallWork(future, _nothing, durable=True))
         return future
 
@@ -171,7 +171,7 @@ class Transactions:
         self._turn.release()
         if self._db.memory:
             self._ended.notify()
-            self._host.wake_readers()
+            self._host.woken()
 
 
 def _nothing() -> None:

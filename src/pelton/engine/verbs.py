@@ -6,7 +6,7 @@ Handlers run inside a transaction; those in :data:`READS` change nothing and als
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from pelton.api import (
     AccountInfo,
@@ -36,27 +36,14 @@ from pelton.api import (
     StreamPurge,
     StreamUpdate,
 )
-from pelton.consumers import ConsumerLog
 from pelton.engine import verbs_consumers as consumers
 from pelton.engine import verbs_delivery as delivery
 from pelton.engine import verbs_streams as streams
-from pelton.engine.account import Account
-from pelton.engine.catalogue import Catalogue
+from pelton.engine.session import Session
 
 R = TypeVar("R")
 _NAMES_PAGE: Final = 1024
 _LIST_PAGE: Final = 256
-
-
-class Scope(Protocol):
-    """What a handler may use."""
-
-    catalogue: Catalogue
-    account: Account
-
-    def now(self) -> int: ...
-    def new_name(self) -> str: ...
-    def waiting_pulls(self, consumer: ConsumerLog) -> int: ...
 
 
 def _page(items: Sequence[R], offset: int, limit: int) -> tuple[Sequence[R], dict[str, Any]]:
@@ -65,39 +52,39 @@ def _page(items: Sequence[R], offset: int, limit: int) -> tuple[Sequence[R], dic
     return items[start : start + limit], {"total": len(items), "offset": start, "limit": limit}
 
 
-def _matching(scope: Scope, subject: str) -> list[str]:
-    return sorted(name for name, log in scope.catalogue.streams.items() if streams.takes(log.config, subject))
+def _matching(session: Session, subject: str) -> list[str]:
+    return sorted(name for name, log in session.registry.streams.items() if streams.takes(log.config, subject))
 
 
-def stream_names(scope: Scope, request: StreamNames) -> StreamNamesReply:
-    shown, page = _page(_matching(scope, request.subject), request.offset, _NAMES_PAGE)
+def stream_names(session: Session, request: StreamNames) -> StreamNamesReply:
+    shown, page = _page(_matching(session, request.subject), request.offset, _NAMES_PAGE)
     return StreamNamesReply(streams=tuple(shown), **page)
 
 
-def stream_list(scope: Scope, request: StreamList) -> StreamListReply:
-    shown, page = _page(_matching(scope, request.subject), request.offset, _LIST_PAGE)
-    infos = tuple(streams.info_of(scope, streams.fresh(scope, name)) for name in shown)
+def stream_list(session: Session, request: StreamList) -> StreamListReply:
+    shown, page = _page(_matching(session, request.subject), request.offset, _LIST_PAGE)
+    infos = tuple(streams.info_of(session, streams.fresh(session, name)) for name in shown)
     return StreamListReply(streams=infos, **page)
 
 
-def consumer_names(scope: Scope, request: ConsumerNames) -> ConsumerNamesReply:
-    shown, page = _page(consumers.names_of(scope, request.stream), request.offset, _NAMES_PAGE)
+def consumer_names(session: Session, request: ConsumerNames) -> ConsumerNamesReply:
+    shown, page = _page(consumers.names_of(session, request.stream), request.offset, _NAMES_PAGE)
     return ConsumerNamesReply(consumers=tuple(shown), **page)
 
 
-def consumer_list(scope: Scope, request: ConsumerList) -> ConsumerListReply:
-    shown, page = _page(consumers.names_of(scope, request.stream), request.offset, _LIST_PAGE)
-    infos = tuple(consumers.info_of(scope, request.stream, name) for name in shown)
+def consumer_list(session: Session, request: ConsumerList) -> ConsumerListReply:
+    shown, page = _page(consumers.names_of(session, request.stream), request.offset, _LIST_PAGE)
+    infos = tuple(consumers.info_of(session, request.stream, name) for name in shown)
     return ConsumerListReply(consumers=infos, **page)
 
 
-def account_info(scope: Scope, request: AccountInfoRequest) -> AccountInfo:
-    for name in list(scope.catalogue.streams):
-        streams.fresh(scope, name)
-    return scope.account.info()
+def account_info(session: Session, request: AccountInfoRequest) -> AccountInfo:
+    for name in list(session.registry.streams):
+        streams.fresh(session, name)
+    return session.registry.account.info()
 
 
-Handler = Callable[[Scope, Any], Any]
+Handler = Callable[[Session, Any], Any]
 
 HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     AccountInfoRequest: account_info,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from pelton.api import (
@@ -19,48 +17,46 @@ from pelton.api import (
 )
 from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, first_wanted, say_unpinned, unpin
+from pelton.engine.session import Session, advise_paused, update_consumer
 from pelton.engine.verbs_consumers import info_of
 
-if TYPE_CHECKING:
-    from pelton.engine.verbs import Scope
 
-
-def pause(scope: Scope, request: ConsumerPause) -> PauseReply:
+def pause(session: Session, request: ConsumerPause) -> PauseReply:
     """Pause a consumer until a time, or let it go on."""
-    consumer = scope.catalogue.consumer(request.stream, request.name)
+    consumer = session.registry.consumer(request.stream, request.name)
     until = parse_rfc3339(request.pause_until) if request.pause_until else 0
     config = msgspec.structs.replace(consumer.config, pause_until=rfc3339(until) if until else "")
     was_paused = consumer.paused_until > 0
-    consumer = scope.catalogue.update_consumer(consumer, config)
+    consumer = update_consumer(session, consumer, config)
     if was_paused or until:
-        scope.catalogue.say_paused(consumer)
-    left = max(until - scope.now(), 0)
+        advise_paused(session, consumer)
+    left = max(until - session.now(), 0)
     return PauseReply(paused=left > 0, pause_until=rfc3339(until) if until else ZERO_TIME, pause_remaining=left)
 
 
-def reset(scope: Scope, request: ConsumerReset) -> ConsumerResetReply:
+def reset(session: Session, request: ConsumerReset) -> ConsumerResetReply:
     """Forget what a consumer has delivered, and go on from a sequence or from what is not acknowledged."""
-    consumer = scope.catalogue.consumer(request.stream, request.name)
+    consumer = session.registry.consumer(request.stream, request.name)
     if request.seq:
         _check_reset(consumer, request.seq)
-    seq = request.seq or info_of(scope, request.stream, request.name).ack_floor.stream_seq + 1
+    seq = request.seq or info_of(session, request.stream, request.name).ack_floor.stream_seq + 1
     first = first_wanted(consumer)
     consumer.restart(seq)
     if seq > consumer.log.state.last + 1:
         # What comes before it is not kept for this consumer: every process has to know.
         consumer.flush()
-        scope.catalogue.bump()
-    scope.catalogue.tidy(consumer.log, first)
-    info = info_of(scope, request.stream, request.name)
+        session.registry.reload()
+    session.registry.tidy(consumer.log, first)
+    info = info_of(session, request.stream, request.name)
     fields = {name: getattr(info, name) for name in info.__struct_fields__}
     return ConsumerResetReply(**fields, reset_seq=seq)
 
 
-def unpin_group(scope: Scope, request: ConsumerUnpin) -> UnpinReply:
+def unpin_group(session: Session, request: ConsumerUnpin) -> UnpinReply:
     """Take the pin of a group from whoever holds it (ADR-42)."""
     if not request.group:
         raise api_error("JSInvalidJSONErr", stream=request.stream, err="consumer group not specified")
-    consumer = scope.catalogue.consumer(request.stream, request.name)
+    consumer = session.registry.consumer(request.stream, request.name)
     if request.group not in consumer.config.priority_groups:
         raise api_error("JSConsumerInvalidPriorityGroupErr", stream=request.stream, consumer=request.name)
     unpin(consumer, request.group)

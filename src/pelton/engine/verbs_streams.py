@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pelton.api import (
     ConfigError,
@@ -29,6 +29,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.consumers import follow_purge
+from pelton.engine.session import Session, create_stream, delete_stream, retire, update_stream
 from pelton.sourcing import check_circle, check_mirror_change, check_sourcing
 from pelton.storage import Row, intact
 from pelton.streams import (
@@ -42,9 +43,6 @@ from pelton.streams import (
 )
 from pelton.subjects import overlaps
 
-if TYPE_CHECKING:
-    from pelton.engine.verbs import Scope
-
 _SUBJECTS_PAGE: Final = 100_000
 
 
@@ -53,73 +51,73 @@ def takes(config: StreamConfig, subject: str) -> bool:
     return not subject or any(overlaps(subject, mine) for mine in config.subjects)
 
 
-def fresh(scope: Scope, name: str) -> StreamLog:
+def fresh(session: Session, name: str) -> StreamLog:
     """Return a stream without messages past their age; raises StreamNotFoundError."""
-    log = scope.catalogue.stream(name)
-    log.advance(scope.now())
-    scope.catalogue.retire(log, scope.now())
+    log = session.registry.stream(name)
+    log.advance(session.now())
+    retire(session, log, session.now())
     return log
 
 
-def create(scope: Scope, request: StreamCreate) -> StreamInfo:
+def create(session: Session, request: StreamCreate) -> StreamInfo:
     """Make a stream; the same configuration again is answered with the stream there is."""
     if request.pedantic:
         check_time_pedantic(request.config)
     config = resolved_stream(request.config)
-    if config.name not in scope.catalogue.streams and not config.sealed:
-        scope.account.check_number()
+    if config.name not in session.registry.streams and not config.sealed:
+        session.registry.account.check_number()
     check_new_stream(config)
     check_sourcing(config)
-    scope.account.check_bytes(config)
-    existing = scope.catalogue.streams.get(config.name)
+    session.registry.account.check_bytes(config)
+    existing = session.registry.streams.get(config.name)
     if existing is not None:
         if existing.config != config:
             raise api_error("JSStreamNameExistErr", stream=config.name)
-        return info_of(scope, fresh(scope, config.name))
-    _check_overlap(scope, config)
-    _check_circle(scope, config)
-    scope.account.check_reservation(config)
-    log = scope.catalogue.create_stream(config, scope.now())
-    reply = info_of(scope, log)
+        return info_of(session, fresh(session, config.name))
+    _check_overlap(session, config)
+    _check_circle(session, config)
+    session.registry.account.check_reservation(config)
+    log = create_stream(session, config)
+    reply = info_of(session, log)
     reply.did_create = True
     return reply
 
 
-def _check_overlap(scope: Scope, config: StreamConfig) -> None:
-    for other in scope.catalogue.streams.values():
+def _check_overlap(session: Session, config: StreamConfig) -> None:
+    for other in session.registry.streams.values():
         if other.name != config.name and any(takes(other.config, subject) for subject in config.subjects):
             raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
 
 
-def _check_circle(scope: Scope, config: StreamConfig) -> None:
-    check_circle(config, (log.config for log in scope.catalogue.streams.values()))
+def _check_circle(session: Session, config: StreamConfig) -> None:
+    check_circle(config, (log.config for log in session.registry.streams.values()))
 
 
-def update(scope: Scope, request: StreamUpdate) -> StreamInfo:
+def update(session: Session, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
     if request.pedantic:
         check_time_pedantic(request.config)
     wanted = resolved_stream(request.config)
     check_stream(wanted)
     check_sourcing(wanted)
-    log = fresh(scope, wanted.name)
+    log = fresh(session, wanted.name)
     config = changed_stream(log.config, wanted)
     check_mirror_change(log.config, config)
-    scope.account.check_bytes(config)
-    scope.account.check_reservation(config, log.config)
-    check_consumers(log.config, config, (each.config for each in scope.catalogue.consumers_of(log.name)))
-    _check_overlap(scope, config)
-    _check_circle(scope, config)
-    log = scope.catalogue.update_stream(log, config)
+    session.registry.account.check_bytes(config)
+    session.registry.account.check_reservation(config, log.config)
+    check_consumers(log.config, config, (each.config for each in session.registry.consumers_of(log)))
+    _check_overlap(session, config)
+    _check_circle(session, config)
+    log = update_stream(session, log, config)
     log.appender.apply_limits()
     log.flush()
-    return info_of(scope, log)
+    return info_of(session, log)
 
 
-def info(scope: Scope, request: StreamInfoRequest) -> StreamInfo:
+def info(session: Session, request: StreamInfoRequest) -> StreamInfo:
     """Report a stream, with its subjects or its gaps where asked."""
-    log = fresh(scope, request.name)
-    reply = info_of(scope, log)
+    log = fresh(session, request.name)
+    reply = info_of(session, log)
     if request.subjects_filter:
         counts = log.reader.subject_counts(request.subjects_filter)
         offset = max(request.offset, 0)
@@ -132,11 +130,11 @@ def info(scope: Scope, request: StreamInfoRequest) -> StreamInfo:
     return reply
 
 
-def info_of(scope: Scope, log: StreamLog) -> StreamInfo:
+def info_of(session: Session, log: StreamLog) -> StreamInfo:
     reply = StreamInfo(
-        config=log.config, created=rfc3339(log.created), state=_state(scope, log), ts=rfc3339(scope.now())
+        config=log.config, created=rfc3339(log.created), state=_state(session, log), ts=rfc3339(session.now())
     )
-    infos = scope.catalogue.network.infos(log)
+    infos = session.registry.network.infos(log)
     if log.config.mirror is not None:
         reply.mirror = infos[0]
     else:
@@ -144,10 +142,10 @@ def info_of(scope: Scope, log: StreamLog) -> StreamInfo:
     return reply
 
 
-def _state(scope: Scope, log: StreamLog) -> StreamState:
+def _state(session: Session, log: StreamLog) -> StreamState:
     log.flush()
-    now = scope.now()
-    consumers = [scope.catalogue.use_consumer(each) for each in scope.catalogue.listed_of(log.name)]
+    now = session.now()
+    consumers = [session.registry.use_consumer(each) for each in session.registry.listed_of(log)]
     state = StreamState(
         messages=log.state.msgs,
         bytes=log.state.bytes,
@@ -165,43 +163,43 @@ def _state(scope: Scope, log: StreamLog) -> StreamState:
     return state
 
 
-def delete(scope: Scope, request: StreamDelete) -> Success:
+def delete(session: Session, request: StreamDelete) -> Success:
     """Remove a stream, its messages and its consumers."""
-    scope.catalogue.delete_stream(scope.catalogue.stream(request.name))
+    delete_stream(session, session.registry.stream(request.name))
     return Success()
 
 
-def purge(scope: Scope, request: StreamPurge) -> PurgeReply:
+def purge(session: Session, request: StreamPurge) -> PurgeReply:
     """Remove messages (ADR-10)."""
     _check_unsigned(request.name, seq=request.seq, keep=request.keep)
     if request.seq and request.keep:
         raise api_error("JSBadRequestErr", stream=request.name)
-    log = fresh(scope, request.name)
+    log = fresh(session, request.name)
     _check_open(log.config)
     if log.config.deny_purge:
         raise api_error("JSStreamPurgeFailedF", stream=log.name, err="stream purge not permitted")
     purged = log.remover.purge(request.filter, request.seq, request.keep)
     log.flush()
-    for consumer in scope.catalogue.consumers_of(log.name):
-        follow_purge(scope.catalogue.use_consumer(consumer), request.filter)
+    for consumer in session.registry.consumers_of(log):
+        follow_purge(session.registry.use_consumer(consumer), request.filter)
     return PurgeReply(purged=purged)
 
 
-def heads(scope: Scope, request: StreamHeads) -> StreamHeadsReply:
+def heads(session: Session, request: StreamHeads) -> StreamHeadsReply:
     """Return the last messages of subjects, without their payloads."""
-    log = fresh(scope, request.stream)
+    log = fresh(session, request.stream)
     log.flush()
     return StreamHeadsReply(heads=tuple(heads_of(log, request.filters, request.after, request.limit)))
 
 
-def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:
+def get_message(session: Session, request: MsgGet) -> MsgGetReply:
     """Return a stored message: by sequence, the last of a subject, or the first from a place on."""
     _check_unsigned(request.stream, seq=request.seq)
     start = _start_time(request)
     asked = [bool(request.seq), bool(request.last_by_subj), start is not None]
     if sum(asked) > 1 or (request.last_by_subj and request.next_by_subj) or not (any(asked) or request.next_by_subj):
         raise api_error("JSBadRequestErr", stream=request.stream)
-    log = fresh(scope, request.stream)
+    log = fresh(session, request.stream)
     if request.last_by_subj:
         row = log.reader.last_row_of(request.last_by_subj)
     elif start is not None:
@@ -212,7 +210,7 @@ def get_message(scope: Scope, request: MsgGet) -> MsgGetReply:
         row = log.reader.get(request.seq)
     if row is None:
         raise api_error("JSNoMessageFoundErr", stream=log.name, seq=request.seq)
-    message = _stored(scope, log, row)
+    message = _stored(session, log, row)
     if request.no_hdr:
         message.hdrs = b""
     return MsgGetReply(message=message)
@@ -225,17 +223,17 @@ def _start_time(request: MsgGet) -> int | None:
         raise api_error("JSInvalidJSONErr", stream=request.stream, err=error) from None
 
 
-def _stored(scope: Scope, log: StreamLog, row: Row) -> WireMessage:
+def _stored(session: Session, log: StreamLog, row: Row) -> WireMessage:
     if not intact(row):
-        raise CorruptMessageError(log.name, row[0], scope.catalogue.db.path)
+        raise CorruptMessageError(log.name, row[0], session.db.path)
     seq, ts, subject, hdr, data, _ = row
     return WireMessage(subject=subject, seq=seq, hdrs=hdr or b"", data=data, time=rfc3339(ts))
 
 
-def delete_message(scope: Scope, request: MsgDelete) -> Success:
+def delete_message(session: Session, request: MsgDelete) -> Success:
     """Remove one message."""
     _check_unsigned(request.stream, seq=request.seq)
-    log = fresh(scope, request.stream)
+    log = fresh(session, request.stream)
     _check_open(log.config)
     if log.config.deny_delete:
         raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="message delete not permitted")

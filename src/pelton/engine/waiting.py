@@ -12,64 +12,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from pelton.consumers import NEVER, ConsumerLog
+from pelton.engine.session import Key, News
 from pelton.runtime import Clock, Signal, Timer
-from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex
 
-Key = tuple[str, str]
-_FEW: Final = 64
 _EVERYTHING: Final = (">",)
-
-
-class News:
-    """What one transaction changed, for those who wait; nothing is noted while nobody does (``wanted``)."""
-
-    def __init__(self) -> None:
-        self.wanted = False
-        self.streams: set[str] = set()
-        self.consumers: set[Key] = set()
-        self.arrived: dict[str, set[str]] = {}
-
-    def of(self, log: StreamLog) -> None:
-        """Note what became of a stream that was written: messages arrived, or some were removed."""
-        effects, removals = log.state.effects, log.state.removals
-        if not self.wanted:
-            effects.known_removals = removals
-        elif removals != effects.known_removals or len(effects.arrived) > _FEW:
-            effects.known_removals = removals
-            self.streams.add(log.name)
-        elif effects.arrived:
-            self.arrived.setdefault(log.name, set()).update(effects.arrived)
-        effects.arrived.clear()
-
-    def of_all(self, stream: str) -> None:
-        """Note that all who wait on a stream have to look: it or one of its consumers is gone."""
-        if self.wanted:
-            self.streams.add(stream)
-
-    def of_consumer(self, key: Key) -> None:
-        """Note what became of a consumer."""
-        if self.wanted:
-            self.consumers.add(key)
-
-    def add(self, other: News) -> None:
-        """Take over what another one holds."""
-        self.streams |= other.streams
-        self.consumers |= other.consumers
-        for stream, subjects in other.arrived.items():
-            self.arrived.setdefault(stream, set()).update(subjects)
-
-    def clear(self) -> None:
-        self.streams.clear()
-        self.consumers.clear()
-        self.arrived.clear()
 
 
 class WaitingPulls:
     """Signals of the consumers that pulls of this process wait for, by stream and consumer name."""
 
     def __init__(self) -> None:
-        self.news = News()
         self._signals: dict[Key, Signal] = {}
         self._counts: dict[Key, int] = {}
         self._filters: dict[Key, tuple[str, ...]] = {}
@@ -79,7 +32,6 @@ class WaitingPulls:
         """Wait for messages that match these filters; none: for all of the stream's."""
         signal = self._signals.setdefault(key, Signal())
         self._counts[key] = self._counts.get(key, 0) + 1
-        self.news.wanted = True
         self.follow(key, filters)
         return signal
 
@@ -104,20 +56,17 @@ class WaitingPulls:
                 index.remove(text, key)
             if not len(index):
                 del self._by_stream[key[0]]
-            self.news.wanted = bool(self._signals)
 
     def count(self, consumer: ConsumerLog) -> int:
         return self._counts.get((consumer.log.name, consumer.name), 0)
 
-    def notify_of(self, news: News) -> None:
-        """Wake those whom news from another connection concern."""
-        self.news.add(news)
-        news.clear()
-        self.notify()
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody waits."""
+        return not self._signals
 
-    def notify(self) -> None:
-        """Wake those whom the transaction just committed concerns."""
-        news = self.news
+    def notify(self, news: News) -> None:
+        """Wake those whom a committed transaction concerns."""
         woken = {key for key in news.consumers if key in self._signals}
         if news.streams:
             woken.update(key for key in self._signals if key[0] in news.streams)
@@ -126,7 +75,6 @@ class WaitingPulls:
             if index is not None:
                 for subject in subjects:
                     woken.update(index.match(subject))
-        news.clear()
         for key in woken:
             self._signals[key].notify()
 

@@ -15,9 +15,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck
 from pelton.api.admission import not_taken
-from pelton.engine.catalogue import Catalogue
 from pelton.engine.faults import public_error
-from pelton.engine.saying import catch_up
+from pelton.engine.session import Session, catch_up, retire
 from pelton.storage import Work
 from pelton.streams import StreamLog, append_atomic, is_bare, is_member, spans_streams
 
@@ -77,8 +76,8 @@ class SharedWork(ABC, Generic[E]):
 
     durable = True
 
-    def __init__(self, catalogue: Catalogue, now: Callable[[], int]) -> None:
-        self._catalogue = catalogue
+    def __init__(self, session: Session, now: Callable[[], int]) -> None:
+        self._session = session
         self._now = now
         self.entries: list[E] = []
         self._results: list[object] = []
@@ -104,7 +103,7 @@ class SharedWork(ABC, Generic[E]):
             return [self]
         alone: list[Work] = []
         for entry in self.entries:
-            work = type(self)(self._catalogue, self._now)
+            work = type(self)(self._session, self._now)
             work.entries.append(entry)
             alone.append(work)
         return alone
@@ -132,15 +131,15 @@ class PublishWork(SharedWork[Publishing]):
             if log is None:
                 self._results += [self._one(entry, now) for entry in group]
                 continue
-            make_ready(self._catalogue, log, now)
-            self._results += _append_plain(self._catalogue, log, [entry.messages[0] for entry in group], now)
+            make_ready(self._session, log, now)
+            self._results += _append_plain(self._session, log, [entry.messages[0] for entry in group], now)
 
     def _plain_log(self, entry: Publishing) -> StreamLog | None:
         """Return the stream that takes a message, if it is one that nothing has to be asked about, else None."""
         if not entry.single or entry.future.cancelled():
             return None
         subject, _, block = entry.messages[0]
-        log: StreamLog | None = self._catalogue.route(subject)
+        log: StreamLog | None = self._session.registry.route(subject)
         return log if log is not None and log.appender.is_plain and is_bare(block) else None
 
     def _one(self, entry: Publishing, now: int) -> object:
@@ -149,35 +148,35 @@ class PublishWork(SharedWork[Publishing]):
             return None
         try:
             if entry.batch:
-                return append_as_one(self._catalogue, entry.messages, entry.batch, now)
-            acks = append_all(self._catalogue, entry.messages, now)
+                return append_as_one(self._session, entry.messages, entry.batch, now)
+            acks = append_all(self._session, entry.messages, now)
         except PeltonError as error:
             return error
         return acks[0] if entry.single else acks
 
 
-def _append_plain(catalogue: Catalogue, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
+def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
     acks = log.appender.append_plain(messages, now)
-    if catalogue.bus.listening:
-        catalogue.bus.tell(messages)
+    if session.bus.listening:
+        session.bus.tell(messages)
     return acks
 
 
-def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
+def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
     """Append messages in order; raises the error of the first that is refused, those before it are stored."""
     acks: list[PubAck] = []
-    bus = catalogue.bus
-    for log, group in groupby(messages, lambda message: catalogue.route(message[0])):
+    bus = session.bus
+    for log, group in groupby(messages, lambda message: session.registry.route(message[0])):
         if log is None:
             raise not_taken(next(group)[0])
-        make_ready(catalogue, log, now)
+        make_ready(session, log, now)
         for bare, run in groupby(group, _is_bare if log.appender.is_plain else _never):
             if bare:
-                acks += _append_plain(catalogue, log, list(run), now)
+                acks += _append_plain(session, log, list(run), now)
                 continue
             for message in run:
                 try:
-                    acks.append(_append(catalogue, log, message, now))
+                    acks.append(_append(session, log, message, now))
                 except ApiError as error:
                     error.locate(stream=log.name)
                     raise
@@ -186,32 +185,32 @@ def append_all(catalogue: Catalogue, messages: Sequence[Outgoing], now: int) -> 
     return acks
 
 
-def _append(catalogue: Catalogue, log: StreamLog, message: Outgoing, now: int) -> PubAck:
+def _append(session: Session, log: StreamLog, message: Outgoing, now: int) -> PubAck:
     subject, data, headers = message
     if is_member(headers):
-        return catalogue.staging.take(log, message, now)
+        return session.staging.take(log, message, now)
     return log.appender.append(subject, headers, data, now)
 
 
-def append_as_one(catalogue: Catalogue, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
+def append_as_one(session: Session, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
     """Append all messages to one stream, or none of them; raises the error of the first that is refused."""
-    log = _only_stream(catalogue, messages)
-    make_ready(catalogue, log, now)
+    log = _only_stream(session, messages)
+    make_ready(session, log, now)
     try:
-        ack = append_atomic(catalogue.db, log, messages, batch, now)
+        ack = append_atomic(session.db, log, messages, batch, now)
     except ApiError as error:
         error.locate(stream=log.name)
         raise
-    if catalogue.bus.listening:
-        catalogue.bus.tell(messages)
+    if session.bus.listening:
+        session.bus.tell(messages)
     return ack
 
 
-def _only_stream(catalogue: Catalogue, messages: Sequence[Outgoing]) -> StreamLog:
+def _only_stream(session: Session, messages: Sequence[Outgoing]) -> StreamLog:
     """Return the stream that takes all messages; raises where there is none."""
     found: StreamLog | None = None
     for subject, _, _ in messages:
-        log = catalogue.route(subject)
+        log = session.registry.route(subject)
         if log is None:
             raise not_taken(subject)
         if found is not None and log is not found:
@@ -221,13 +220,14 @@ def _only_stream(catalogue: Catalogue, messages: Sequence[Outgoing]) -> StreamLo
     return found
 
 
-def make_ready(catalogue: Catalogue, log: StreamLog, now: int) -> None:
+def make_ready(session: Session, log: StreamLog, now: int) -> None:
     """Let happen to a stream what is due, and what others have said before, before anything is written to it."""
-    if catalogue.sayers:
-        catch_up(catalogue, log)
-    catalogue.use(log).advance(now)
-    if log in catalogue.interests:
-        catalogue.retire(log, now)
+    registry = session.registry
+    if registry.republishers:
+        catch_up(session, log)
+    registry.use(log).advance(now)
+    if log in registry.interests:
+        retire(session, log, now)
 
 
 def _never(message: Outgoing) -> bool:

@@ -6,7 +6,7 @@ store. Reservations are the ``max_bytes`` of its streams, as on a NATS server; a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -23,7 +23,7 @@ class Registry(Protocol):
     @property
     def streams(self) -> Mapping[str, StreamLog]: ...
     @property
-    def consumers(self) -> Sized: ...
+    def num_consumers(self) -> int: ...
     def use(self, log: StreamLog, /) -> StreamLog: ...
 
 
@@ -55,7 +55,7 @@ class Account:
             reserved_memory=self._reserved("memory"),
             reserved_storage=self._reserved("file"),
             streams=len(registry.streams),
-            consumers=len(registry.consumers),
+            consumers=registry.num_consumers,
             limits=self.limits,
             api=ApiStats(total=self._api.total, errors=self._api.errors),
         )

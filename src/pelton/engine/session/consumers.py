@@ -20,7 +20,7 @@ from pelton.streams import Herald, StreamLog
 _decode: Final = msgspec.json.Decoder(ConsumerConfig).decode
 
 
-class Followers:
+class ConsumerRegistry:
     """``by_name`` has all of them, ``pushed`` those that deliver by themselves."""
 
     def __init__(self, database: Database, herald: Herald) -> None:

@@ -1,0 +1,15 @@
+"""The other processes that have the store open."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Peers(Protocol):
+    """The openers of the store, by name; ``polled``: they cannot wake each other."""
+
+    name: str
+    polled: bool
+
+    def is_alive(self, name: str) -> bool: ...
+    def wake(self, name: str) -> None: ...

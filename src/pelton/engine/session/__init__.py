@@ -1,0 +1,40 @@
+"""A transaction as a value: one connection, the registry of streams and consumers, and effects."""
+
+from pelton.engine.session.account import Account
+from pelton.engine.session.committed import Committed
+from pelton.engine.session.lifecycle import (
+    advise_paused,
+    create_consumer,
+    create_stream,
+    delete_consumers,
+    delete_stream,
+    retire,
+    sweep,
+    update_consumer,
+    update_stream,
+)
+from pelton.engine.session.news import Key, News
+from pelton.engine.session.registry import Registry
+from pelton.engine.session.republish import catch_up
+from pelton.engine.session.session import Mark, Session, Surroundings
+
+__all__ = [
+    "Account",
+    "Committed",
+    "Key",
+    "Mark",
+    "News",
+    "Registry",
+    "Session",
+    "Surroundings",
+    "advise_paused",
+    "catch_up",
+    "create_consumer",
+    "create_stream",
+    "delete_consumers",
+    "delete_stream",
+    "retire",
+    "sweep",
+    "update_consumer",
+    "update_stream",
+]

@@ -1,0 +1,184 @@
+"""How streams and consumers come into being, change and end, inside a write transaction."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pelton.api import ConsumerConfig, StreamConfig, rfc3339
+from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
+from pelton.api.times import NEVER, ZERO_TIME
+from pelton.consumers import ConsumerLog, begin, first_wanted
+from pelton.engine.session.session import Session
+from pelton.storage import message_table
+from pelton.streams import StreamLog
+
+_encode: Final = msgspec.json.Encoder().encode
+_ROWS_OF_A_STREAM: Final = (
+    "DELETE FROM streams WHERE id=?",
+    "DELETE FROM stream_state WHERE id=?",
+    "DELETE FROM subjects WHERE stream=?",
+    "DELETE FROM ids WHERE stream=?",
+    "DELETE FROM timers WHERE stream=?",
+    "DELETE FROM schedules WHERE stream=?",
+    "DELETE FROM quarantine WHERE stream=?",
+)
+
+# --- streams
+
+
+def create_stream(session: Session, config: StreamConfig) -> StreamLog:
+    """Make a stream; the configuration was checked."""
+    run = session.db.execute
+    run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), session.now()))
+    row_id = session.db.connection.last_insert_rowid()
+    run(message_table(row_id))
+    first = max(config.first_seq, 1)
+    run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0)", (row_id, first, first - 1))
+    _reload(session)
+    session.registry.network.changed(config.name)
+    session.advise(StreamAction(stream=config.name, action="create"))
+    return session.registry.stream(config.name)
+
+
+def update_stream(session: Session, log: StreamLog, config: StreamConfig) -> StreamLog:
+    """Give a stream another configuration, which was checked."""
+    registry = session.registry
+    was_counted = log in registry.interests
+    if not config.allow_atomic:
+        session.staging.drop_stream(log.id)
+    origins = registry.network.origins(log)
+    session.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
+    _reload(session)
+    registry.network.changed(config.name)
+    for each in [*origins, *(() if was_counted else (log,))]:
+        registry.tidy(each, 0)
+    session.advise(StreamAction(stream=config.name, action="modify"))
+    return registry.stream(config.name)
+
+
+def delete_stream(session: Session, log: StreamLog) -> None:
+    """Remove a stream with its messages and consumers."""
+    registry = session.registry
+    consumers = [registry.use_consumer(consumer) for consumer in registry.consumers_of(log)]
+    registry.consumers.drop_rows(consumers)
+    session.staging.drop_stream(log.id)
+    origins = registry.network.drop(log)
+    for sql in _ROWS_OF_A_STREAM:
+        session.db.execute(sql, (log.id,))
+    session.db.execute(f"DROP TABLE {log.table.name}")
+    log.reset()
+    registry.used.discard(log)
+    registry.used_consumers.difference_update(consumers)
+    session.news.streams.add(log.name)
+    _reload(session)
+    for origin in origins:
+        registry.tidy(origin, 0)
+    _advise_deleted(session, consumers)
+    session.advise(StreamAction(stream=log.name, action="delete"))
+
+
+def _reload(session: Session) -> None:
+    session.registry.reload()
+    session.changed = True
+
+
+# --- consumers
+
+
+def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cursor: int) -> ConsumerLog:
+    """Make a consumer that begins after ``cursor``; the configuration was checked."""
+    registry, now = session.registry, session.now()
+    run, raw = session.db.execute, _encode(config)
+    columns = "(stream, name, config, created, token_floor) VALUES(?, ?, ?, ?, ?)"
+    run(f"INSERT INTO consumers{columns}", (log.id, config.name, raw, now, registry.consumers.token_floor))
+    row_id = session.db.connection.last_insert_rowid()
+    ahead_last, removals = cursor, -1
+    state = (row_id, 0, cursor, cursor, NEVER, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0)
+    run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
+    # There may be many: those that have not changed are not read again.
+    registry.consumers.create(row_id, log, config, raw, now)
+    registry.load_interest(log)
+    _moved(session)
+    consumer = registry.consumer(log.name, config.name)
+    begin(consumer)
+    session.advise(ConsumerAction(stream=log.name, consumer=config.name, action="create"))
+    if config.pause_until:
+        advise_paused(session, consumer)
+    return consumer
+
+
+def update_consumer(session: Session, consumer: ConsumerLog, config: ConsumerConfig) -> ConsumerLog:
+    """Give a consumer another configuration, which was checked."""
+    registry, log = session.registry, consumer.log
+    old, first = consumer.config, first_wanted(consumer)
+    raw = _encode(config)
+    session.db.execute("UPDATE consumers SET config=? WHERE id=?", (raw, consumer.id))
+    consumer.configure(config)
+    registry.consumers.add(consumer, raw)
+    registry.load_interest(log)
+    _moved(session)
+    consumer = registry.consumer(log.name, config.name)
+    session.news.consumers.add((log.name, consumer.name))
+    if consumer.reconfigured(old):
+        registry.tidy(log, first)
+    return consumer
+
+
+def delete_consumers(session: Session, consumers: list[ConsumerLog]) -> None:
+    """Remove consumers, and the messages that nobody wants any more then."""
+    registry = session.registry
+    first: dict[StreamLog, int] = {}
+    for consumer in consumers:
+        first[consumer.log] = min(first_wanted(consumer), first.get(consumer.log, consumer.cursor + 1))
+    registry.consumers.drop_rows(consumers)
+    for consumer in consumers:
+        consumer.reset()
+        registry.used_consumers.discard(consumer)
+        session.news.streams.add(consumer.log.name)
+        registry.consumers.drop(consumer)
+    for log in first:
+        registry.load_interest(log)
+    _moved(session)
+    for log, seq in first.items():
+        registry.tidy(log, seq)
+    _advise_deleted(session, consumers)
+
+
+def _moved(session: Session) -> None:
+    session.registry.moved()
+    session.changed = True
+
+
+def advise_paused(session: Session, consumer: ConsumerLog) -> None:
+    """Advise that a consumer is paused, or goes on."""
+    until = consumer.paused_until
+    paused = ConsumerPaused(
+        stream=consumer.log.name,
+        consumer=consumer.name,
+        paused=until > session.now(),
+        pause_until=rfc3339(until) if until else ZERO_TIME,
+    )
+    session.advise(paused)
+
+
+def _advise_deleted(session: Session, consumers: list[ConsumerLog]) -> None:
+    for consumer in consumers:
+        session.advise(ConsumerAction(stream=consumer.log.name, consumer=consumer.name, action="delete"))
+
+
+# --- consumers that nobody uses
+
+
+def retire(session: Session, log: StreamLog, now: int) -> None:
+    """Remove consumers that nobody uses any more, if messages of a stream are kept for them."""
+    if session.registry.is_retiring(log, now):
+        sweep(session, now)
+
+
+def sweep(session: Session, now: int) -> None:
+    """Remove consumers that nobody has used for their ``inactive_threshold``."""
+    idle = session.registry.consumers.idle(now, session.registry.use_consumer)
+    if idle:
+        delete_consumers(session, idle)

@@ -1,0 +1,226 @@
+"""Which streams and consumers a store has, and who takes a subject: rows, with a copy in memory.
+
+The copy is valid while ``PRAGMA data_version`` stands still (``session.py``). If another process has written, every
+state row is read again on its next use, and the registry itself if its version number (a row that every change of a
+stream or consumer moves) is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from pelton.api import AccountLimits, StreamConfig, api_error
+from pelton.consumers import ConsumerLog, Interest
+from pelton.engine.session.account import Account
+from pelton.engine.session.consumers import ConsumerRegistry
+from pelton.engine.session.routes import Routes
+from pelton.sourcing import Network
+from pelton.storage import Database
+from pelton.streams import Herald, IsWanted, StreamEnv, StreamLog
+from pelton.subjects import Draw
+
+_stream_config: Final = msgspec.json.Decoder(StreamConfig).decode
+
+
+class Registry:
+    """The streams and consumers of one connection, and which of them the open transaction has used."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        now: Callable[[], int],
+        draw: Draw,
+        has_subscriber: Callable[[str], bool],
+        has_subscribers: Callable[[], bool],
+        limits: AccountLimits,
+        advisories: Herald,
+    ) -> None:
+        self.db = database
+        self._has_subscriber = has_subscriber
+        self._has_subscribers = has_subscribers
+        self.streams: dict[str, StreamLog] = {}
+        self.republishers: list[StreamLog] = []
+        self.consumers = ConsumerRegistry(database, advisories)
+        # Of the streams that keep messages by interest.
+        self.interests: dict[StreamLog, Interest] = {}
+        self._wanted: dict[int, IsWanted] = {}
+        self.network = Network(database, self, now, draw)
+        self.account = Account(self, limits)
+        quota = self.account.check_quota if self.account.has_quota else None
+        self._env = StreamEnv(
+            database, self.has_listener, self.may_have_listener, draw, self._wanted, quota, self.network
+        )
+        self._set_routes(Routes())
+        self.version = -1
+        self._used: set[StreamLog] = set()
+        self._used_consumers: set[ConsumerLog] = set()
+
+    # --- what the rows say
+
+    def refresh(self) -> None:
+        """Doubt all that is in memory: another process has written."""
+        for log in self.streams.values():
+            log.state.stale = True
+        self.consumers.doubt()
+        self.network.invalidate()
+        version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
+        if version != self.version:
+            self._load(version)
+
+    def roll_back(self) -> None:
+        """Forget all that was not committed."""
+        for log in self.streams.values():
+            log.reset()
+        self.consumers.reset()
+        self.forget_used()
+        self.network.roll_back()
+        self.version = -1
+
+    def reload(self) -> None:
+        """Tell every process, this one included, that streams or consumers have changed."""
+        self._load(self._moved())
+
+    def moved(self) -> None:
+        """Tell every other process that streams or consumers have changed; here they are as they should be."""
+        self.version = self._moved()
+
+    def _moved(self) -> int:
+        self.db.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
+        return int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
+
+    def _load(self, version: int) -> None:
+        self.db.check_schema()
+        known = {log.id: log for log in self.streams.values()}
+        self.streams = {}
+        routes = Routes()
+        for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
+            config = _stream_config(raw)  # type: ignore[arg-type]  # the column is a blob
+            log = known.get(int(str(row_id))) or StreamLog(self._env, int(str(row_id)), config, int(str(created)))
+            log.configure(config)
+            self.streams[log.name] = log
+            routes.add(log)
+        self._set_routes(routes)
+        self.republishers = [log for log in self.streams.values() if log.config.republish is not None]
+        self.consumers.load({log.id: log for log in self.streams.values()})
+        self.network.rebuild(self.streams)
+        self.interests.clear()
+        self._wanted.clear()
+        for log in self.streams.values():
+            self.load_interest(log)
+        self.version = version
+
+    def load_interest(self, log: StreamLog) -> None:
+        """Look anew who wants the messages of a stream, if it keeps them by interest."""
+        self._wanted.pop(log.id, None)
+        if log.config.retention == "interest":
+            interest = self.interests[log] = Interest(log, self.consumers_of(log), self.network.takers(log))
+            if (check := interest.check()) is not None:
+                self._wanted[log.id] = check
+
+    def _set_routes(self, routes: Routes) -> None:
+        self._routes = routes
+        # The stream that takes a subject, or None; as with families of subjects.
+        self.route, self.family = routes.find, routes.family
+
+    # --- look-up
+
+    def stream(self, name: str) -> StreamLog:
+        """Return a stream with fresh state; raises StreamNotFoundError."""
+        log = self.streams.get(name)
+        if log is None:
+            raise api_error("JSStreamNotFoundErr", stream=name)
+        return self.use(log)
+
+    def use(self, log: StreamLog) -> StreamLog:
+        """Return a stream with fresh state, to be flushed when the transaction ends."""
+        if log.state.stale:
+            log.load()
+        self._used.add(log)
+        return log
+
+    def consumer(self, stream: str, name: str) -> ConsumerLog:
+        """Return a consumer with fresh state; raises StreamNotFoundError or ConsumerNotFoundError."""
+        consumer = self.consumers.by_name.get((stream, name))
+        if consumer is None:
+            self.stream(stream)
+            raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=name)
+        self.use(consumer.log)
+        return self.use_consumer(consumer)
+
+    def use_consumer(self, consumer: ConsumerLog) -> ConsumerLog:
+        """Return a consumer with fresh state, to be flushed when the transaction ends."""
+        if consumer.stale:
+            consumer.load()
+        self._used_consumers.add(consumer)
+        return consumer
+
+    def consumers_of(self, log: StreamLog) -> list[ConsumerLog]:
+        """Return the consumers of a stream."""
+        return self.consumers.of(log.name)
+
+    @property
+    def num_consumers(self) -> int:
+        """How many consumers there are."""
+        return len(self.consumers.by_name)
+
+    def listed_of(self, log: StreamLog) -> list[ConsumerLog]:
+        """Return the consumers of a stream that count and are listed: a direct one is known to its maker alone."""
+        return [consumer for consumer in self.consumers_of(log) if not consumer.config.direct]
+
+    # --- what was used
+
+    @property
+    def used(self) -> set[StreamLog]:
+        """The streams that the open transaction has used."""
+        return self._used
+
+    @property
+    def used_consumers(self) -> set[ConsumerLog]:
+        """The consumers that the open transaction has used."""
+        return self._used_consumers
+
+    def forget_used(self) -> None:
+        """The transaction is over."""
+        self._used.clear()
+        self._used_consumers.clear()
+
+    # --- who is reached
+
+    def has_listener(self, subject: str) -> bool:
+        """Return whether a message on a subject would reach a stream or a subscriber."""
+        return self.route(subject) is not None or self._has_subscriber(subject)
+
+    def may_have_listener(self, subjects: str) -> bool:
+        """Return False if nothing that matches a filter would reach anybody; a quick look."""
+        return self._routes.reaches(subjects) or self._has_subscribers()
+
+    # --- time
+
+    def is_ticking(self, log: StreamLog) -> bool:
+        """Return whether time makes messages in a stream, or room for what it takes from others."""
+        return log.state.is_ticking or self.network.is_ticking(log)
+
+    def ticking(self) -> list[StreamLog]:
+        """Return the streams in which time makes messages, with fresh state."""
+        return [self.use(log) for log in self.streams.values() if self.is_ticking(log)]
+
+    def is_retiring(self, log: StreamLog, now: int) -> bool:
+        """Return whether messages are kept for consumers whose time is over."""
+        interest = self.interests.get(log)
+        return interest is not None and any(self.use_consumer(consumer).is_idle(now) for consumer in interest.mortal)
+
+    # --- interest
+
+    def tidy(self, log: StreamLog, first: int) -> None:
+        """Remove what nobody wants any more, if that is what a stream keeps messages for."""
+        if (interest := self.interests.get(log)) is not None:
+            self.use(log)
+            interest.tidy(first)
+
+    def released(self, log: StreamLog, sequences: list[int]) -> None:
+        """Remove what a source has taken, unless somebody else wants it."""
+        self.interests[log].released(sequences)

@@ -1,0 +1,216 @@
+"""One connection to a store, with all that a transaction on it needs: a transaction is a value.
+
+Design: appending, settling, feeding and republishing change rows and return effects, which streams and consumers keep
+until the transaction ends. :meth:`Session.flush` resolves them in one bounded loop (what one stream stores may be
+republished or sourced into others), and :meth:`Session.committed` gives what is left for others to learn as one
+:class:`Committed` value. Nobody is told anything before the commit, so a rollback has nothing to take back.
+
+Group commit (``storage/committer.py``), transactions that users hold open, recounting and bulk loading share it. A
+process has two: the first is the committer's, the second belongs to the transaction that a user holds open. Each sees
+what the other has written as it sees another process: ``PRAGMA data_version`` has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pelton.api import AccountLimits, Outgoing
+from pelton.api.events import Event
+from pelton.consumers import ConsumerLog, follow_roll_ups
+from pelton.engine.bus import Bus
+from pelton.engine.session.committed import Committed, Deliveries
+from pelton.engine.session.news import News
+from pelton.engine.session.registry import Registry
+from pelton.engine.session.republish import dispatch
+from pelton.storage import Database
+from pelton.streams import Herald, Staging
+from pelton.subjects import Draw
+
+# Streams may republish into each other: in a circle, messages end after this many steps.
+_HOPS: Final = 16
+
+
+class Mark(NamedTuple):
+    """A point to which a transaction can go back, and what it had to tell by then."""
+
+    name: str
+    deliveries: Deliveries
+    news: News
+    changed: bool
+
+
+class Surroundings(NamedTuple):
+    """What a session asks of its process: wall clock (nanoseconds), chance, ids, whether and how many pulls wait."""
+
+    now: Callable[[], int]
+    draw: Draw
+    new_id: Callable[[], str]
+    has_waiters: Callable[[], bool]
+    waiting_pulls: Callable[[ConsumerLog], int]
+    limits: AccountLimits
+
+
+class Session:
+    """A connection, its registry, and the effects of the transaction that is open on it."""
+
+    def __init__(self, database: Database, bus: Bus, surroundings: Surroundings) -> None:
+        self.db = database
+        self.bus = bus
+        self.now, self.new_id = surroundings.now, surroundings.new_id
+        self.waiting_pulls = surroundings.waiting_pulls
+        self._has_waiters = surroundings.has_waiters
+        self._advisories = Herald(self._has_listener, self.send, surroundings.now, surroundings.new_id)
+        self.staging = Staging(database, self.advise)
+        self.registry = Registry(
+            database,
+            now=surroundings.now,
+            draw=surroundings.draw,
+            has_subscriber=bus.hears,
+            has_subscribers=lambda: bus.listening,
+            limits=surroundings.limits,
+            advisories=self._advisories,
+        )
+        # Messages to dispatch that no stream holds: advisories, and what users send without an answer.
+        self._unsent: list[Outgoing] = []
+        self._seen = -1
+        self._marks = 0
+        self._forget_effects()
+
+    def _forget_effects(self) -> None:
+        self.changed = False
+        self.news = News()
+        self._deadlines: dict[str, int] = {}
+
+    def _has_listener(self, subject: str) -> bool:
+        return self.registry.has_listener(subject)
+
+    # --- the transaction
+
+    def refresh(self) -> None:
+        """Notice what others have written; inside a transaction or snapshot."""
+        seen = self.db.seen()
+        if seen == self._seen:
+            return
+        self.registry.refresh()
+        self.bus.refresh()
+        # Only now: what could not be read has not been seen.
+        self._seen = seen
+
+    def flush(self) -> None:
+        """Write all that the transaction holds in memory, and dispatch what its streams republish."""
+        for _ in range(_HOPS):
+            self._write()
+            if not self._unsent:
+                break
+            messages, self._unsent = self._unsent, []
+            dispatch(self, messages)
+        else:
+            # A circle, and it ends: what was stored last is written, and not republished.
+            self._write()
+            self._unsent.clear()
+        if self.bus.listening and self.bus.flush():
+            self.changed = True
+        registry = self.registry
+        for log in registry.used:
+            if registry.is_ticking(log):
+                self._deadlines[log.name] = log.state.next_deadline()
+        registry.forget_used()
+
+    def committed(self) -> Committed:
+        """Return what the transaction did, which is committed now; the next one begins with nothing."""
+        network, staging = self.registry.network, self.staging
+        done = Committed(
+            self.changed,
+            self.news,
+            self.bus.committed() if self.bus.listening else (),
+            self._deadlines,
+            network.has_more,
+            staging.is_used,
+        )
+        network.has_more = False
+        staging.committed()
+        if self.changed or self._deadlines:
+            self._forget_effects()
+        return done
+
+    def roll_back(self) -> None:
+        """Forget all that was not committed."""
+        self.registry.roll_back()
+        self._unsent.clear()
+        self.bus.reset()
+        self.staging.rolled_back()
+        self._forget_effects()
+        self._seen = -1
+
+    # --- going back within a transaction
+
+    def mark(self) -> Mark:
+        """Remember this point."""
+        self.flush()
+        self._marks += 1
+        mark = Mark(f"mark_{self._marks}", self.bus.told(), self.news.copy(), self.changed)
+        self.db.execute(f"SAVEPOINT {mark.name}")
+        return mark
+
+    def keep(self, mark: Mark) -> None:
+        """Forget a point; what was done since stays."""
+        self.db.execute(f"RELEASE {mark.name}")
+
+    def go_back(self, mark: Mark) -> None:
+        """Undo what was done since a point, and forget it."""
+        self.db.execute(f"ROLLBACK TO {mark.name}")
+        self.db.execute(f"RELEASE {mark.name}")
+        deadlines = self._deadlines
+        self.roll_back()
+        self.bus.take_back(mark.deliveries)
+        # Those of what was undone may be too early: then somebody looks for nothing.
+        self.news, self.changed, self._deadlines = mark.news, mark.changed, deadlines
+        self.refresh()
+
+    # --- effects
+
+    def send(self, message: Outgoing) -> None:
+        """Dispatch a message to subscribers and to the stream that takes it, when the transaction ends."""
+        self._unsent.append(message)
+
+    def advise(self, event: Event) -> None:
+        """Dispatch an advisory when the transaction ends, if it would reach anybody."""
+        self._advisories.say(event)
+
+    def would_reach(self, subject: str) -> bool:
+        """Return whether a message on a subject would reach anybody."""
+        return self.registry.has_listener(subject)
+
+    def _write(self) -> None:
+        """Write streams and consumers, and all that sources take from what was written."""
+        self._write_used()
+        network = self.registry.network
+        while network.has_feeds and network.settle():
+            self._write_used()
+
+    def _write_used(self) -> None:
+        registry, wanted = self.registry, self._has_waiters()
+        for log in registry.used:
+            if log.state.effects.rolled_up:
+                follow_roll_ups(log, [registry.use_consumer(each) for each in registry.consumers_of(log)])
+        for consumer in registry.used_consumers:
+            if consumer.dirty:
+                self.changed = True
+                if wanted:
+                    self.news.consumers.add((consumer.log.name, consumer.name))
+                consumer.flush()
+        # What is stored in one may be sourced into others.
+        while dirty := [log for log in registry.used if log.state.dirty]:
+            for log in dirty:
+                self.changed = True
+                log.flush()
+                self.news.note(log, wanted=wanted)
+        for log in registry.used:
+            if log.state.has_changed:
+                # Written before the end of the transaction, by a roll-up for one.
+                self.changed = True
+                self.news.note(log, wanted=wanted)
+            if republished := log.state.effects.republished:
+                self._unsent += republished
+                republished.clear()
