@@ -11,7 +11,8 @@ import pytest
 
 import pelton
 from pelton.api import ConsumerCreate, ConsumerNotFoundError, Incoming, StoreClosedError, consumer_config
-from pelton.engine import Engine, pump, subscription
+from pelton.engine import Engine
+from pelton.engine.delivery import pump, subscription
 from pelton.jet import Consumer, Message, Stream
 from pelton.testing import ManualRuntime, manual_runtime, recount
 

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 import pelton
-from pelton.engine import pushes
+from pelton.engine.delivery import pushes
 from pelton.jet import Message
 from pelton.testing import recount
 from tests.stopping import stand_still

@@ -12,7 +12,9 @@ import pytest
 
 import pelton
 from pelton.api import ConfigError, ExpectationError, Incoming, StoreClosedError
-from pelton.engine import Engine, bus, subscription
+from pelton.engine import Engine
+from pelton.engine.delivery import subscription
+from pelton.engine.pubsub import bus
 from pelton.testing import ManualRuntime, manual_runtime, recount
 from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import raw

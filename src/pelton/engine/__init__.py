@@ -3,9 +3,9 @@
 from pelton.engine.bulk import BulkReader
 from pelton.engine.engine import Engine
 from pelton.engine.keys import Key, KeyFile, key_bytes
+from pelton.engine.maintenance.upkeep import backup, compact, rekey, restore, salvage, verify
 from pelton.engine.settings import EngineSettings
-from pelton.engine.staged import StagedWriter, load, staged
-from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
+from pelton.engine.transactions.staged import StagedWriter, load, staged
 
 __all__ = [
     "BulkReader",

@@ -1,7 +1,7 @@
 """The embedded Backend: streams and consumers in one SQLite file, for any number of processes.
 
-The engine decides nothing by itself. It stages work for the shared transaction (``works.py``, ``storage``),
-keeps the catalogue valid, and wakes whoever waits: pulls of this process through signals, other processes
+The engine decides nothing by itself. It stages work for the shared transaction (``transactions``, ``storage``),
+keeps its session valid, and wakes whoever waits: pulls of this process through signals, other processes
 through the wake-up channel. Time needs no daemon: deadlines are rows, evaluated by the transactions that meet
 them.
 """
@@ -33,29 +33,29 @@ from pelton.api import (
 )
 from pelton.api.admission import check_request, check_subject
 from pelton.api.codec import names_of
-from pelton.engine.audit import Audit
-from pelton.engine.bus import Bus
+from pelton.engine.delivery.pulls import Pulls
+from pelton.engine.delivery.pushes import Pushes
+from pelton.engine.delivery.subscription import EngineSubscription
+from pelton.engine.delivery.subscriptions import Subscriptions
+from pelton.engine.delivery.waiting import WaitingPulls
 from pelton.engine.direct import DirectGets
 from pelton.engine.faults import public_error
-from pelton.engine.feeding import Feeding
-from pelton.engine.idle import IdleBatches
 from pelton.engine.keys import Key, key_bytes
-from pelton.engine.listening import Subscriptions
-from pelton.engine.pulls import Pulls
-from pelton.engine.pushes import Pushes
-from pelton.engine.restoring import restore_into
+from pelton.engine.maintenance.idle_batches import IdleBatches
+from pelton.engine.maintenance.restoring import restore_into
+from pelton.engine.maintenance.source_catch_up import Feeding
+from pelton.engine.maintenance.timekeeper import Timekeeper
+from pelton.engine.maintenance.upkeep import Path, Progress, backup
+from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Committed, Session, Surroundings
 from pelton.engine.settings import EngineSettings
-from pelton.engine.settling import SettleWork, Settling, settle_all, settling_apart
-from pelton.engine.subscription import EngineSubscription
-from pelton.engine.timekeeper import Timekeeper
 from pelton.engine.token_floor import move_after_restart
-from pelton.engine.transaction import Transaction
-from pelton.engine.transactions import Transactions
-from pelton.engine.upkeep import Path, Progress, backup
-from pelton.engine.verbs import HANDLERS, QUESTIONS, READS
-from pelton.engine.waiting import WaitingPulls
-from pelton.engine.works import CallWork, Publishing, PublishWork
+from pelton.engine.transactions.settling import SettleWork, Settling, settle_all, settling_apart
+from pelton.engine.transactions.transaction import Transaction
+from pelton.engine.transactions.transactions import Transactions
+from pelton.engine.transactions.works import CallWork, Publishing, PublishWork
+from pelton.engine.verbs.audit import Audit
+from pelton.engine.verbs.table import HANDLERS, QUESTIONS, READS
 from pelton.runtime import Runtime
 from pelton.storage import Committer, Database, Fault, Medium, MemoryChannel, WakeChannel
 

@@ -7,7 +7,7 @@ floor never goes back, and moves, durably, whenever a number may be given a seco
   that opens the store after the machine has started again raises the floor by ``TOKEN_EPOCH``, far more than a power
   loss can take back. The same is done in copies of a store, which go on apart from it.
 - A consumer that is made under the name of one that is gone numbers its deliveries from 1 again. So deleting consumers,
-  in whatever way, raises the floor by the highest number that one of them has given (``followers.py``). A
+  in whatever way, raises the floor by the highest number that one of them has given (``session/consumers.py``). A
   consumer keeps the floor it was made at: what is not above it is the token of another one that had its name.
 
 All processes follow at once, since the catalogue moves with the floor.

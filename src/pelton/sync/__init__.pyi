@@ -30,12 +30,12 @@ from pelton.buckets.settings import BucketSettings as BucketSettings
 from pelton.connect.opening import ClusterOptions as ClusterOptions
 from pelton.engine import Key
 from pelton.engine.keys import KeyFile as KeyFile
-from pelton.engine.upkeep import backup as backup
-from pelton.engine.upkeep import compact as compact
-from pelton.engine.upkeep import rekey as rekey
-from pelton.engine.upkeep import restore as restore
-from pelton.engine.upkeep import salvage as salvage
-from pelton.engine.upkeep import verify as verify
+from pelton.engine.maintenance.upkeep import backup as backup
+from pelton.engine.maintenance.upkeep import compact as compact
+from pelton.engine.maintenance.upkeep import rekey as rekey
+from pelton.engine.maintenance.upkeep import restore as restore
+from pelton.engine.maintenance.upkeep import salvage as salvage
+from pelton.engine.maintenance.upkeep import verify as verify
 from pelton.jet.listening import Heard as Heard
 from pelton.jet.message import Metadata as Metadata
 from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions

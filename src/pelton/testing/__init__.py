@@ -1,6 +1,6 @@
 """The kit for testing programs that use Pelton, and Pelton itself."""
 
-from pelton.engine.recount import recount
+from pelton.engine.maintenance.recount import recount
 from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime
 from pelton.testing.faults import FaultySync, FullDisk
 from pelton.testing.fencing import FencedRegister

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pelton.api import Incoming
-from pelton.engine.bus import Hearer
+from pelton.engine.pubsub.bus import Hearer
 from pelton.engine.session.news import News
 
 Deliveries = Sequence[tuple[Hearer, Sequence[Incoming]]]

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Protocol
 
 from pelton.api import ApiError, Outgoing
-from pelton.engine.bus import Bus
+from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.registry import Registry
 from pelton.streams import Staging, StreamLog, is_bare, is_member
 

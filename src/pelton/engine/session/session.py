@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from pelton.api import AccountLimits, Outgoing
 from pelton.api.events import Event
 from pelton.consumers import ConsumerLog, follow_roll_ups
-from pelton.engine.bus import Bus
+from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.committed import Committed, Deliveries
 from pelton.engine.session.news import News
 from pelton.engine.session.registry import Registry

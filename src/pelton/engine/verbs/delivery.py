@@ -18,7 +18,7 @@ from pelton.api import (
 from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, first_wanted, say_unpinned, unpin
 from pelton.engine.session import Session, advise_paused, update_consumer
-from pelton.engine.verbs_consumers import info_of
+from pelton.engine.verbs.consumers import info_of
 
 
 def pause(session: Session, request: ConsumerPause) -> PauseReply:

@@ -27,9 +27,9 @@ from pelton.consumers import (
     too_many_waiting,
     waiting_pulls,
 )
+from pelton.engine.delivery.waiting import Alarm, WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
-from pelton.engine.peers import Peers
-from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
+from pelton.engine.pubsub.peers import Peers
 from pelton.runtime import Clock
 
 R = TypeVar("R")

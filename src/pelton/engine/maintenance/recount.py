@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pelton.api import AccountLimits
 from pelton.consumers import ConsumerLog, Interest, consumer_info
-from pelton.engine.bus import Bus
+from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Registry, Session, Surroundings
 from pelton.storage import Database, Fault, intact
 from pelton.storage.messages import DAMAGED_COLUMNS

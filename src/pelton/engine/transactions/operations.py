@@ -13,7 +13,7 @@ from pelton.api import AckOp, DirectGet, DirectReply, Outgoing, PeltonError, Pub
 from pelton.consumers import Settlement
 from pelton.engine.direct import DirectGets
 from pelton.engine.session import Mark, Session
-from pelton.engine.works import append_all, make_ready
+from pelton.engine.transactions.works import append_all, make_ready
 from pelton.storage import Database, PlacedSums, UserSql, Writer
 from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare

@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, Outgoing
-from pelton.engine.peers import Peers
+from pelton.engine.pubsub.peers import Peers
 from pelton.storage import Database
 from pelton.subjects import SubjectIndex
 

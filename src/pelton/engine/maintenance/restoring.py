@@ -11,7 +11,7 @@ import msgspec
 from pelton.api import ConfigError, StoreError, StreamConfig, api_error
 from pelton.api.build import check_name
 from pelton.engine.keys import Key, key_bytes
-from pelton.engine.upkeep import Path, Progress, public_faults, verify
+from pelton.engine.maintenance.upkeep import Path, Progress, public_faults, verify
 from pelton.sourcing import check_circle
 from pelton.storage import Database, Fault, translated
 from pelton.storage.restoring import Restored, copy_streams

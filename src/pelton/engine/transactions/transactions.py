@@ -18,10 +18,10 @@ from typing import Any, Final, Protocol
 
 from pelton.api import StoreBusyError, StoreClosedError, TransactionError
 from pelton.engine.faults import public_error
-from pelton.engine.operations import Operations
 from pelton.engine.session import Committed, Session
-from pelton.engine.transaction import Transaction
-from pelton.engine.works import CallWork
+from pelton.engine.transactions.operations import Operations
+from pelton.engine.transactions.transaction import Transaction
+from pelton.engine.transactions.works import CallWork
 from pelton.runtime import Clock, Signal, owner
 from pelton.storage import Committer, Database, Fault
 

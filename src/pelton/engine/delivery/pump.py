@@ -33,10 +33,10 @@ from pelton.api import (
     headers,
 )
 from pelton.consumers import ConsumerLog, Delivery, Settlement
-from pelton.engine.bus import Listener
+from pelton.engine.delivery.waiting import Alarm, WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
+from pelton.engine.pubsub.bus import Listener
 from pelton.engine.session import Key, Session, delete_consumers
-from pelton.engine.waiting import Alarm, WaitingPulls, seconds_until_due
 from pelton.runtime import Clock, Runtime, Signal
 
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from pelton.api import Incoming, StoreClosedError
-from pelton.engine.waiting import Alarm
+from pelton.engine.delivery.waiting import Alarm
 from pelton.runtime import Clock, Signal
 
 _log: Final = logging.getLogger("pelton")

@@ -34,8 +34,8 @@ from pelton.api import (
     TransactionTimeoutError,
 )
 from pelton.engine.faults import public_error
-from pelton.engine.operations import Operations
 from pelton.engine.session import Mark
+from pelton.engine.transactions.operations import Operations
 from pelton.runtime import Clock, Timer, owner
 from pelton.storage import PlacedSums, Refusal, as_fault, placed_sums, translated
 from pelton.storage.user_sql import RefusalKind

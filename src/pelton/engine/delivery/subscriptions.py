@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from pelton.api import PeltonError
 from pelton.api.admission import check_listening
+from pelton.engine.delivery.pushes import Pushes
+from pelton.engine.delivery.subscription import EngineSubscription
 from pelton.engine.host import Host
-from pelton.engine.pushes import Pushes
-from pelton.engine.subscription import EngineSubscription
 from pelton.runtime import Clock
 
 POLL_S: Final = 0.05

@@ -22,7 +22,7 @@ from pelton.api import (
 from pelton.consumers import ConsumerLog, check_consumer, check_consumer_update, consumer_info, start_cursor
 from pelton.consumers.rules import check_on_workqueue, check_unique_on_workqueue, filters_of
 from pelton.consumers.rules_pedantic import check_pedantic
-from pelton.engine.pump import listeners_of
+from pelton.engine.delivery.pump import listeners_of
 from pelton.engine.session import Session, create_consumer, delete_consumers, sweep, update_consumer
 from pelton.streams import StreamLog
 

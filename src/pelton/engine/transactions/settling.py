@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from pelton.api import AckOp, AckRejectedError, ApiError, ConfigError, Outgoing, PeltonError, Settled
 from pelton.consumers import Settlement
-from pelton.engine.bulks import Family, families_of, store_families
-from pelton.engine.works import Future, SharedWork, append_all
+from pelton.engine.transactions.families import Family, families_of, store_families
+from pelton.engine.transactions.works import Future, SharedWork, append_all
 
 
 class Apart(NamedTuple):

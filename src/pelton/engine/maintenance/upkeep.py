@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pelton.api import StoreError, api_error
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
-from pelton.engine.recount import recount
-from pelton.engine.salvage import salvage as save_readable
+from pelton.engine.maintenance.recount import recount
+from pelton.engine.maintenance.salvage import salvage as save_readable
 from pelton.storage import Fault
 from pelton.storage.backup import back_up
 from pelton.storage.rebuild import rebuild

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import Outgoing
 from pelton.engine.session import Session
-from pelton.engine.works import make_ready
+from pelton.engine.transactions.works import make_ready
 from pelton.streams import Bulk, bulk_of
 from pelton.subjects import are_tokens, is_subject
 

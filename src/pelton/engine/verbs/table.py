@@ -36,10 +36,10 @@ from pelton.api import (
     StreamPurge,
     StreamUpdate,
 )
-from pelton.engine import verbs_consumers as consumers
-from pelton.engine import verbs_delivery as delivery
-from pelton.engine import verbs_streams as streams
 from pelton.engine.session import Session
+from pelton.engine.verbs import consumers as consumers
+from pelton.engine.verbs import delivery as delivery
+from pelton.engine.verbs import streams as streams
 
 R = TypeVar("R")
 _NAMES_PAGE: Final = 1024

@@ -16,7 +16,7 @@ import msgspec
 
 from pelton.api import StreamConfig
 from pelton.consumers import NEVER
-from pelton.engine.recount import recount
+from pelton.engine.maintenance.recount import recount
 from pelton.storage import Database
 from pelton.storage.faults import translated
 from pelton.storage.packing import ORIGINAL_LENGTH

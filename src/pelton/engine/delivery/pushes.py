@@ -16,11 +16,11 @@ from typing import Final
 
 from pelton.api import PeltonError
 from pelton.consumers import ConsumerLog
+from pelton.engine.delivery.pump import Pump, listeners_of
+from pelton.engine.delivery.waiting import WaitingPulls
 from pelton.engine.host import Host
-from pelton.engine.peers import Peers
-from pelton.engine.pump import Pump, listeners_of
+from pelton.engine.pubsub.peers import Peers
 from pelton.engine.session import Key
-from pelton.engine.waiting import WaitingPulls
 from pelton.runtime import Runtime, Timer
 
 _LOOK_S: Final = 1.0

@@ -15,7 +15,7 @@ from pelton.api.codec import api_subject, encode_body, encode_error, encode_repl
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
 from pelton.engine.session import Session
-from pelton.engine.verbs import HANDLERS
+from pelton.engine.verbs.table import HANDLERS
 
 _SUBJECT: Final = ApiAudit().subject
 

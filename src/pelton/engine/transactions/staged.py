@@ -15,7 +15,7 @@ import msgspec
 from pelton.api import NotAStoreError, Outgoing, Transacting
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
-from pelton.engine.transaction import Transaction
+from pelton.engine.transactions.transaction import Transaction
 from pelton.storage import Fault, PlacedSums, Spool, placed_sums
 from pelton.streams import Packed
 

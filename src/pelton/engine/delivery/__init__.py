@@ -1,0 +1,1 @@
+"""How deliveries reach clients: waiting pulls, pumps of push consumers, subscriptions."""

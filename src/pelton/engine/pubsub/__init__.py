@@ -1,0 +1,1 @@
+"""Publish and subscribe between the processes that have a store open."""

@@ -1,0 +1,1 @@
+"""The administrative verbs: one handler a request."""
