@@ -97,6 +97,10 @@ BY_SUBJECT: dict[str, Ask] = {
     "filters": lambda jet, text: _on_stream(jet, lambda s: s.create_consumer(name="d", filter_subjects=["q", text])),
     "deliver subject": lambda jet, text: _on_stream(jet, lambda s: s.create_consumer(name="e", deliver_subject=text)),
 }
+BY_SUBJECT |= {
+    "last messages": lambda jet, text: _on_stream(jet, lambda stream: stream.get_last_messages(["s.a", text])),
+    "messages": lambda jet, text: _on_stream(jet, lambda stream: stream.get_messages(subject=text)),
+}
 BY_NAME: dict[str, Ask] = {
     "create_stream": lambda jet, text: jet.create_stream(text, subjects=["named"]),
     "update_stream": lambda jet, text: jet.update_stream(text, max_msgs=5),
@@ -128,6 +132,8 @@ BY_TEXT: dict[str, Ask] = {
     "name of a header": lambda jet, text: jet.publish("s.h", headers={text: "a"}),
     "message id": lambda jet, text: jet.publish("s.h", msg_id=text),
     "expected stream": lambda jet, text: jet.publish("s.h", expected_stream=text),
+    "reason": lambda jet, text: _on_message(jet, lambda message: message.term(reason=text)),
+    "group": lambda jet, text: _on_stream(jet, lambda stream: _pull(stream, text)),
     "description": lambda jet, text: jet.create_stream("w", description=text),
     "metadata": lambda jet, text: jet.create_stream("x", metadata={"a": text}),
 }
@@ -135,6 +141,17 @@ BY_TEXT: dict[str, Ask] = {
 
 async def _on_stream(jet: pelton.Jet, ask: Callable[[pelton.Stream], Awaitable[object]]) -> object:
     return await ask(await jet.stream("s"))
+
+
+async def _on_message(jet: pelton.Jet, ask: Callable[[pelton.Message], Awaitable[object]]) -> object:
+    await jet.publish("s.a")
+    (message,) = await (await (await jet.stream("s")).create_consumer(name="f", deliver_policy="last")).fetch(1)
+    return await ask(message)
+
+
+async def _pull(stream: pelton.Stream, group: str) -> object:
+    consumer = await stream.create_consumer(name="g", filter_subject="s.none")
+    return await consumer.fetch(1, no_wait=True, group=group)
 
 
 async def _in_bucket(jet: pelton.Jet, ask: Callable[[pelton.Bucket[bytes]], Awaitable[object]]) -> object:
@@ -155,7 +172,7 @@ async def _answer(jet: pelton.Jet, ask: Ask, text: str) -> str:
     """What is raised, or that nothing is."""
     try:
         found = await ask(jet, text)
-    except Exception as error:
+    except pelton.PeltonError as error:
         return f"{type(error).__name__}: {error}"
     finally:
         for name in ("t", "u", "v", "w", "x"):

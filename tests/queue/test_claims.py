@@ -262,3 +262,27 @@ def test_the_blocking_face(path: str) -> None:
                     job.complete(job.key)
                 assert claims.settle(jobs) == []
         assert queue.counts().completed == 3
+
+
+@ON_BOTH
+async def test_a_message_under_no_subject_fails_its_job_alone(jet: Jet) -> None:
+    queue = await jet.queue("garage")
+    await jet.create_stream("bills", subjects=["bills.>"])
+
+    @queue.job(max_attempts=1)
+    async def paint() -> None: ...
+
+    await paint.enqueue()
+    await paint.enqueue()
+    async with queue.claims() as claims:
+        bad, good = await claims.take(2, timeout=5)
+        with pytest.raises(pelton.ConfigError, match="is not a subject"):
+            bad.emit("bills..1", b"")
+        bad.emit_encoded("bills..1", b"", None)
+        good.emit("bills.1", b"")
+        for job in (bad, good):
+            job.complete()
+        assert await claims.settle([bad, good]) == []
+    states = {outcome.id: outcome.state async for outcome in queue.history()}
+    assert states == {bad.id: "failed", good.id: "completed"}
+    assert (await (await jet.stream("bills")).info()).state.messages == 1

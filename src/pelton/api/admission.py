@@ -64,6 +64,15 @@ def check_listening(subject: str, queue: str) -> None:
         raise ConfigError(f"subscribe to {brief(subject)}: {brief(queue)} cannot name a queue: {fault}")
 
 
+def check_text(what: str, text: str) -> None:
+    """Raise `ConfigError` for what has no UTF-8 form: it can neither be sent nor stored."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{what} {brief(text)} is not a text: {_SURROGATE}") from None
+
+
 def check_request(request: Request[Any]) -> None:
     """Raise for a verb whose names or texts cannot travel.
 

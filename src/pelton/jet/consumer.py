@@ -31,6 +31,7 @@ from pelton.api import (
     headers,
     rfc3339,
 )
+from pelton.api.admission import check_text
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds, datetime_ns
 from pelton.jet.keeper import Keeper, Shelf
@@ -83,6 +84,7 @@ class Consumer:
         handle is pinned, and when it learns that it is no more: then it stands by until it is pinned again.
         Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
         """
+        check_text("group", group)
         if batch < 1 or max_bytes < 0:
             raise ConfigError(f"fetch of {batch} messages, {max_bytes} bytes: at least 1, and 0 (no limit) or more")
         request = PullRequest(

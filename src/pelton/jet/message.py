@@ -75,7 +75,8 @@ class Message:
 
     async def term(self, *, reason: str = "") -> None:
         """Settle the message as one that must not be delivered again. Raises AckRejectedError."""
-        await self._say("term", reason=reason)
+        # Free text, such as an error's: what has no UTF-8 form in it is escaped.
+        await self._say("term", reason=reason.encode(errors="backslashreplace").decode())
 
     async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:
         d = self.delivered

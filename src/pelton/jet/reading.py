@@ -22,6 +22,7 @@ from pelton.api import (
     WireMessage,
     parse_rfc3339,
 )
+from pelton.api.admission import check_text
 from pelton.api.build import time_text
 
 _BATCH: Final = 256
@@ -45,7 +46,8 @@ class Readable:
         return await self._asked(MsgGet(stream=config.name, seq=seq))
 
     async def get_last_message(self, subject: str) -> StoredMessage:
-        """Return the last message of a subject or filter. Raises MessageNotFoundError."""
+        """Return the last message of a subject or filter. Raises MessageNotFoundError, ConfigError."""
+        check_text("subject", subject)
         config = self.config
         if config.allow_direct:
             try:
@@ -55,7 +57,8 @@ class Readable:
         return await self._asked(MsgGet(stream=config.name, last_by_subj=subject))
 
     async def get_next_message(self, subject: str, seq: int = 1) -> StoredMessage:
-        """Return the first message of a subject or filter from ``seq`` on. Raises MessageNotFoundError."""
+        """Return the first message of a subject or filter from ``seq`` on. Raises MessageNotFoundError, ConfigError."""
+        check_text("subject", subject)
         config = self.config
         if config.allow_direct:
             try:
@@ -82,6 +85,7 @@ class Readable:
         """
         if batch < 1 or max_bytes < 0 or seq < 0:
             raise ConfigError(f"a batch of {batch} messages, {max_bytes} bytes, from {seq}: at least 1, 0 and 0")
+        check_text("subject", subject)
         begin = 0 if start_time is not None else seq
         request = DirectGet(
             seq=begin,
@@ -107,6 +111,8 @@ class Readable:
         filters = (subjects,) if isinstance(subjects, str) else tuple(subjects)
         if not filters:
             return []
+        for subject in filters:
+            check_text("subject", subject)
         before = time_text("up_to_time", up_to_time)
         if up_to_seq < 0 or (up_to_seq and before):
             raise ConfigError("up_to_seq and up_to_time: one of the two, and no negative sequence")

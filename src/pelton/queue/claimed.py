@@ -104,11 +104,11 @@ class ClaimedJob:
 
         Raises ConfigError.
         """
+        check_subject(subject)
         self.emit_encoded(subject, data, headers.encode(message_headers) if message_headers else None)
 
     def emit_encoded(self, subject: str, data: bytes, block: bytes | None) -> None:
         """Publish a message whose headers are encoded already."""
-        check_subject(subject)
         if self._emitted is None:
             self._emitted = []
         self._emitted.append((subject, data, block))
