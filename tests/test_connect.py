@@ -26,7 +26,8 @@ async def test_memory_stores_are_apart() -> None:
 
 @pytest.mark.parametrize("sync", ["commit", "interval", "off"])
 async def test_every_sync_mode_keeps_what_it_acknowledged(tmp_path: Path, sync: Any) -> None:
-    async with pelton.open(tmp_path / "s", sync=sync, sync_interval=timedelta(milliseconds=1)) as jet:
+    interval = {"sync_interval": timedelta(milliseconds=1)} if sync == "interval" else {}
+    async with pelton.open(tmp_path / "s", sync=sync, **interval) as jet:
         await jet.create_stream("s")
         await jet.publish("s", b"kept")
     async with pelton.open(tmp_path / "s") as jet:

@@ -54,9 +54,9 @@ def test_rooms_are_reached_by_a_dot() -> None:
 
 def test_what_is_no_name_is_told() -> None:
     with pytest.raises(AttributeError, match="module 'pelton' has no attribute 'opne'"):
-        pelton.opne  # type: ignore[attr-defined]  # that is the test  # noqa: B018
+        pelton.opne  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'opne'"):
-        from pelton import opne  # type: ignore[attr-defined]  # noqa: F401
+        from pelton import opne  # noqa: F401
     assert not hasattr(pelton, "__wrapped__")
 
 

@@ -14,7 +14,7 @@ from tools.stubs import formatted
 TARGET: Final = Path(pelton.__file__).with_suffix(".pyi")
 _HEAD: Final = '''"""The public names. Written by ``python -m tools.names_stub``: do not edit."""
 
-# ruff: noqa: F403, F405
+# ruff: noqa: F403
 '''
 
 
@@ -23,7 +23,8 @@ def stub() -> str:
     rooms = [f"from pelton import {room} as {room}" for room in pelton._ROOMS]
     names = [f"from {room} import {name} as {name}" for room, names in pelton._HOMES.items() for name in names]
     imports = "\n".join(["from pelton.api import *", *rooms, *names])
-    return formatted(f"{_HEAD}{imports}\n\n__version__: str\n__all__ = {sorted(pelton.__all__)!r}\n", TARGET)
+    # Of a stub's imports those by * and as themselves are public: the vocabulary is not listed a second time.
+    return formatted(f"{_HEAD}{imports}\n\n__version__: str\n", TARGET)
 
 
 if __name__ == "__main__":

@@ -302,7 +302,7 @@ async def test_an_error_half_way_takes_all_along(jet: pelton.Jet) -> None:
         async with jet.transaction() as tx:
             await tx.publish("s.x", b"no")
             with pytest.raises(TypeError):
-                await tx.publish("s.x", nothing)
+                await tx._port().publish([("s.x", nothing, None)])
     assert (await jet.publish("s.x", b"1")).seq == 1
 
 

@@ -7,11 +7,12 @@ with it everybody else's requests, is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from pelton.api.arguments import check_types
 from pelton.api.build import check_token
 from pelton.api.codec import names_of
 from pelton.api.errors import ApiError, ConfigError, NoStreamForSubjectError, PeltonError, api_error, brief
@@ -23,6 +24,7 @@ LONGEST_NAME: Final = 255
 
 _SURROGATE: Final = "it holds a lone surrogate, which has no UTF-8 form"
 _SIGNS: Final = (b"\\u0000", b"\\u000b")
+_INVALID_SUBJECT: Final = "invalid subject"
 _FREE_TEXTS: Final = "metadata"
 _SUBJECT_FIELDS: Final = frozenset(
     {
@@ -64,21 +66,13 @@ def check_listening(subject: str, queue: str) -> None:
         raise ConfigError(f"subscribe to {brief(subject)}: {brief(queue)} cannot name a queue: {fault}")
 
 
-def check_text(what: str, text: str) -> None:
-    """Raise `ConfigError` for what has no UTF-8 form: it can neither be sent nor stored."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"{what} {brief(text)} is not a text: {_SURROGATE}") from None
-
-
 def check_request(request: Request[Any]) -> None:
-    """Raise for a verb whose names or texts cannot travel.
+    """Raise for a verb whose fields are of wrong types, or whose names or texts cannot travel.
 
-    `ConfigError` for a name that is malformed, a subject that is too long, and what is no text; for a name that is too
-    long the server's own error: there is none such, or none can be made.
+    `ConfigError` for a wrong type, a name that is malformed, a subject that is too long, and what is no text; for a
+    name that is too long the server's own error: there is none such, or none can be made.
     """
+    check_types(request)
     names = names_of(request)
     for what, name in names.items():
         check_token(what, name)
@@ -93,6 +87,16 @@ def check_request(request: Request[Any]) -> None:
         for field, text in _subjects_in("", msgspec.to_builtins(request)):
             if not fits(text) or any(character in text for character in "\0\v"):
                 raise ConfigError(f"{_about(names)}{field} {brief(text)} cannot be a subject: {fault_of(text)}")
+
+
+def explain(error: ApiError, subjects: Iterable[str]) -> ApiError:
+    """Return a refusal of a configuration; where it is a subject of these that is none, it says which and why."""
+    if error.description == _INVALID_SUBJECT:
+        faults = ((subject, fault_of(subject, wildcards=True)) for subject in subjects)
+        subject, fault = next(((subject, fault) for subject, fault in faults if fault), ("", ""))
+        if fault:
+            error.advise(f"{brief(subject)} is none: {fault}; write tokens with one dot between them, as 'orders.>'")
+    return error
 
 
 def _has_length_of_name(name: str) -> bool:

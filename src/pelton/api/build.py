@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from pelton.api.arguments import as_declared, check_instance, sentence
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.errors import ConfigError
 from pelton.api.strict import unknown_key
@@ -46,9 +47,9 @@ def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:
     Durations are seconds or `timedelta`, nested structs may be dicts. Raises `ConfigError`.
     """
     if isinstance(name, StreamConfig):
-        return _build(name, fields, f"stream {name.name!r}")
+        return changed(name, fields, f"stream {name.name!r}")
     check_name("stream", name)
-    return _build(StreamConfig(name=name), fields, f"stream {name!r}")
+    return changed(StreamConfig(name=name), fields, f"stream {name!r}")
 
 
 def consumer_config(config: ConsumerConfig | None = None, /, **fields: Any) -> ConsumerConfig:
@@ -56,11 +57,12 @@ def consumer_config(config: ConsumerConfig | None = None, /, **fields: Any) -> C
 
     Durations are seconds or `timedelta`. Raises `ConfigError`.
     """
-    base = config or ConsumerConfig()
+    base = ConsumerConfig() if config is None else config
+    check_instance("create_consumer", "the configuration", base, ConsumerConfig, "give a ConsumerConfig, or its fields")
     name = fields.get("durable_name") or fields.get("name") or base.durable_name or base.name
     if name:
         check_name("consumer", name)
-    return _build(base, fields, f"consumer {name!r}" if name else "consumer")
+    return changed(base, fields, f"consumer {name!r}" if name else "consumer")
 
 
 def check_name(what: str, name: object) -> None:
@@ -75,17 +77,20 @@ def check_token(what: str, name: str) -> None:
         raise ConfigError(f"{name!r} cannot name a {what}: use text without spaces and any of . * >")
 
 
-def _build(base: C, fields: dict[str, Any], what: str) -> C:
-    if not fields:
-        return base
+def changed(base: C, fields: dict[str, Any], what: str) -> C:
+    """A configuration with some fields changed; `what` names it in a `ConfigError`."""
     kind = type(base)
     _refuse_unknown(kind, fields, what)
     plain = {key: _plain(key, value, what) for key, value in fields.items()}
     try:
         checked = msgspec.convert(plain, kind)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{what}: {_sentence(error)}") from None
-    return msgspec.structs.replace(base, **{key: getattr(checked, key) for key in fields})
+        # A struct that was given may hold anything, too.
+        made = as_declared(msgspec.structs.replace(base, **{key: getattr(checked, key) for key in fields}))
+        return made if fields else base
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{what}: {error.object!r} is not a text: it holds a lone surrogate") from None
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ConfigError(f"{what}: {sentence(error)}") from None
 
 
 def _refuse_unknown(kind: type[msgspec.Struct], fields: dict[str, Any], what: str) -> None:
@@ -113,14 +118,17 @@ def _plain(key: str, value: Any, what: str) -> Any:
     return value
 
 
-def seconds_to_ns(name: str, value: float | timedelta) -> int:
-    """Nanoseconds of an argument given in seconds or as a `timedelta`. Raises `ConfigError` that names it."""
-    return _nanoseconds(name, value, "argument")
+def seconds_to_ns(name: str, value: float | timedelta, of: str = "argument") -> int:
+    """Nanoseconds of an argument given in seconds or as a `timedelta`.
+
+    `of` says what it is an argument of. Raises `ConfigError`.
+    """
+    return _nanoseconds(name, value, of)
 
 
-def time_text(name: str, value: datetime | str | None) -> str:
+def time_text(name: str, value: datetime | str | None, of: str = "argument") -> str:
     """RFC 3339 text of an argument given as an aware datetime or as such text; empty for None. Raises `ConfigError`."""
-    return "" if value is None else _time(name, value, "argument")
+    return "" if value is None else _time(name, value, of)
 
 
 def _nanoseconds(key: str, value: Any, what: str) -> int:
@@ -144,10 +152,3 @@ def _time(key: str, value: Any, what: str) -> str:
     except ConfigError as error:
         raise ConfigError(f"{what}: {key}: {error}") from None
     raise ConfigError(f"{what}: {key} is {value!r}: give an aware datetime, or RFC 3339 text")
-
-
-def _sentence(error: msgspec.ValidationError) -> str:
-    """msgspec's "Expected X, got Y - at `$.a.b[0]`" with the field in front."""
-    text, _, place = str(error).partition(" - at ")
-    field = re.sub(r"\[\.\.\.\]|[`$]", "", place).lstrip(".")
-    return f"{field}: {text[:1].lower()}{text[1:]}" if field else text

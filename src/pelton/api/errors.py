@@ -91,6 +91,15 @@ def brief(text: str) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
+# The server gives these the code of its own failures, and means the request.
+_CONFIGURED: Final = "change what it names; if that is nothing of yours, check the health of the server or store"
+_ADVICE: Final = {
+    "JSStreamInvalidConfigF": "change the configuration; repeating it gives the same answer",
+    "JSStreamCreateErrF": _CONFIGURED,
+    "JSStreamUpdateErrF": _CONFIGURED,
+    "JSConsumerCreateErrF": _CONFIGURED,
+}
+
 # --- the JetStream API ----------------------------------------------------------------------------
 
 
@@ -119,6 +128,7 @@ class ApiError(PeltonError):
         self.stream = stream
         self.consumer = consumer
         self.seq = seq
+        self.advice = _ADVICE.get(self.constant, "")
         super().__init__(self._sentence())
 
     def locate(self, *, stream: str = "", consumer: str = "") -> None:
@@ -127,9 +137,14 @@ class ApiError(PeltonError):
             self.stream, self.consumer = self.stream or stream, self.consumer or consumer
             self.args = (self._sentence(),)
 
+    def advise(self, advice: str) -> None:
+        """Say what to do in other words than those of its kind."""
+        self.advice = advice
+        self.args = (self._sentence(),)
+
     def _sentence(self) -> str:
         where = _about(self.stream, self.consumer)
-        return f"{self.description}{where} [{self.code}, {self.err_code}]: {self.next_step}"
+        return f"{self.description}{where} [{self.code}, {self.err_code}]: {self.advice or self.next_step}"
 
 
 def _about(stream: str, consumer: str) -> str:

@@ -99,9 +99,11 @@ class Headers(Mapping[str, str]):
 def encode(headers: Mapping[str, str | Sequence[str]]) -> bytes:
     """The block of `headers`; a name or value that could break out of its line is refused (`ConfigError`)."""
     lines = [_VERSION]
-    for name, values in headers.items():
-        for value in _values_of(headers, name, values):
-            lines.append(_line(name, value))
+    for name, values in (headers if type(headers) is dict else as_lists(headers)).items():
+        if type(values) is str:
+            lines.append(_line(name, values))
+        else:
+            lines += [_line(name, value) for value in _list_of(values)]
     return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
 
 
@@ -153,10 +155,18 @@ def replaced(block: bytes, name: str, value: str) -> bytes:
     return block[:start] + line + block[block.find(b"\r\n", start + 2) :]
 
 
-def _values_of(headers: Mapping[str, str | Sequence[str]], name: str, values: str | Sequence[str]) -> Sequence[str]:
+def as_lists(headers: Mapping[str, str | Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Every header with all its values; `ConfigError` for what holds no headers. The values themselves may be bad."""
     if isinstance(headers, Headers):
-        return headers.get_all(name)
-    return (values,) if isinstance(values, str) else values
+        return {name: headers.get_all(name) for name in headers}
+    if not isinstance(headers, Mapping):
+        raise ConfigError(f"headers are {headers!r}: give a dict, with a text or a list of texts for each name")
+    return {name: _list_of(values) for name, values in headers.items()}
+
+
+def _list_of(values: str | Sequence[str]) -> Sequence[str]:
+    is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview)
+    return values if is_list else (values,)  # type: ignore[return-value]  # what is no text is told by its line
 
 
 def _line(name: str, value: object) -> str:

@@ -7,10 +7,10 @@ cron expression or whether it takes the target, is judged there.
 from datetime import datetime, timedelta
 
 from pelton.api import headers
-from pelton.api.build import seconds_to_ns
+from pelton.api.build import seconds_to_ns, time_text
 from pelton.api.durations import format_duration
 from pelton.api.errors import ConfigError
-from pelton.api.times import SECOND, datetime_ns, rfc3339
+from pelton.api.times import SECOND, rfc3339
 
 Seconds = float | timedelta
 NEVER = "never"
@@ -44,12 +44,16 @@ def schedule_text(
             f"a schedule takes one of at, delay, every and cron, not {', '.join(named) or 'none of them'}"
         )
     if at is not None:
-        return f"@at {rfc3339(datetime_ns(at))}"
+        return f"@at {time_text('at', at, 'schedule')}"
     if delay is not None:
-        return f"@at {rfc3339(now + seconds_to_ns('delay', delay))}"
+        return f"@at {rfc3339(now + seconds_to_ns('delay', delay, 'schedule'))}"
     if every is not None:
         return f"@every {format_duration(_at_least_a_second('every', every))}"
-    return cron or ""
+    if not isinstance(cron, str):
+        raise ConfigError(
+            f"schedule: cron is {cron!r}: give text, six fields, seconds first, like '0 30 5 * * mon-fri'"
+        )
+    return cron
 
 
 def schedule_headers(

@@ -23,6 +23,7 @@ from pelton.api import (
     StreamPurge,
     WrongLastSequenceError,
 )
+from pelton.api.arguments import check_instance, check_whole
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
 from pelton.buckets.codecs import Codec
@@ -70,6 +71,8 @@ class Bucket(Generic[T]):
 
     async def _read(self, key: str, revision: int) -> Entry[T] | None:
         subject = self._coding.subject(key)
+        if type(revision) is not int:
+            check_whole(self._about(key), "revision", revision)
         try:
             if not revision:
                 return self._coding.stored(await self._stream.get_last_message(subject), key)
@@ -86,21 +89,21 @@ class Bucket(Generic[T]):
         It is gone after ``ttl`` (whole seconds; the bucket must have ``limit_marker_ttl``, else ApiError 10166). Raises
         ConfigError, LimitError.
         """
-        target, data = self._coding.target(key), self._coding.data(value)
+        target, data = self._coding.target(key), self._coding.data(key, value)
         if ttl is None and self._publish is None:
             return (await self._jet.backend.publish(target, data)).seq
-        return await self._write(target, data, None, ttl)
+        return await self._write(key, target, data, None, ttl)
 
     async def create(self, key: str, value: T, *, ttl: Seconds | None = None) -> int:
         """Write a key that is not there, or is deleted, and return the revision; ``ttl`` as :meth:`put` says.
 
         Raises BucketKeyExistsError.
         """
-        target, data = self._coding.target(key), self._coding.data(value)
+        target, data = self._coding.target(key), self._coding.data(key, value)
         revision, seen = 0, -1
         while True:
             try:
-                return await self._write(target, data, revision, ttl)
+                return await self._write(key, target, data, revision, ttl)
             except WrongLastSequenceError:
                 revision = await self._deleted_at(key)
                 if revision == seen:
@@ -134,11 +137,20 @@ class Bucket(Generic[T]):
 
         Revision 0: if it was never written. Raises WrongLastSequenceError, whose ``seq`` is the last.
         """
-        return await self._write(self._coding.target(key), self._coding.data(value), revision, ttl)
+        check_whole(self._about(key), "revision", revision)
+        return await self._write(key, self._coding.target(key), self._coding.data(key, value), revision, ttl)
 
-    async def _write(self, target: str, data: bytes, revision: int | None, ttl: Seconds | None) -> int:
+    async def _write(self, key: str, target: str, data: bytes, revision: int | None, ttl: Seconds | None) -> int:
+        self._check_ttl(key, ttl)
         publish = self._publish or self._jet.publish
         return (await publish(target, data, expected_last_subject_seq=revision, ttl=ttl)).seq
+
+    def _check_ttl(self, key: str, ttl: Seconds | None) -> None:
+        if ttl is not None:
+            seconds_to_ns("ttl", ttl, self._about(key))
+
+    def _about(self, key: str) -> str:
+        return f"bucket {self.name!r}, key {key!r}"
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key, if ``revision`` is still its last where one is given; older revisions stay.
@@ -156,6 +168,9 @@ class Bucket(Generic[T]):
 
     async def _mark(self, key: str, marks: dict[str, str], revision: int | None, ttl: Seconds | None) -> None:
         target = self._coding.target(key)
+        if revision is not None:
+            check_whole(self._about(key), "revision", revision)
+        self._check_ttl(key, ttl)
         publish = self._publish or self._jet.publish
         await publish(target, headers=marks, expected_last_subject_seq=revision, ttl=ttl)
 
@@ -177,14 +192,16 @@ class Bucket(Generic[T]):
         values out.
         Raises ConfigError.
         """
-        if sum((include_history, updates_only, resume_from_revision > 0)) > 1:
-            raise ConfigError("include_history, updates_only and resume_from_revision: one of them at most")
+        about = f"bucket {self.name!r}"
+        check_whole(about, "resume_from_revision", resume_from_revision)
+        if sum(map(bool, (include_history, updates_only, resume_from_revision))) > 1:
+            raise ConfigError(f"{about}: include_history, updates_only and resume_from_revision: one of them at most")
         policy = "all" if include_history else "new" if updates_only else "last_per_subject"
         fields: dict[str, Any] = {"deliver_policy": policy}
         if resume_from_revision:
             fields = {"deliver_policy": "by_start_sequence", "opt_start_seq": resume_from_revision}
         entries = watched(
-            self._jet, self._stream.name, self._coding, self._coding.filters(keys), meta_only=meta_only, **fields
+            self._jet, self._stream.name, self._coding, self._coding.filters(keys), meta_only=bool(meta_only), **fields
         )
         try:
             async for entry in entries:
@@ -226,7 +243,7 @@ class Bucket(Generic[T]):
 
         The other marks stay, so that watchers still learn of them. A key that is created meanwhile is left alone.
         """
-        limit = self._jet.runtime.clock.now() - seconds_to_ns("older_than", older_than)
+        limit = self._jet.runtime.clock.now() - seconds_to_ns("older_than", older_than, f"bucket {self.name!r}")
         found = present(self._jet, self._stream.name, self._coding.filters(()), headers_only=True)
         try:
             marks = [one async for one in found if operation_of(one.headers) != "put"]
@@ -261,6 +278,7 @@ class Bucket(Generic[T]):
 
 def written_through(bucket: Bucket[T], backend: Backend, publish: Publish) -> Bucket[T]:
     """Return the same bucket of a backend, whose writes go another way. Raises ConfigError."""
+    check_instance("transaction", "the bucket", bucket, Bucket, "give a bucket that jet.bucket() has opened")
     if bucket._jet.backend is not backend:
         raise ConfigError(f"bucket {bucket.name!r} was opened through another opening: open it through this one")
     other = copy(bucket)

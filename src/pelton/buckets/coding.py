@@ -7,11 +7,21 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from pelton.api import BucketDecodeError, ConfigError, StoredMessage, StreamConfig
+from pelton.api.arguments import check_instance, sentence
 from pelton.buckets.codecs import Codec
 from pelton.buckets.entry import Entry, operation_of
 from pelton.buckets.naming import check_filter, check_key, key_prefix, write_prefix
 
 T = TypeVar("T")
+
+
+def _decoder(bucket: str, kind: Any) -> Any:
+    try:
+        return msgspec.json.Decoder(kind).decode
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"bucket {bucket!r}: type is {kind!r}: give a type that JSON can hold ({error})") from None
+
+
 EVERYTHING: Final = ">"
 
 
@@ -28,8 +38,10 @@ class Coding(Generic[T]):
         self._prefix = key_prefix(config)
         self._into = write_prefix(config, domain_prefix)
         self._codec = codec
-        self._encode: Any = None if kind is None else msgspec.json.Encoder().encode
-        self._decode: Any = None if kind is None else msgspec.json.Decoder(kind).decode
+        self._kind = kind
+        self._decode: Any = None if kind is None else _decoder(bucket, kind)
+        if codec is not None:
+            check_instance(f"bucket {bucket!r}", "codec", codec, Codec, "give a pelton.Codec, or leave it out")
 
     # --- on the way in
 
@@ -49,18 +61,31 @@ class Coding(Generic[T]):
         found = [text if self._codec is None else self._codec.encode_filter(text) for text in texts]
         return [self._prefix + check_filter(text) for text in found or (EVERYTHING,)]
 
-    def data(self, value: Any) -> bytes:
-        """Return a value as it is stored. Raises ConfigError for what is no bytes where no type was named."""
-        if self._encode is not None:
-            value = self._encode(value)
+    def data(self, key: str, value: Any) -> bytes:
+        """Return a value as it is stored. Raises ConfigError for what is not of the bucket's type, or no bytes."""
+        if self._decode is not None:
+            value = self._typed(key, value)
         elif isinstance(value, bytearray | memoryview):
             value = bytes(value)
         elif not isinstance(value, bytes):
             raise ConfigError(
-                f"bucket {self.bucket!r}: a value is {type(value).__name__}, not bytes: "
+                f"bucket {self.bucket!r}, key {key!r}: the value is {type(value).__name__}, not bytes: "
                 "encode it, or open the bucket with type="
             )
         encoded: bytes = value if self._codec is None else self._codec.encode_value(value)
+        return encoded
+
+    def _typed(self, key: str, value: Any) -> bytes:
+        """Return the JSON of a value that can be read again as what it is."""
+        try:
+            encoded = msgspec.json.encode(value)
+            self._decode(encoded)
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            kind = getattr(self._kind, "__name__", self._kind)
+            raise ConfigError(
+                f"bucket {self.bucket!r}, key {key!r}: the value is no {kind}, which the bucket was opened with: "
+                f"{sentence(error)}"
+            ) from None
         return encoded
 
     # --- on the way out

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
 import msgspec
 
 from pelton.api import ConfigError, Placement, Republish, StreamConfig, StreamSource
-from pelton.api.build import seconds_to_ns, stream_config
+from pelton.api.arguments import check_instance, check_known, check_whole, items_of, texts_of
+from pelton.api.build import changed, seconds_to_ns
 from pelton.api.config import Storage
 from pelton.api.times import SECOND, Seconds
 from pelton.buckets.naming import STREAM_PREFIX, all_subjects, check_filter, key_subjects, stream_of
@@ -64,10 +64,7 @@ def new_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
 
 def changed_config(base: StreamConfig, bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
     """Return the stream of a bucket with some settings changed. Raises ConfigError."""
-    for name in settings:
-        if name not in _SETTINGS:
-            near = get_close_matches(name, _SETTINGS, n=1)
-            raise ConfigError(f"a bucket has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    check_known(f"bucket {bucket!r}", settings, _SETTINGS)
     fields: dict[str, Any] = {}
     # In the table's order: a mirror has no window, whatever its time to live.
     for name, fields_of in _SETTINGS.items():
@@ -75,7 +72,7 @@ def changed_config(base: StreamConfig, bucket: str, settings: Mapping[str, Any])
             fields |= fields_of(bucket, settings[name])
     # Nanoseconds are what they are; the rest is checked as a stream's fields are.
     exact = {name: fields.pop(name) for name in _EXACT if name in fields}
-    return stream_config(msgspec.structs.replace(base, **exact), **fields)
+    return changed(msgspec.structs.replace(base, **exact), fields, f"bucket {bucket!r}")
 
 
 _EXACT: Final = ("max_age", "duplicate_window", "subject_delete_marker_ttl")
@@ -87,13 +84,13 @@ def _history(bucket: str, value: Any) -> dict[str, Any]:
     return {"max_msgs_per_subject": value}
 
 
-def _ttl(_bucket: str, value: Any) -> dict[str, Any]:
-    age = seconds_to_ns("ttl", value)
+def _ttl(bucket: str, value: Any) -> dict[str, Any]:
+    age = seconds_to_ns("ttl", value, f"bucket {bucket!r}")
     return {"max_age": age, "duplicate_window": min(age, _DUPLICATES) if age else _DUPLICATES}
 
 
-def _limit_marker_ttl(_bucket: str, value: Any) -> dict[str, Any]:
-    marker = seconds_to_ns("limit_marker_ttl", value)
+def _limit_marker_ttl(bucket: str, value: Any) -> dict[str, Any]:
+    marker = seconds_to_ns("limit_marker_ttl", value, f"bucket {bucket!r}")
     # A server lets times to live be allowed, and never forbidden again.
     return {"subject_delete_marker_ttl": marker} | ({"allow_msg_ttl": True} if marker else {})
 
@@ -101,7 +98,7 @@ def _limit_marker_ttl(_bucket: str, value: Any) -> dict[str, Any]:
 def _mirror(bucket: str, value: Any) -> dict[str, Any]:
     if value is None:
         return {"mirror": None, "subjects": (all_subjects(bucket),), "mirror_direct": False}
-    source = _source(value)
+    source = _source(bucket, value)
     keys = source.pop("keys")
     if len(keys) == 1:
         source["filter_subject"] = key_subjects(source["name"], keys[0])
@@ -114,7 +111,8 @@ def _mirror(bucket: str, value: Any) -> dict[str, Any]:
 def _sources(bucket: str, value: Any) -> dict[str, Any]:
     if isinstance(value, str | Mapping | StreamSource):
         value = [value]
-    return {"sources": [_renamed(bucket, _source(one)) for one in value]}
+    given = items_of(f"bucket {bucket!r}", "sources", value, "names of buckets")
+    return {"sources": [_renamed(bucket, _source(bucket, one)) for one in given]}
 
 
 def _renamed(bucket: str, source: dict[str, Any]) -> dict[str, Any]:
@@ -137,10 +135,13 @@ def _numbered(key_filter: str) -> str:
     return ".".join(parts)
 
 
-def _source(value: BucketOrigin) -> dict[str, Any]:
+def _source(bucket: str, value: BucketOrigin) -> dict[str, Any]:
     """Return a source in NATS's fields, and ``keys``, its filters of keys."""
     if isinstance(value, str):
         value = {"name": value}
+    check_instance(
+        f"bucket {bucket!r}", "a source", value, (StreamSource, Mapping), "give a bucket's name, or a dict of fields"
+    )
     fields = msgspec.to_builtins(value) if isinstance(value, StreamSource) else dict(value)
     name, domain, keys = fields.get("name"), fields.pop("domain", ""), fields.pop("keys", ())
     if not isinstance(name, str) or not name:
@@ -149,7 +150,7 @@ def _source(value: BucketOrigin) -> dict[str, Any]:
         fields["name"] = stream_of(name)
     if domain:
         fields["external"] = {"api": f"$JS.{domain}.API"}
-    filters = (keys,) if isinstance(keys, str) else tuple(keys)
+    filters = [keys] if isinstance(keys, str) else items_of(f"bucket {bucket!r}", "keys", keys, "filters of keys")
     return fields | {"keys": [check_filter(key) for key in filters]}
 
 
@@ -157,19 +158,27 @@ def _same(field: str) -> Callable[[str, Any], dict[str, Any]]:
     return lambda _bucket, value: {field: value}
 
 
+def _whole(setting: str, field: str) -> Callable[[str, Any], dict[str, Any]]:
+    def fields_of(bucket: str, value: Any) -> dict[str, Any]:
+        check_whole(f"bucket {bucket!r}", setting, value, -1)
+        return {field: value}
+
+    return fields_of
+
+
 _SETTINGS: Final[dict[str, Callable[[str, Any], dict[str, Any]]]] = {
     "history": _history,
     "ttl": _ttl,
     "limit_marker_ttl": _limit_marker_ttl,
-    "max_value_size": _same("max_msg_size"),
+    "max_value_size": _whole("max_value_size", "max_msg_size"),
     "max_bytes": _same("max_bytes"),
     "storage": _same("storage"),
-    "replicas": _same("num_replicas"),
+    "replicas": _whole("replicas", "num_replicas"),
     "description": _same("description"),
     "compression": lambda _bucket, value: {"compression": "s2" if value else "none"},
     "placement": _same("placement"),
     "republish": _same("republish"),
     "mirror": _mirror,
     "sources": _sources,
-    "metadata": lambda _bucket, value: {"metadata": dict(value or {})},
+    "metadata": lambda bucket, value: {"metadata": texts_of(f"bucket {bucket!r}", "metadata", value)},
 }

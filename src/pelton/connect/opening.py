@@ -7,12 +7,12 @@ import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from difflib import get_close_matches
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypedDict, Unpack
 
 from pelton.api import AccountLimits, Backend, ConfigError
+from pelton.api.arguments import check_instance, check_known
 from pelton.api.build import seconds_to_ns
 from pelton.connect.store import Jet
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
@@ -20,6 +20,7 @@ from pelton.runtime import Runtime, system_runtime
 from pelton.storage import OWNER_ONLY, SyncMode
 
 _MEMORY: Final = "memory:"
+_ADDRESSES: Final = "a path, 'memory:', 'nats://host:4222', 'tls://host' or 'context:path'"
 _SYNC_MODES: Final = ("commit", "interval", "off")
 _OF_A_FILE: Final = ("sync", "sync_interval", "busy_timeout", "limits", "key", "mode")
 _CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
@@ -114,8 +115,9 @@ def open(
     ServerTimeoutError, JetStreamMissingError; NotAStoreError, StoreKeyError, StoreVersionError,
     StoreReadOnlyError, StoreSettingsError, StoreBusyError.
     """
-    text = os.fspath(address)
-    runtime = runtime or system_runtime()
+    text = _text_of(address)
+    runtime = system_runtime() if runtime is None else runtime
+    check_instance("open", "runtime", runtime, Runtime, "leave it out, or give a pelton.runtime.Runtime")
     embedded = {
         "sync": sync,
         "sync_interval": sync_interval,
@@ -130,12 +132,13 @@ def open(
         _refuse([option for option, value in embedded.items() if value is not None], text, "a cluster", "a file")
         return Opening(_cluster(scheme, text, dict(cluster), runtime), runtime)
     _refuse(list(cluster), text, "a file", "a cluster")
+    _refuse_other_programs_names(text)
     settings = _engine_settings(
         text,
-        sync or "commit",
-        0.1 if sync_interval is None else sync_interval,
+        "commit" if sync is None else sync,
+        sync_interval,
         30.0 if busy_timeout is None else busy_timeout,
-        limits or AccountLimits(),
+        AccountLimits() if limits is None else limits,
         OWNER_ONLY if mode is None else mode,
     )
     if mode is not None and settings.memory:
@@ -145,13 +148,32 @@ def open(
     return Opening(_engine(settings, key, runtime), runtime)
 
 
+def _text_of(address: str | os.PathLike[str]) -> str:
+    if not isinstance(address, str | os.PathLike) or not isinstance(text := os.fspath(address), str):
+        raise ConfigError(f"open({address!r}): give {_ADDRESSES}")
+    if not text or "\0" in text:
+        raise ConfigError(f"open({text!r}): no file has this name; give {_ADDRESSES}")
+    return text
+
+
+def _refuse_other_programs_names(text: str) -> None:
+    """Refuse what means no file to other programs: a file of that name would be made, and nobody would look for it."""
+    if text in (":memory:", "memory"):
+        raise ConfigError(
+            f"open({text!r}) would make a file of this name: write 'memory:' for a store in memory, "
+            f"or './{text}' if a file is what you want"
+        )
+    if text.startswith("file:"):
+        path = text.removeprefix("file:").removeprefix("//").partition("?")[0]
+        raise ConfigError(f"open({text!r}): a store is opened by its path, not by a URI: write {path!r}")
+
+
 def _cluster_scheme(address: str) -> str | None:
     scheme, found, _ = address.partition(":")
     if scheme in _CLUSTER_SCHEMES and found:
         return scheme
     if "://" in address:
-        known = "a path, 'memory:', 'nats://host:4222', 'tls://host' or 'context:path'"
-        raise ConfigError(f"{scheme}:// is not supported: give {known}")
+        raise ConfigError(f"{scheme}:// is not supported: give {_ADDRESSES}")
     return None
 
 
@@ -163,16 +185,13 @@ def _refuse(options: list[str], address: str, kind: str, other: str) -> None:
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:
     known = list(ClusterOptions.__annotations__)
-    for option in options:
-        if option not in known:
-            near = get_close_matches(option, [*known, *_OF_A_FILE], n=1)
-            raise ConfigError(f"open has no option {option!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    check_known("open", options, [*known, *_OF_A_FILE])
 
 
 def _engine_settings(
     text: str,
     sync: SyncMode,
-    sync_interval: float | timedelta,
+    sync_interval: float | timedelta | None,
     busy_timeout: float | timedelta,
     limits: AccountLimits,
     mode: int,
@@ -180,13 +199,19 @@ def _engine_settings(
     if sync not in _SYNC_MODES:
         raise ConfigError(f"sync is {sync!r}: choose one of {', '.join(map(repr, _SYNC_MODES))}")
     _check_mode(mode)
+    if sync_interval is not None and sync != "interval":
+        raise ConfigError(
+            f"{text!r}: sync_interval is for sync='interval', and sync is {sync!r}: "
+            "give sync='interval' as well, or leave sync_interval out"
+        )
+    check_instance("open", "limits", limits, AccountLimits, "give a pelton.AccountLimits, or leave it out")
     memory = text == _MEMORY
     return EngineSettings(
         path=f"pelton-{os.getpid()}-{next(_memory_stores)}" if memory else text,
         memory=memory,
         sync=sync,
-        interval=seconds_to_ns("sync_interval", sync_interval) / 1e9,
-        busy_timeout=seconds_to_ns("busy_timeout", busy_timeout) / 1e9,
+        interval=seconds_to_ns("sync_interval", 0.1 if sync_interval is None else sync_interval, repr(text)) / 1e9,
+        busy_timeout=seconds_to_ns("busy_timeout", busy_timeout, repr(text)) / 1e9,
         limits=limits,
         mode=mode,
     )

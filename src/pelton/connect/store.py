@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from pelton.api import ConfigError
+from pelton.api.arguments import check_instance, check_known, items_of
 from pelton.api.build import check_name
 from pelton.api.times import Seconds
 from pelton.buckets import (
@@ -143,6 +144,7 @@ class Jet(Streams):
 
         See :class:`ElectionOptions`. Raises ConfigError.
         """
+        check_known(f"election {election!r}", options, ElectionOptions.__annotations__)
         return Election(self, election, **options)
 
     @cached_property
@@ -184,8 +186,10 @@ class Jet(Streams):
         ApiError for what ``to`` never takes: no stream for a subject, a message too large.
         """
         check_name("feed", name or stream)
+        check_instance(f"feed {name or stream!r}", "to", to, Jet, "give an open store or cluster")
+        given = items_of(f"feed {name or stream!r}", "filters", filters, "subject filters")
         carrier = Carrier(self.backend, to.backend, stream, name or stream, self.runtime)
-        return await carrier.run(filters, until_empty=until_empty)
+        return await carrier.run(given, until_empty=until_empty)
 
     async def rekey(self, key: Key) -> None:
         """Encrypt an encrypted store with another key, now.

@@ -29,11 +29,10 @@ from pelton.api import (
     PullRequest,
     StoreClosedError,
     headers,
-    rfc3339,
 )
-from pelton.api.admission import check_text
-from pelton.api.build import seconds_to_ns
-from pelton.api.times import Seconds, datetime_ns
+from pelton.api.arguments import check_callback, check_instance, check_text, check_whole, items_of
+from pelton.api.build import seconds_to_ns, time_text
+from pelton.api.times import Seconds
 from pelton.jet.keeper import Keeper, Shelf
 from pelton.jet.message import Message, ack_of
 from pelton.jet.pulling import Pulling, Room
@@ -56,6 +55,10 @@ class Consumer:
         self.name = info.name
         self.config = info.config
         self._pins: dict[str, str] = {}
+
+    @property
+    def _about(self) -> str:
+        return f"consumer {self.name!r} of stream {self.stream_name!r}"
 
     async def info(self) -> ConsumerInfo:
         """Return configuration, positions and what is outstanding."""
@@ -84,21 +87,25 @@ class Consumer:
         handle is pinned, and when it learns that it is no more: then it stands by until it is pinned again.
         Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
         """
-        check_text("group", group)
-        if batch < 1 or max_bytes < 0:
-            raise ConfigError(f"fetch of {batch} messages, {max_bytes} bytes: at least 1, and 0 (no limit) or more")
+        about = self._about
+        check_whole(about, "batch", batch, 1)
+        check_text(about, "group", group)
+        check_whole(about, "max_bytes", max_bytes)
+        check_whole(about, "priority", priority)
+        check_whole(about, "min_pending", min_pending)
+        check_whole(about, "min_ack_pending", min_ack_pending)
         request = PullRequest(
             batch=batch,
             max_bytes=max_bytes,
             # A limit of the consumer holds for each pull: waiting longer is pulling again.
-            expires_ns=self.config.max_expires or None if timeout is None else seconds_to_ns("timeout", timeout),
+            expires_ns=self.config.max_expires or None if timeout is None else seconds_to_ns("timeout", timeout, about),
             no_wait=no_wait,
             group=group,
             pin_id=self._pins.get(group, ""),
             priority=priority,
             min_pending=min_pending,
             min_ack_pending=min_ack_pending,
-            failover_ns=seconds_to_ns("failover", failover) if failover else 0,
+            failover_ns=seconds_to_ns("failover", failover, about) if failover else 0,
         )
         pinned = self.config.priority_policy == "pinned_client"
         request = msgspec.structs.replace(request, renew_ns=self.config.priority_timeout // 2 if pinned else 0)
@@ -134,6 +141,7 @@ class Consumer:
 
     def pin(self, group: str) -> str:
         """Return the id under which this handle is pinned in a priority group, as far as it knows; or empty."""
+        check_text(self._about, "group", group)
         return self._pins.get(group, "")
 
     async def unpin(self, group: str) -> None:
@@ -175,6 +183,7 @@ class Consumer:
         durable in groups; ``prefetch`` bounds them, and ``pull`` is passed to :meth:`fetch`. When it is cancelled,
         what was called back with is acknowledged, and the rest given back.
         """
+        check_callback(self._about, "callback", callback)
         source = await self._source(Room(prefetch), pull)
         taken = Taken(source)
         keeper = self._keeper(taken)
@@ -241,6 +250,11 @@ class Consumer:
             _log.warning("%s", error)
 
     async def _source(self, room: Room, pull: Mapping[str, Any]) -> Source:
+        check_whole(self._about, "prefetch", room.prefetch, 1)
+        check_whole(self._about, "max_bytes", room.max_bytes)
+        for name in ("batch", "timeout", "max_bytes"):
+            if name in pull:
+                raise ConfigError(f"{self._about}: {name} is decided while it is read: leave it out, or give prefetch")
         if self.config.deliver_subject:
             pushed = Pushed(self._backend, self.config, self.stream_name)
             await pushed.open()
@@ -263,7 +277,10 @@ class Consumer:
 
         Raises the AckRejectedError of the first that had no effect; the others took effect.
         """
-        await self._acked("ack", list(messages))
+        given = items_of(self._about, "messages", messages, "messages")
+        for message in given:
+            check_instance(self._about, "a message", message, Message, "give messages that were fetched from it")
+        await self._acked("ack", given)
 
     async def _give_back(self, messages: Sequence[Message]) -> None:
         # Those that are delivered elsewhere by now, or whose consumer or store is gone, need no handing back.
@@ -278,7 +295,7 @@ class Consumer:
 
     async def pause(self, until: datetime | str) -> PauseReply:
         """Deliver nothing until a time (an aware datetime, or RFC 3339 text). Raises ConsumerNotFoundError."""
-        time = rfc3339(datetime_ns(until)) if isinstance(until, datetime) else until
+        time = time_text("until", until, self._about)
         return await self._backend.call(ConsumerPause(stream=self.stream_name, name=self.name, pause_until=time))
 
     async def resume(self) -> None:

@@ -32,7 +32,7 @@ class Listening:
 
     async def next(self, *, timeout: Seconds | None = None) -> Heard | None:
         """Return the next message; None when none came within ``timeout``. Raises StoreClosedError."""
-        limit = None if timeout is None else seconds_to_ns("timeout", timeout) / 1e9
+        limit = None if timeout is None else seconds_to_ns("timeout", timeout, "a subscription") / 1e9
         found = await self._subscription.next(limit)
         return None if found is None else Heard(found)
 

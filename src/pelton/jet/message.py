@@ -11,6 +11,7 @@ from pelton.api import (
     PeltonError,
     headers,
 )
+from pelton.api.arguments import check_instance
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
 
@@ -30,6 +31,10 @@ class Message:
     def __repr__(self) -> str:
         d = self.delivered
         return f"<Message {d.stream}/{d.seq} {d.subject!r} {len(d.data)} bytes, delivery {d.num_delivered}>"
+
+    @property
+    def _about(self) -> str:
+        return f"message {self.delivered.seq} of stream {self.delivered.stream!r}"
 
     @property
     def subject(self) -> str:
@@ -67,7 +72,7 @@ class Message:
 
     async def nak(self, *, delay: Seconds = 0) -> None:
         """Give the message back, to be delivered again after ``delay``. Raises AckRejectedError."""
-        await self._say("nak", delay_ns=seconds_to_ns("delay", delay))
+        await self._say("nak", delay_ns=seconds_to_ns("delay", delay, self._about))
 
     async def in_progress(self) -> None:
         """Start the ack wait again: still working. Raises AckRejectedError."""
@@ -75,8 +80,7 @@ class Message:
 
     async def term(self, *, reason: str = "") -> None:
         """Settle the message as one that must not be delivered again. Raises AckRejectedError."""
-        # Free text, such as an error's: what has no UTF-8 form in it is escaped.
-        await self._say("term", reason=reason.encode(errors="backslashreplace").decode())
+        await self._say("term", reason=reason_text(self._about, reason))
 
     async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:
         d = self.delivered
@@ -86,6 +90,13 @@ class Message:
         self.is_settled = self.is_settled or kind != "progress"
         if answers[0] is not None:
             raise answers[0]
+
+
+def reason_text(of: str, reason: str) -> str:
+    """Return why a message is not to be delivered again, as it can travel. Raises ConfigError for what is no text."""
+    check_instance(of, "reason", reason, str, "give text (str)")
+    # Free text, such as an error's: what has no UTF-8 form in it is escaped.
+    return reason.encode(errors="backslashreplace").decode()
 
 
 def ack_of(delivered: Delivered, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> AckOp:

@@ -22,7 +22,7 @@ from pelton.api import (
     WireMessage,
     parse_rfc3339,
 )
-from pelton.api.admission import check_text
+from pelton.api.arguments import check_text, check_whole, items_of
 from pelton.api.build import time_text
 
 _BATCH: Final = 256
@@ -35,9 +35,15 @@ class Readable:
         self._backend = backend
         self.config = config
 
+    @property
+    def _about(self) -> str:
+        return f"stream {self.config.name!r}"
+
     async def get_message(self, seq: int) -> StoredMessage:
         """Return the message with this sequence. Raises MessageNotFoundError, CorruptMessageError."""
         config = self.config
+        if type(seq) is not int:
+            check_whole(self._about, "seq", seq)
         if config.allow_direct:
             try:
                 return (await self._backend.direct_get(config.name, DirectGet(seq=seq))).messages[0]
@@ -47,8 +53,8 @@ class Readable:
 
     async def get_last_message(self, subject: str) -> StoredMessage:
         """Return the last message of a subject or filter. Raises MessageNotFoundError, ConfigError."""
-        check_text("subject", subject)
         config = self.config
+        check_text(self._about, "subject", subject)
         if config.allow_direct:
             try:
                 return (await self._backend.direct_get(config.name, DirectGet(last_by_subj=subject))).messages[0]
@@ -58,8 +64,9 @@ class Readable:
 
     async def get_next_message(self, subject: str, seq: int = 1) -> StoredMessage:
         """Return the first message of a subject or filter from ``seq`` on. Raises MessageNotFoundError, ConfigError."""
-        check_text("subject", subject)
         config = self.config
+        check_text(self._about, "subject", subject)
+        check_whole(self._about, "seq", seq)
         if config.allow_direct:
             try:
                 request = DirectGet(next_by_subj=subject, seq=seq)
@@ -83,13 +90,14 @@ class Readable:
         plus one until it is empty. ``start_time`` is an aware datetime or RFC 3339 text. Needs ``allow_direct``.
         Raises ConfigError, DirectGetDisabledError; CorruptMessageError when the first one is damaged.
         """
-        if batch < 1 or max_bytes < 0 or seq < 0:
-            raise ConfigError(f"a batch of {batch} messages, {max_bytes} bytes, from {seq}: at least 1, 0 and 0")
-        check_text("subject", subject)
+        check_whole(self._about, "batch", batch, 1)
+        check_whole(self._about, "max_bytes", max_bytes)
+        check_whole(self._about, "seq", seq)
+        check_text(self._about, "subject", subject)
         begin = 0 if start_time is not None else seq
         request = DirectGet(
             seq=begin,
-            start_time=time_text("start_time", start_time),
+            start_time=time_text("start_time", start_time, self._about),
             next_by_subj=subject,
             batch=batch,
             max_bytes=max_bytes,
@@ -108,14 +116,16 @@ class Readable:
         stream still holds what was there then. Needs ``allow_direct``. Raises TooManyResultsError when more than
         1,024 subjects match, ConfigError, DirectGetDisabledError.
         """
-        filters = (subjects,) if isinstance(subjects, str) else tuple(subjects)
+        given = [subjects] if isinstance(subjects, str) else items_of(self._about, "subjects", subjects, "subjects")
+        filters = tuple(given)
+        for subject in filters:
+            check_text(self._about, "a subject", subject)
         if not filters:
             return []
-        for subject in filters:
-            check_text("subject", subject)
-        before = time_text("up_to_time", up_to_time)
-        if up_to_seq < 0 or (up_to_seq and before):
-            raise ConfigError("up_to_seq and up_to_time: one of the two, and no negative sequence")
+        before = time_text("up_to_time", up_to_time, self._about)
+        check_whole(self._about, "up_to_seq", up_to_seq)
+        if up_to_seq and before:
+            raise ConfigError(f"{self._about}: up_to_seq and up_to_time: give one of the two")
         found: list[StoredMessage] = []
         seq = 0
         while True:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from pelton.api import (
+    ApiError,
     Backend,
     ConsumerConfig,
     ConsumerCreate,
@@ -22,6 +23,7 @@ from pelton.api import (
     StreamPurge,
     consumer_config,
 )
+from pelton.api.admission import explain
 from pelton.api.build import seconds_to_ns
 from pelton.api.numbers import counter_value
 from pelton.api.times import Seconds
@@ -78,8 +80,11 @@ class Stream(Readable):
         Keyword arguments are the fields of :class:`ConsumerConfig`; without ``durable_name`` it is ephemeral:
         removed when nobody has used it for ``inactive_threshold``.
         """
-        request = ConsumerCreate(stream_name=self.name, config=consumer_config(config, **fields))
-        info = await self._backend.call(request)
+        wanted = consumer_config(config, **fields)
+        try:
+            info = await self._backend.call(ConsumerCreate(stream_name=self.name, config=wanted))
+        except ApiError as error:
+            raise explain(error, [wanted.filter_subject, *wanted.filter_subjects]) from None
         return Consumer(self._backend, info, self._runtime)
 
     async def consumer(self, name: str) -> Consumer:
@@ -108,7 +113,7 @@ class Stream(Readable):
         another consumer if need be (ADR-17); two missed ``heartbeat``s count as a loss. Nothing is acknowledged.
         Raises ConfigError, StreamNotFoundError.
         """
-        seconds = seconds_to_ns("heartbeat", heartbeat) / 1e9
+        seconds = seconds_to_ns("heartbeat", heartbeat, f"stream {self.name!r}") / 1e9
         reader = OrderedReader(self._backend, self._runtime, self.name, heartbeat=seconds, **fields)
         deliveries = reader.follow()
         try:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 from pelton.api import (
     AccountInfo,
     AccountInfoRequest,
+    ApiError,
     Backend,
     PubAck,
     StreamConfig,
@@ -25,11 +26,13 @@ from pelton.api import (
     StreamUpdate,
     stream_config,
 )
+from pelton.api.admission import explain
+from pelton.api.arguments import check_text, message_of
 from pelton.api.numbers import from_digits, to_digits
 from pelton.api.times import Seconds
 from pelton.api.timing import schedule_headers, schedule_text
 from pelton.jet.listening import Listening
-from pelton.jet.outgoing import AnyMessage, HeaderValues, batch_of, header_block, outgoing, publish_block
+from pelton.jet.outgoing import AnyMessage, HeaderValues, all_outgoing, batch_of, header_block, publish_block
 from pelton.jet.stream import Stream, total_of
 from pelton.runtime import Runtime
 
@@ -63,7 +66,11 @@ class Streams:
         Raises ConfigError for a bad argument, ApiError 10058 when the name is taken by another configuration,
         10065 for overlapping subjects.
         """
-        info = await self.backend.call(StreamCreate(config=stream_config(name, **config)))
+        wanted = stream_config(name, **config)
+        try:
+            info = await self.backend.call(StreamCreate(config=wanted))
+        except ApiError as error:
+            raise explain(error, wanted.subjects) from None
         return Stream(self.backend, info.config, self.runtime)
 
     async def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream:
@@ -74,7 +81,11 @@ class Streams:
         base: str | StreamConfig = name
         if isinstance(name, str):
             base = (await self.backend.call(StreamInfoRequest(name=name))).config
-        info = await self.backend.call(StreamUpdate(config=stream_config(base, **config)))
+        wanted = stream_config(base, **config)
+        try:
+            info = await self.backend.call(StreamUpdate(config=wanted))
+        except ApiError as error:
+            raise explain(error, wanted.subjects) from None
         return Stream(self.backend, info.config, self.runtime)
 
     async def stream(self, name: str) -> Stream:
@@ -120,6 +131,8 @@ class Streams:
 
         Raises NoStreamForSubjectError, ExpectationError, LimitError.
         """
+        if type(subject) is not str or type(data) is not bytes:
+            subject, data = message_of(subject, data)
         block = publish_block(
             {
                 "msg_id": msg_id,
@@ -140,6 +153,9 @@ class Streams:
         The subject's stream counts (``allow_msg_counter``). With a ``msg_id`` repeating the call adds once, and
         returns the present total. Raises NoStreamForSubjectError, ApiError 10168 where the stream does not count.
         """
+        subject, _ = message_of(subject, b"")
+        if msg_id is not None:
+            check_text("add", "msg_id", msg_id)
         asked = {"Nats-Incr": to_digits(delta), "Nats-Msg-Id": msg_id}
         ack = await self.backend.publish(subject, b"", header_block(None, asked))
         return await total_of(self.backend, ack.stream, subject) if ack.duplicate else from_digits(ack.val)
@@ -172,6 +188,7 @@ class Streams:
         Raises ConfigError; ApiError 10188 where the stream allows no schedules, 10189 for a bad ``cron``, 10223 for
         a bad ``time_zone``, 10190 for a ``target`` that the stream does not take.
         """
+        subject, data = message_of(subject, data)
         text = schedule_text(self.runtime.clock.now(), at=at, delay=delay, every=every, cron=cron)
         asked = schedule_headers(text, target, time_zone, ttl, source, replace)
         return await self.backend.publish(subject, data, header_block(headers, asked))
@@ -193,6 +210,8 @@ class Streams:
         miss nothing. Republished messages and events (``$JS.EVENT.>``) are heard so. Each message is told to one of
         those with the same ``queue``. Close it, or use it in ``async with``. Raises ConfigError.
         """
+        check_text("subscribe", "subject", subject)
+        check_text("subscribe", "queue", queue)
         return Listening(await self.backend.subscribe(subject, queue))
 
     async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
@@ -201,4 +220,4 @@ class Streams:
         Raises the error of the first message that is refused; those before it are stored, those after it are
         not.
         """
-        return await self.backend.publish_batch([outgoing(*message) for message in messages])
+        return await self.backend.publish_batch(all_outgoing(messages))

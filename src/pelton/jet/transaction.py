@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from pelton.api import AckKind, Backend, ConfigError, PeltonError, PubAck, Transacting, TransactionError
+from pelton.api.arguments import check_instance, check_text, message_of
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
-from pelton.jet.message import Message, ack_of
-from pelton.jet.outgoing import AnyMessage, PublishOptions, outgoing, publish_block
+from pelton.jet.message import Message, ack_of, reason_text
+from pelton.jet.outgoing import AnyMessage, PublishOptions, all_outgoing, publish_block
 
 _LONGEST_S: Final = 60.0
 _NOT_BEGUN: Final = "it has not begun: use 'async with jet.transaction() as tx'"
@@ -21,7 +22,7 @@ class StreamsTransaction:
 
     def __init__(self, backend: Backend, timeout: Seconds) -> None:
         self._backend = backend
-        self._timeout = seconds_to_ns("timeout", timeout) / 1e9
+        self._timeout = seconds_to_ns("timeout", timeout, "transaction") / 1e9
         if not 0 < self._timeout <= _LONGEST_S:
             raise ConfigError(
                 f"transaction: timeout is {self._timeout:g} s; it must be more than 0 and at most {_LONGEST_S:g} s, "
@@ -58,11 +59,12 @@ class StreamsTransaction:
 
         Raises as ``jet.publish``: nothing was stored then, and the transaction may go on.
         """
+        subject, data = message_of(subject, data)
         return (await self._port().publish([(subject, data, publish_block(options))]))[0]
 
     async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
         """Store messages in order. Raises the error of the first that is refused; none of them is stored then."""
-        return await self._port().publish([outgoing(*message) for message in messages])
+        return await self._port().publish(all_outgoing(messages))
 
     async def ack(self, *messages: Message) -> None:
         """Settle messages. Raises AckRejectedError where a delivery is no longer ours."""
@@ -70,11 +72,11 @@ class StreamsTransaction:
 
     async def nak(self, *messages: Message, delay: Seconds = 0) -> None:
         """Give messages back, to be delivered again after ``delay``. Raises AckRejectedError."""
-        await self._say("nak", messages, delay_ns=seconds_to_ns("delay", delay))
+        await self._say("nak", messages, delay_ns=seconds_to_ns("delay", delay, "transaction"))
 
     async def term(self, *messages: Message, reason: str = "") -> None:
         """Settle messages as ones that must not be delivered again. Raises AckRejectedError."""
-        await self._say("term", messages, reason=reason)
+        await self._say("term", messages, reason=reason_text("transaction", reason))
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """Run SQL on the store's own file, in this transaction, and return the rows.
@@ -83,11 +85,13 @@ class StreamsTransaction:
         or ``:name`` by name. Raises SqlConstraintError, SqlForbiddenError, SqlError: the statement has changed nothing
         then, and the transaction may go on.
         """
+        check_text("transaction", "the statement", statement)
         return await self._port().sql(statement, bindings)
 
     async def _say(self, kind: AckKind, messages: Sequence[Message], *, delay_ns: int = 0, reason: str = "") -> None:
         groups: dict[tuple[str, str], list[Message]] = {}
         for message in messages:
+            check_instance("transaction", "a message", message, Message, "give messages, not a list of them")
             groups.setdefault((message.delivered.stream, message.delivered.consumer), []).append(message)
         refused: list[PeltonError] = []
         for (stream, consumer), group in groups.items():

@@ -22,8 +22,10 @@ from types import TracebackType
 from typing import Any, Final, TypedDict
 
 from pelton.api import Backoff, BucketNotFoundError, ConfigError, ElectionError, TermLostError
+from pelton.api.arguments import check_callback, check_instance, check_text
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import SECOND, Seconds
+from pelton.buckets.naming import check_bucket, check_key
 from pelton.jet import Streams
 from pelton.locks.ballot import Ballot, Leader, open_ballot
 from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
@@ -92,15 +94,24 @@ class Election:
         backoff: Backoff | None = None,
         strict: bool = False,
     ) -> None:
+        about = f"election {election!r}"
         if name == "":
-            raise ConfigError(f"election {election!r}: a candidate needs a name")
+            raise ConfigError(f"{about}: a candidate needs a name")
+        check_bucket(bucket or f"ELECTION_{election}")
+        check_key(election)
+        if name is not None:
+            check_text(about, "name", name)
+        for what, callback in (("on_won", on_won), ("on_lost", on_lost), ("on_campaign", on_campaign)):
+            check_callback(about, what, callback)
+        if backoff is not None:
+            check_instance(about, "backoff", backoff, Backoff, "give a pelton.Backoff, or leave it out")
         self.election = election
         self.name = name or f"{platform.node()}-{os.getpid()}-{jet.runtime.ids.new()[-6:]}"
         self.bucket = bucket or f"ELECTION_{election}"
         self._jet = jet
-        self._ttl = None if ttl is None else seconds_to_ns("ttl", ttl) / SECOND
+        self._ttl = None if ttl is None else seconds_to_ns("ttl", ttl, about) / SECOND
         self._on_won, self._on_lost, self._on_campaign = on_won, on_lost, on_campaign
-        self._splay = seconds_to_ns("splay", splay) / SECOND
+        self._splay = seconds_to_ns("splay", splay, about) / SECOND
         self._backoff = backoff or _BACKOFF
         self._strict = strict
         self._state: State = "unknown"

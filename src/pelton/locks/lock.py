@@ -38,7 +38,7 @@ class Exclusion:
 
         Raises LockTimeoutError, LockReentryError, ConfigError.
         """
-        limit = None if timeout is None else seconds_to_ns("timeout", timeout) / 1e9
+        limit = None if timeout is None else seconds_to_ns("timeout", timeout, str(self._place)) / 1e9
         acquisition = self._commons.acquisition(self._place)
         got = await acquisition.at_once()
         if got is None:

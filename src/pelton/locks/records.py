@@ -120,7 +120,7 @@ def place(kind: Kind, name: str, slots: int, ttl: Seconds) -> Place:
         ) from None
     if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= _MOST_SLOTS:
         raise ConfigError(f"{kind} {name!r}: slots is {slots!r}, it can be 1 to {_MOST_SLOTS}")
-    lasts = seconds_to_ns("ttl", ttl)
+    lasts = seconds_to_ns("ttl", ttl, f"{kind} {name!r}")
     if lasts < SECOND or lasts % SECOND:
         raise ConfigError(f"{kind} {name!r}: ttl is {ttl!r}: a time to live is whole seconds, at least 1")
     return Place(kind, name, slots, lasts // SECOND)

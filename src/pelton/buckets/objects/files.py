@@ -55,9 +55,17 @@ class Written:
 def _file(target: str | bytes) -> Path:
     """Return the path of a file that can be written; an OSError of the file system is left to the writing."""
     path = Path(os.fsdecode(target))
-    if "\0" in str(path):
+    if "\0" in str(path) or not _is_encodable(str(path)):
         raise ConfigError(f"{target!r} names no file: give the path of the file to write the object to")
     # "." has no name, ".." cannot be replaced.
     if path.name in ("", "..") or path.is_dir():
         raise ConfigError(f"{target!r} is a folder: give the path of the file to write the object to")
     return path
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True

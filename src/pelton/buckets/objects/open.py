@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict, Unpack
 
 from pelton.api import BucketNotFoundError, Placement, StreamConfig, StreamNotFoundError
-from pelton.api.build import seconds_to_ns
+from pelton.api.arguments import check_known, check_whole, texts_of
+from pelton.api.build import changed, seconds_to_ns
 from pelton.api.config import Storage
 from pelton.api.times import Seconds
 from pelton.buckets.objects.naming import STREAM_PREFIX, all_metas, chunk_subject, stream_of
 from pelton.buckets.objects.store import ObjectStore
 from pelton.jet import Streams
+
+_SAME: Final = ("max_bytes", "storage", "description")
 
 
 class ObjectSettings(TypedDict, total=False):
@@ -38,36 +41,27 @@ async def open_objects(jet: Streams, name: str) -> ObjectStore:
     return ObjectStore(jet, stream, name)
 
 
-async def create_objects(
-    jet: Streams,
-    name: str,
-    *,
-    ttl: Seconds = 0,
-    max_bytes: int = -1,
-    storage: Storage = "file",
-    replicas: int = 1,
-    description: str = "",
-    compression: bool = False,
-    placement: Placement | Mapping[str, Any] | None = None,
-    metadata: Mapping[str, str] | None = None,
-) -> ObjectStore:
+async def create_objects(jet: Streams, name: str, **settings: Unpack[ObjectSettings]) -> ObjectStore:
     """Make an object store, or return the one there is with the same settings. Raises ConfigError, ApiError."""
+    about = f"object store {name!r}"
+    check_known(about, settings, ObjectSettings.__annotations__)
     config = StreamConfig(
         name=stream_of(name),
-        description=description,
         subjects=(chunk_subject(name, ">"), all_metas(name)),
-        max_bytes=max_bytes,
-        max_age=seconds_to_ns("ttl", ttl),
-        storage=storage,
-        num_replicas=replicas,
         discard="new",
-        compression="s2" if compression else "none",
+        compression="s2" if settings.get("compression") else "none",
         allow_rollup_hdrs=True,
         allow_direct=True,
-        metadata=dict(metadata or {}),
     )
-    placed = {} if placement is None else {"placement": placement}
-    return ObjectStore(jet, await jet.create_stream(config, **placed), name)
+    replicas = settings.get("replicas", 1)
+    check_whole(about, "replicas", replicas)
+    fields: dict[str, Any] = {"max_age": settings.get("ttl", 0), "num_replicas": replicas}
+    fields |= {field: settings[field] for field in _SAME if field in settings}
+    if settings.get("placement") is not None:
+        fields["placement"] = settings["placement"]
+    fields["metadata"] = texts_of(about, "metadata", settings.get("metadata"))
+    seconds_to_ns("ttl", fields["max_age"], about)
+    return ObjectStore(jet, await jet.create_stream(changed(config, fields, about)), name)
 
 
 async def delete_objects(jet: Streams, name: str) -> None:

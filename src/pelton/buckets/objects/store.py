@@ -7,6 +7,7 @@ name, and chunks, the messages of a subject of its own. Putting it: :mod:`upload
 from __future__ import annotations
 
 import asyncio
+import builtins
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from io import BytesIO
@@ -22,13 +23,15 @@ from pelton.api import (
     StreamNotFoundError,
     WrongLastSequenceError,
 )
+from pelton.api.arguments import check_callback, check_instance, check_text, check_whole, texts_of
 from pelton.api.build import seconds_to_ns
+from pelton.api.headers import as_lists, encode
 from pelton.api.times import Seconds
 from pelton.buckets.naming import check_bucket
 from pelton.buckets.objects.cleanup import cleaned
 from pelton.buckets.objects.download import Download
 from pelton.buckets.objects.files import Target, Written
-from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus, plain_headers
+from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus
 from pelton.buckets.objects.naming import check_name, meta_subject, stream_of
 from pelton.buckets.objects.records import Records
 from pelton.buckets.objects.sources import Content, source_of
@@ -49,6 +52,9 @@ class ObjectStore:
         self.name = name
         self._jet = jet
         self._records = Records(jet, stream, name)
+
+    def _about(self, name: object) -> str:
+        return f"object store {self.name!r}, object {name!r}"
 
     # --- putting
 
@@ -72,15 +78,19 @@ class ObjectStore:
         Raises ConfigError, LimitError where there is no room, ObjectChangedError where :meth:`cleanup` took a put for
         dead, what ``content`` raises.
         """
-        if not 1 <= chunk_size <= _LARGEST_CHUNK:
-            raise ConfigError(f"chunk_size is {chunk_size}: it can be 1 to {_LARGEST_CHUNK} bytes")
+        about = self._about(name)
+        check_whole(about, "chunk_size", chunk_size, 1)
+        if chunk_size > _LARGEST_CHUNK:
+            raise ConfigError(f"{about}: chunk_size is {chunk_size}: it can be 1 to {_LARGEST_CHUNK} bytes")
+        check_text(about, "description", description)
+        check_callback(about, "progress", progress)
         info = ObjectInfo(
             name=check_name(name),
             bucket=self.name,
             nuid=self._jet.runtime.ids.new(),
             description=description,
-            headers=plain_headers(headers or {}),
-            metadata=dict(metadata or {}),
+            headers=_listed(headers),
+            metadata=texts_of(about, "metadata", metadata),
             max_chunk_size=chunk_size,
         )
         source = source_of(content, chunk_size)
@@ -94,6 +104,7 @@ class ObjectStore:
         Raises ObjectNotFoundError; ObjectDamagedError where it is not what was put; ObjectChangedError where it was
         replaced or deleted meanwhile; ObjectLinkError for a link to a whole store.
         """
+        check_callback(self._about(name), "progress", progress)
         records, info = await self._followed(name)
         # Whole from the start: what is written into it is not copied again.
         content = BytesIO(bytes(info.size))
@@ -106,6 +117,7 @@ class ObjectStore:
         The file has its name only once it is whole and on disk; what was written to an open one is not to be used when
         this raises. Raises as :meth:`get`, OSError.
         """
+        check_callback(self._about(name), "progress", progress)
         records, info = await self._followed(name)
         written = await asyncio.to_thread(Written, target, self._jet.runtime.ids.new())
         try:
@@ -231,13 +243,16 @@ class ObjectStore:
         Raises ObjectNotFoundError, ObjectExistsError for a name that is taken, WrongLastSequenceError where somebody
         else changed it at the same moment.
         """
+        about = self._about(name)
+        if description is not None:
+            check_text(about, "description", description)
         old = await self._records.get(name, latest=True)
         new = msgspec.structs.replace(
             old,
             name=old.name if new_name is None else check_name(new_name),
             description=old.description if description is None else description,
-            headers=old.headers if headers is None else plain_headers(headers),
-            metadata=old.metadata if metadata is None else dict(metadata),
+            headers=old.headers if headers is None else _listed(headers),
+            metadata=old.metadata if metadata is None else texts_of(about, "metadata", metadata),
         )
         if new.name == old.name:
             return await self._records.write(new, expected=old.revision)
@@ -272,6 +287,7 @@ class ObjectStore:
 
         Raises ObjectLinkError for what is deleted or a link itself, ObjectExistsError where the name is an object's.
         """
+        check_instance(self._about(name), "target", target, ObjectInfo, "give what info() or put() returned")
         if target.deleted:
             raise ObjectLinkError(self.name, name, f"{target.name!r} is deleted, so that no link can lead to it")
         if target.link is not None:
@@ -280,6 +296,7 @@ class ObjectStore:
 
     async def add_bucket_link(self, name: str, target: ObjectStore | str) -> ObjectInfo:
         """Make a name for a whole object store; it may replace another link. Raises ObjectExistsError, ConfigError."""
+        check_instance(self._about(name), "target", target, (ObjectStore, str), "give an object store, or its name")
         bucket = target if isinstance(target, str) else target.name
         return await self._linked(name, ObjectLink(check_bucket(bucket)))
 
@@ -300,7 +317,15 @@ class ObjectStore:
         A put is taken for dead when it has stored nothing for ``older_than``. One of ours that was not fails with
         ObjectChangedError; let it be longer than other clients' puts may pause.
         """
-        return await cleaned(self._records, seconds_to_ns("older_than", older_than))
+        return await cleaned(self._records, seconds_to_ns("older_than", older_than, f"object store {self.name!r}"))
+
+
+def _listed(headers: HeaderValues | None) -> dict[str, builtins.list[str]]:
+    """Return headers with a list of values each. Raises ConfigError for what is none, or could not be sent."""
+    if not headers:
+        return {}
+    encode(headers)
+    return {name: [*values] for name, values in as_lists(headers).items()}
 
 
 def _size_of(content: Content) -> int:

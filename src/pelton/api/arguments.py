@@ -1,0 +1,132 @@
+"""Arguments that cannot be right are refused where they come in: which one, of what, and what to give instead.
+
+`of` names the object that a call is about, such as ``stream 'orders'``, for the message alone. Type checkers tell most
+of this beforehand; at run time a wrong type would otherwise surface somewhere inside, or be stored.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from pelton.api.errors import ConfigError
+from pelton.api.requests import Request
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+# What would become text or a number on its way to JSON, and is none.
+_KEPT = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_ADVICE = {
+    str: "encode text, with .encode()",
+    type(None): "leave it out for an empty payload, or give b''",
+}
+
+
+def check_text(of: str, name: str, value: object) -> None:
+    """Refuse what is no text, or cannot be encoded."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{of}: {name} is {value!r}: give text (str)")
+    if not value.isascii() and _SURROGATES.search(value):
+        raise ConfigError(f"{of}: {name} is {value!r}: it holds a lone surrogate, which has no UTF-8 form")
+
+
+def check_whole(of: str, name: str, value: object, least: int | None = 0) -> None:
+    """Refuse what is no whole number, or less than `least` (None: any will do)."""
+    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+        bound = "" if least is None else f", {least} or more"
+        raise ConfigError(f"{of}: {name} is {value!r}: give a whole number{bound}")
+
+
+def check_instance(of: str, name: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
+    """Refuse what is not of a type; `remedy` says what to give."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{of}: {name} is {value!r}: {remedy}")
+
+
+def check_callback(of: str, name: str, value: object) -> None:
+    """Refuse what cannot be called; None is no callback."""
+    if value is not None and not callable(value):
+        raise ConfigError(f"{of}: {name} is {value!r}: give a function, or leave it out")
+
+
+def check_known(of: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse names that are not known, with the nearest that is."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+            raise ConfigError(f"{of} has no option {name!r}: {advice}")
+
+
+def items_of(of: str, name: str, value: Iterable[T], what: str) -> list[T]:
+    """Return the items of a list or another iterable; texts, bytes and mappings are none."""
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+        raise ConfigError(f"{of}: {name} is {value!r}: give a list of {what}")
+    return list(value)
+
+
+def texts_of(of: str, name: str, value: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a mapping of texts to texts; None is empty."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(
+        isinstance(key, str) and isinstance(text, str) for key, text in value.items()
+    ):
+        raise ConfigError(f"{of}: {name} is {value!r}: give a dict of texts to texts")
+    return dict(value)
+
+
+def message_of(subject: object, data: object) -> tuple[str, bytes]:
+    """Return a subject and a payload as they can be published; bytes-like data is copied.
+
+    Called where a fast look has found them to be something else than a str and bytes. Raises `ConfigError`.
+    """
+    if not isinstance(subject, str):
+        raise ConfigError(f"a message cannot be published to {subject!r}: a subject is text, such as 'orders.eu.1'")
+    if isinstance(data, bytearray | memoryview):
+        return subject, bytes(data)
+    if not isinstance(data, bytes):
+        advice = _ADVICE.get(type(data), "encode it first, for example with json.dumps(...).encode()")
+        raise ConfigError(f"publish to {subject!r}: the payload is {type(data).__name__}, not bytes: {advice}")
+    return subject, data
+
+
+def check_types(request: Request[Any]) -> None:
+    """Refuse a request with a field of another type than it is declared with. Raises `ConfigError`."""
+    try:
+        as_declared(request)
+    except UnicodeEncodeError as error:
+        # The text of msgspec's own error could not be made: it names the value.
+        raise ConfigError(f"{_about(request)}{error.object!r} cannot stand where it was given") from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{_about(request)}{sentence(error)}") from None
+
+
+def as_declared(struct: S) -> S:
+    """Return a struct with its fields as they are declared, as JSON would give them.
+
+    Raises `msgspec.ValidationError`, or TypeError for what is no data at all.
+    """
+    return msgspec.convert(msgspec.to_builtins(struct, builtin_types=_KEPT), type(struct))
+
+
+def sentence(error: Exception) -> str:
+    """msgspec's "Expected X, got Y - at `$.a.b[0]`" with the field in front."""
+    text, _, place = str(error).partition(" - at ")
+    field = re.sub(r"\[\.\.\.\]|[`$]", "", place).lstrip(".")
+    return f"{field}: {text[:1].lower()}{text[1:]}" if field else text
+
+
+def _about(request: Request[Any]) -> str:
+    named = zip(("stream", "consumer"), request._subject_fields, strict=False)
+    values = ((what, getattr(request, field)) for what, field in named)
+    text = ", ".join(f"{what} {value!r}" for what, value in values if isinstance(value, str))
+    return text and f"{text}: "
