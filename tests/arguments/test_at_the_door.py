@@ -233,3 +233,25 @@ def test_open_refuses(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == []
     with pelton.sync.open("./memory") as jet:
         assert jet.stream_names() == []
+
+
+@pytest.mark.parametrize("value", [None, 3, 1.5, "", "a\0", [], object()])
+def test_the_care_of_stores_refuses_what_is_no_path(value: Any, tmp_path: Path) -> None:
+    good = str(tmp_path / "a.pelton")
+    pelton.sync.open(good).close()
+    for call in (
+        lambda: pelton.verify(value),
+        lambda: pelton.compact(value),
+        lambda: pelton.rekey(value, None, "k"),
+        lambda: pelton.backup(value, good),
+        lambda: pelton.backup(good, value),
+        lambda: pelton.restore(value, good),
+        lambda: pelton.restore(good, value),
+        lambda: pelton.salvage(value, good),
+        lambda: pelton.salvage(good, value),
+    ):
+        with pytest.raises(pelton.ConfigError, match="the path is"):
+            call()
+    assert pelton.verify(good) == []
+    with pytest.raises(pelton.ConfigError, match="backup: streams is 'orders': give a list of names"):
+        pelton.backup(good, tmp_path / "b.pelton", streams="orders")

@@ -4,12 +4,13 @@
 of this beforehand; at run time a wrong type would otherwise surface somewhere inside, or be stored.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -54,6 +55,26 @@ def check_callback(of: str, name: str, value: object) -> None:
     """Refuse what cannot be called; None is no callback."""
     if value is not None and not callable(value):
         raise ConfigError(f"{of}: {name} is {value!r}: give a function, or leave it out")
+
+
+def path_of(of: str, value: object) -> str:
+    """Return the path of a file as text. Raises `ConfigError` for what is none."""
+    check_instance(of, "the path", value, (str, bytes, os.PathLike), "give text or a pathlib.Path")
+    path = os.fsdecode(cast(os.PathLike[str], value))
+    if not path or "\0" in path:
+        raise ConfigError(f"{of}: the path is {value!r}, and no file has this name: give another one")
+    check_text(of, "the path", path)
+    return path
+
+
+def names_of_streams(of: str, value: Iterable[str] | None) -> list[str] | None:
+    """Return the names of streams in a list; None stands for all. Raises `ConfigError`."""
+    if value is None:
+        return None
+    names = items_of(of, "streams", value, "names of streams")
+    for name in names:
+        check_text(of, "a stream's name", name)
+    return names
 
 
 def check_known(of: str, names: Iterable[str], known: Iterable[str]) -> None:

@@ -9,7 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from pelton.api import ConfigError
-from pelton.api.arguments import check_instance, check_known, items_of
+from pelton.api.arguments import (
+    check_callback,
+    check_instance,
+    check_known,
+    items_of,
+    names_of_streams,
+    path_of,
+    texts_of,
+)
 from pelton.api.build import check_name
 from pelton.api.times import Seconds
 from pelton.buckets import (
@@ -217,7 +225,9 @@ class Jet(Streams):
         On a cluster ``path`` becomes a folder with what its servers say of each stream, one after another, as the
         ``nats`` command keeps it (not tried with the command itself).
         """
-        await self._keeper().backup(path, streams, progress)
+        check_callback("backup", "progress", progress)
+        chosen = names_of_streams("backup", streams)
+        await self._keeper().backup(path_of("backup", path), chosen, progress)
 
     async def restore(
         self,
@@ -238,7 +248,9 @@ class Jet(Streams):
         Raises StoreError where the backup is damaged, ApiError 10130 where a name is taken, 10065 where subjects are,
         StreamNotFoundError for a stream that the backup has not, ConfigError. :func:`pelton.restore` makes a new store.
         """
-        return await self._keeper().restore(path, streams, names or {}, key, progress)
+        check_callback("restore", "progress", progress)
+        chosen, renamed = names_of_streams("restore", streams), texts_of("restore", "names", names)
+        return await self._keeper().restore(path_of("restore", path), chosen, renamed, key, progress)
 
     def _keeper(self) -> Engine | Cluster:
         return cast("Engine | Cluster", self.backend)

@@ -88,12 +88,14 @@ class Consumer:
         Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
         """
         about = self._about
-        check_whole(about, "batch", batch, 1)
-        check_text(about, "group", group)
-        check_whole(about, "max_bytes", max_bytes)
-        check_whole(about, "priority", priority)
-        check_whole(about, "min_pending", min_pending)
-        check_whole(about, "min_ack_pending", min_ack_pending)
+        if type(batch) is not int or batch < 1 or type(max_bytes) is not int or max_bytes < 0:
+            check_whole(about, "batch", batch, 1)
+            check_whole(about, "max_bytes", max_bytes)
+        if group != "" or priority != 0 or min_pending != 0 or min_ack_pending != 0:
+            check_text(about, "group", group)
+            check_whole(about, "priority", priority)
+            check_whole(about, "min_pending", min_pending)
+            check_whole(about, "min_ack_pending", min_ack_pending)
         request = PullRequest(
             batch=batch,
             max_bytes=max_bytes,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pelton.api import StoreError, api_error
+from pelton.api.arguments import check_callback, names_of_streams, path_of
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
 from pelton.engine.maintenance.recount import recount
@@ -37,7 +38,7 @@ def rekey(path: Path, key: Key | None, new_key: Key | None) -> None:
     hold traces; a disk that forgets them is not ours to make. Raises StoreBusyError, StoreKeyError, StoreFullError.
     """
     with public_faults():
-        rebuild(os.fspath(path), key_bytes(key), key_bytes(new_key))
+        rebuild(path_of("rekey", path), key_bytes(key), key_bytes(new_key))
 
 
 def compact(path: Path, key: Key | None = None) -> int:
@@ -45,10 +46,10 @@ def compact(path: Path, key: Key | None = None) -> int:
 
     Blocks, and needs room for a second store meanwhile. Raises StoreBusyError, StoreKeyError, StoreFullError.
     """
-    secret = key_bytes(key)
+    secret, path = key_bytes(key), path_of("compact", path)
     with public_faults():
         before = os.path.getsize(path) if os.path.exists(path) else 0
-        rebuild(os.fspath(path), secret, secret)
+        rebuild(path, secret, secret)
         return before - os.path.getsize(path)
 
 
@@ -66,9 +67,12 @@ def backup(
     ``progress`` is called with how much of how much is done. Blocks; in an async program use
     :meth:`pelton.Jet.backup`. Raises StoreSettingsError where ``target`` exists, StreamNotFoundError, StoreFullError.
     """
+    path, target = path_of("backup", path), path_of("backup", target)
+    chosen = names_of_streams("backup", streams)
+    check_callback("backup", "progress", progress)
     try:
         with public_faults():
-            back_up(os.fspath(path), key_bytes(key), os.fspath(target), streams, progress or (lambda done, total: None))
+            back_up(path, key_bytes(key), target, chosen, progress or (lambda done, total: None))
     except KeyError as error:
         raise api_error("JSStreamNotFoundErr", stream=str(error.args[0])) from None
 
@@ -78,10 +82,11 @@ def restore(source: Path, path: Path, *, key: Key | None = None, progress: Progr
 
     Blocks. Raises StoreSettingsError where ``path`` exists, StoreError where the backup is damaged.
     """
+    source, path = path_of("restore", source), path_of("restore", path)
     found = verify(source, key)
     if found:
         detail = f"it is damaged: {found[0]}; salvage what it holds with pelton.salvage"
-        raise StoreError(os.fspath(source), detail)
+        raise StoreError(source, detail)
     backup(source, path, progress=progress, key=key)
 
 
@@ -91,6 +96,7 @@ def verify(path: Path, key: Key | None = None) -> list[str]:
     Every page, every message's checksum, and every count and bound that is kept are compared with the rows. It reads
     one snapshot and may run while the store is used. Blocks. Raises NotAStoreError, StoreKeyError, StoreError.
     """
+    path = path_of("verify", path)
     with public_faults():
         _must_exist(path)
         return recount(os.path.realpath(path), key_bytes(key))
@@ -104,11 +110,12 @@ def salvage(path: Path, target: Path, key: Key | None = None) -> list[str]:
     StoreSettingsError where ``target`` exists, NotAStoreError where the file's head is damaged, StoreBusyError where
     pages are damaged and others write meanwhile: salvage a backup of it then.
     """
+    path, target = path_of("salvage", path), path_of("salvage", target)
     with public_faults():
         _must_exist(path)
-        return save_readable(os.path.realpath(path), key_bytes(key), os.fspath(target))
+        return save_readable(os.path.realpath(path), key_bytes(key), target)
 
 
-def _must_exist(path: Path) -> None:
+def _must_exist(path: str) -> None:
     if not os.path.exists(path):
-        raise Fault("settings", os.fspath(path), "there is no such file")
+        raise Fault("settings", path, "there is no such file")
