@@ -217,6 +217,7 @@ OPENED = [
     ({"address": "memory:", "sync": 3}, "sync is 3: choose one of"),
     ({"address": "memory:", "busy_timeout": "x"}, "'memory:': busy_timeout is 'x': give seconds"),
     ({"address": "memory:", "limits": 3}, "open: limits is 3: give a pelton.AccountLimits"),
+    ({"address": "memory:", "limits": pelton.AccountLimits(max_streams="x")}, "open: limits: max_streams: expected"),
     ({"address": "memory:", "runtime": 3}, "open: runtime is 3"),
     ({"address": "memory:", "syncc": "off"}, "open has no option 'syncc': did you mean 'sync'"),
 ]

@@ -120,6 +120,14 @@ def message_of(subject: object, data: object) -> tuple[str, bytes]:
     return subject, data
 
 
+def check_fields(of: str, struct: msgspec.Struct) -> None:
+    """Refuse a struct with a field of another type than it is declared with."""
+    try:
+        as_declared(struct)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{of}: {sentence(error)}") from None
+
+
 def check_types(request: Request[Any]) -> None:
     """Refuse a request with a field of another type than it is declared with. Raises `ConfigError`."""
     try:

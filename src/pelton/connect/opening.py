@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, TypedDict, Unpack
 
 from pelton.api import AccountLimits, Backend, ConfigError
-from pelton.api.arguments import check_instance, check_known
+from pelton.api.arguments import check_fields, check_instance, check_known
 from pelton.api.build import seconds_to_ns
 from pelton.connect.store import Jet
 from pelton.engine import Engine, EngineSettings, Key, key_bytes
@@ -205,6 +205,7 @@ def _engine_settings(
             "give sync='interval' as well, or leave sync_interval out"
         )
     check_instance("open", "limits", limits, AccountLimits, "give a pelton.AccountLimits, or leave it out")
+    check_fields("open: limits", limits)
     memory = text == _MEMORY
     return EngineSettings(
         path=f"pelton-{os.getpid()}-{next(_memory_stores)}" if memory else text,
