@@ -1,11 +1,13 @@
 """What the README and the documentation say is so."""
 
 import inspect
+import logging
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,9 @@ async def test_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # A page may make the log quieter than the tests after it need it.
+    log = logging.getLogger("pelton")
+    request.addfinalizer(partial(log.setLevel, log.level))
     if page.name.startswith(("spark", "pipelines")):
         await run_page(page, spark=request.getfixturevalue("spark"))
         return
