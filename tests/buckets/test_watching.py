@@ -43,6 +43,9 @@ class Reader:
         yield None
         yield delivered(4, 0)
 
+    async def close(self) -> None:
+        pass
+
 
 async def test_silence_ends_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "OrderedReader", Reader)

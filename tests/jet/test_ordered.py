@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import aclosing
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pelton
 from pelton.api import Backend, ConsumerDelete, ConsumerNames, Incoming, Subscription
+from pelton.engine import Engine
 from pelton.jet.ordered import OrderedReader
 from pelton.runtime import Clock
 from pelton.testing import ManualRuntime, manual_runtime
@@ -129,3 +132,43 @@ async def _turn(runtime: ManualRuntime) -> None:
 )
 def test_every_message_comes_once_and_in_order(faults: list[str], batches: list[int], filtered: bool) -> None:
     asyncio.run(_read(manual_runtime(), faults, batches, filtered))
+
+
+async def _left_behind(jet: pelton.Jet, stream: str) -> int:
+    """Return how many consumers and listeners are there, once what goes on in the background has ended."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert isinstance(jet.backend, Engine)
+    return len(await (await jet.stream(stream)).consumer_names()) + len(jet.backend._subscriptions._open)
+
+
+async def test_a_watch_that_is_left_at_its_first_mark_leaves_nothing_behind() -> None:
+    async with pelton.open("memory:") as jet:
+        bucket = await jet.create_bucket("b")
+        async with aclosing(bucket.watch()) as entries:
+            async for entry in entries:
+                assert entry is None
+                break
+        assert await _left_behind(jet, "KV_b") == 0
+
+
+@pytest.mark.parametrize("twice", [False, True])
+async def test_a_reader_that_is_cancelled_at_any_step_leaves_nothing_behind(twice: bool) -> None:
+    async def read(bucket: pelton.Bucket[bytes]) -> None:
+        async with aclosing(bucket.watch()) as entries:
+            async for _ in entries:
+                await asyncio.sleep(0)
+
+    async with pelton.open("memory:") as jet:
+        bucket = await jet.create_bucket("b")
+        await bucket.put("k", b"")
+        for steps in range(40):
+            task = asyncio.ensure_future(read(bucket))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            if twice:
+                await asyncio.sleep(0)
+                task.cancel()
+            await asyncio.wait([task])
+            assert await _left_behind(jet, "KV_b") == 0, f"after {steps} steps"

@@ -54,6 +54,8 @@ async def followed(
                 yield None
     finally:
         await deliveries.aclose()
+        # Who left at the first mark has not begun with them.
+        await reader.close()
 
 
 async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: Any) -> AsyncGenerator[Delivered, None]:

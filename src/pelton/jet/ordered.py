@@ -57,12 +57,16 @@ class OrderedReader:
         )
         self._last_seq = 0
         self._name = ""
-        self._begun: Pushed | None = None
+        self._pushed: Pushed | None = None
         self._pending = 0
 
     async def begin(self) -> int:
-        """Begin to read, and return how many messages there are to read now."""
-        self._begun = await self._begin()
+        """Begin to read, and return how many messages there are to read now. :meth:`close` it then."""
+        try:
+            await self._begin()
+        except BaseException:
+            await self.close()
+            raise
         return self._pending
 
     async def read(self) -> AsyncGenerator[Delivered, None]:
@@ -77,20 +81,34 @@ class OrderedReader:
 
     async def follow(self) -> AsyncGenerator[Delivered | None, None]:
         """Do as :meth:`read`, and hand out None whenever the consumer says that it has no more for now."""
-        while True:
-            pushed, self._begun = self._begun or await self._begin(), None
-            name, goes_on = self._name, False
-            try:
-                async for delivered in self._in_order(pushed):
+        try:
+            while True:
+                async for delivered in self._in_order(self._pushed or await self._begin()):
                     yield delivered
-                goes_on = True
-            finally:
-                await pushed.close()
-                if goes_on:
-                    # A consumer that died with its server answers nobody: what follows it does not wait for that.
-                    self._runtime.spawn(self._delete(name), "pelton removes the consumer of an ordered reader")
-                else:
-                    await self._delete(name)
+                # A consumer that died with its server answers nobody: what follows it does not wait for that.
+                self._end()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Read no more. Idempotent; what was begun is ended also where the caller is cancelled."""
+        ending = self._end()
+        if ending is not None:
+            await asyncio.shield(ending)
+
+    def _end(self) -> asyncio.Task[None] | None:
+        """Leave the consumer, in the background: whoever reads may be cancelled, and has to leave nothing behind."""
+        pushed, self._pushed = self._pushed, None
+        if pushed is None:
+            return None
+        return self._runtime.spawn(self._leave(pushed, self._name), "pelton leaves the consumer of an ordered reader")
+
+    async def _leave(self, pushed: Pushed, name: str) -> None:
+        # Gone already is as good, and what cannot be deleted now is removed when nobody has used it for a while.
+        with suppress(PeltonError):
+            await pushed.close()
+        with suppress(PeltonError):
+            await self._backend.call(ConsumerDelete(stream=self._stream, name=name))
 
     async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered | None, None]:
         """Hand out deliveries until one is missing."""
@@ -115,11 +133,12 @@ class OrderedReader:
     async def _begin(self) -> Pushed:
         """Begin with a new consumer; with another one where a cluster does not answer (ADR-17)."""
         for _ in range(_TRIES if self._backend.is_remote else 0):
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(_ANSWER_S):
                     return await self._make()
-            # One that was placed on a server that has just died exists, and answers nobody.
-            self._runtime.spawn(self._delete(self._name), "pelton removes a consumer that does not answer")
+            except TimeoutError:
+                # One that was placed on a server that has just died exists, and answers nobody.
+                self._end()
         return await self._make()
 
     async def _make(self) -> Pushed:
@@ -132,18 +151,11 @@ class OrderedReader:
             )
         pushed = Pushed(self._backend, config, self._stream)
         await pushed.open()
-        try:
-            await self._create(config)
-        except BaseException:
-            await pushed.close()
-            raise
+        # From here on there is something to leave, also where the caller is cancelled.
+        self._pushed = pushed
+        await self._create(config)
         return pushed
 
     async def _create(self, config: ConsumerConfig) -> None:
         info = await self._backend.call(ConsumerCreate(stream_name=self._stream, config=config))
         self._pending = info.num_pending
-
-    async def _delete(self, name: str) -> None:
-        # Gone already is as good, and what cannot be deleted now is removed when nobody has used it for a while.
-        with suppress(PeltonError):
-            await self._backend.call(ConsumerDelete(stream=self._stream, name=name))

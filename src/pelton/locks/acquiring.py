@@ -86,7 +86,9 @@ class Acquisition:
                 await within(self._clock, _LEAVE_S, self._leave())
             raise
         finally:
-            watching.cancel()
+            if not watching.cancelling():
+                # A second time would keep it from ending what it has begun.
+                watching.cancel()
             self._waiting.discard(self._me)
 
     async def _turn(self, line: Line) -> Got | None:

@@ -104,6 +104,7 @@ class Table:
                     yield None
         finally:
             await deliveries.aclose()
+            await reader.close()
 
     async def _in_bucket(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Do something in the bucket, which is made if need be, also where it was removed meanwhile."""

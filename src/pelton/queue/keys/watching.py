@@ -77,6 +77,8 @@ class Watch:
                     raise
                 _log.warning("queue %r: stream %s can't be followed yet: %s", self._names.queue, stream, error)
                 await self._clock.sleep(_AGAIN_S)
+            finally:
+                await reader.close()
 
     def _has_read(self) -> None:
         self._unread -= 1
