@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pelton
+from pelton.api import StoreClosedError
 
 _STEPS = 40
 _GROUP = {"priority_policy": "pinned_client", "priority_groups": ["g"]}
@@ -70,3 +72,27 @@ async def _returned(jet: pelton.Jet) -> int:
     """How many were given back, and are to be delivered again at once."""
     reply = await jet.backend.call(pelton.api.ConsumerUnsettled(stream="S", name="c"))
     return reply.waiting
+
+
+def _open_descriptors(path: Path) -> int:
+    """Count them; of the file itself SQLite keeps one for the next opening."""
+    found = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    return sum(name != str(path) for name in found)
+
+
+async def test_closing_that_is_cancelled_closes_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    jet, _ = await _store({}, memory=False, path=tmp_path)
+    before = _open_descriptors(path)
+    for steps in range(_STEPS):
+        other = await pelton.open(path)
+        listening = await other.subscribe("s")
+        publishing = [asyncio.ensure_future(other.publish("s")) for _ in range(3)]
+        await _after(steps // 4 + 1, asyncio.ensure_future(other.close()))
+        await asyncio.gather(*publishing, return_exceptions=True)
+        async with asyncio.timeout(60):
+            while _open_descriptors(path) != before:
+                await asyncio.sleep(0.001)
+        with pytest.raises(StoreClosedError):
+            await listening.next(timeout=5)
+    await jet.close()

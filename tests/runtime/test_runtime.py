@@ -43,6 +43,36 @@ async def test_a_cancelled_task_is_not_an_error(caplog: pytest.LogCaptureFixture
     assert caplog.records == []
 
 
+async def test_what_is_to_be_finished_goes_on_where_the_caller_is_cancelled() -> None:
+    runtime, signal, done = system_runtime(), Signal(), asyncio.Event()
+
+    async def work() -> None:
+        await signal.wait()
+        done.set()
+
+    caller = asyncio.ensure_future(runtime.finish(work(), "work"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait([caller])
+    assert caller.cancelled()
+    signal.notify()
+    await done.wait()
+
+
+async def test_what_is_finished_tells_its_caller_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ValueError("no such car")
+
+    async def succeed() -> int:
+        return 7
+
+    assert await system_runtime().finish(succeed(), "repair") == 7
+    with pytest.raises(ValueError, match="no such car"):
+        await system_runtime().finish(fail(), "repair")
+    assert caplog.records == []
+
+
 async def test_system_clock() -> None:
     clock: Clock = system_runtime().clock
     before, started = time.time_ns(), clock.monotonic()

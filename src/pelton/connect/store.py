@@ -176,9 +176,11 @@ class Jet(Streams):
 
     async def close(self) -> None:
         """Finish what is under way and let go of the store; locks that are held are lost. Idempotent."""
-        if "_commons" in vars(self):
-            await self._commons.close()
-        await super().close()
+        try:
+            if "_commons" in vars(self):
+                await self._commons.close()
+        finally:
+            await super().close()
 
     async def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = (), until_empty: bool = False

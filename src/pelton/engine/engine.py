@@ -364,6 +364,9 @@ class Engine:
         if self._db.is_inherited:
             # The parent's loop, sockets and timers are not ours to stop.
             return
+        await self._runtime.finish(self._let_go(), "pelton closes a store")
+
+    async def _let_go(self) -> None:
         self._transactions.close()
         await self._pushes.close()
         await self._subscriptions.close()

@@ -273,7 +273,8 @@ class Election:
             self._inbox, self._state = None, "unknown"
             office, self._office = self._office, None
             if office is not None:
-                await office.close()
+                # Whoever is cancelled here must not lead for ever, on a thread that nobody can end.
+                await self._jet.runtime.finish(office.close(), f"pelton election: leave {self.election}")
 
     # --- as a context
 
@@ -298,10 +299,12 @@ class Election:
     async def _leave_block(self, block: _Block) -> None:
         block.is_over = True
         self._block = None
-        if block.serving is not None:
-            block.serving.cancel()
-            await asyncio.wait([block.serving])
-        await self._leave()
+        try:
+            if block.serving is not None:
+                block.serving.cancel()
+                await asyncio.wait([block.serving])
+        finally:
+            await self._leave()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

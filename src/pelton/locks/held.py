@@ -115,7 +115,8 @@ class Held:
         try:
             # What is lost ends by itself in this time: a store that does not answer is not waited for any longer.
             seconds = self.ttl * ENDS_AFTER if self.lost else None
-            removal = self._remove()
+            # Also where the caller is cancelled: those who wait in line must not wait for the lease to end.
+            removal = self._commons.runtime.finish(self._remove(), "pelton-lock-release")
             if not await (removal if seconds is None else within(self._commons.clock, seconds, removal)):
                 self._lease.lose("another has it")
         except (PeltonError, TimeoutError) as error:

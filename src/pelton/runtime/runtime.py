@@ -1,6 +1,7 @@
 """The one object that carries the outside world down to whoever needs it."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pelton.runtime.ids import Ids
 from pelton.runtime.tasks import Tasks
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,34 @@ class Runtime:
     def spawn(self, coro: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
         """Run `coro` in the background under `name`; it is kept alive, and its error is logged."""
         return self.tasks.spawn(coro, name)
+
+    async def finish(self, coro: Coroutine[Any, Any, _T], name: str) -> _T:
+        """Await `coro`, which goes on to its end in the background if the caller is cancelled meanwhile.
+
+        For what must not be left half done, such as letting go of something that others wait for.
+        """
+        done = self.spawn(_outcome(coro), name)
+        try:
+            value, error = await asyncio.shield(done)
+        except asyncio.CancelledError:
+            done.add_done_callback(_tell)
+            raise
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]  # no error: there is a value
+
+
+async def _outcome(coro: Coroutine[Any, Any, _T]) -> tuple[_T | None, Exception | None]:
+    # A task that fails is logged; here the caller is told, as long as there is one.
+    try:
+        return await coro, None
+    except Exception as error:
+        return None, error
+
+
+def _tell(done: asyncio.Task[tuple[object, Exception | None]]) -> None:
+    if not done.cancelled() and (error := done.result()[1]) is not None:
+        _log.debug("%s failed after its caller was cancelled: %s", done.get_name(), error)
 
 
 def system_runtime() -> Runtime:

@@ -77,7 +77,6 @@ class World:
         self.random = Random(seed)
         self.clock = ManualClock()
         self.clients: list[Client] = []
-        self._tasks = Tasks()
         self._runtime = ManualRuntime(clock=self.clock, random=Random(seed), ids=Ids(Random(seed)))
         self._jet: Jet | None = None
 
@@ -109,12 +108,9 @@ class World:
         """Draw whether something of this likelihood happens."""
         return share > 0 and self.random.random() < share
 
-    async def carry(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def carry(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do what is under way already, whatever becomes of who waits for it."""
-        value, error = await asyncio.shield(self._tasks.spawn(_outcome(work), "carried"))
-        if error is not None:
-            raise error
-        return value  # type: ignore[return-value]  # no error: there is a value
+        return await self._runtime.finish(work(), "carried")
 
     async def settle(self, rounds: int = _ROUNDS) -> None:
         """Let the event loop run, while the clock stands."""
@@ -128,14 +124,6 @@ class World:
             await self.settle()
             if watch is not None:
                 watch()
-
-
-async def _outcome(work: Callable[[], Awaitable[T]]) -> tuple[T | None, PeltonError | None]:
-    # The task's error must not be logged as one that nobody asked for: its sender may be gone.
-    try:
-        return await work(), None
-    except PeltonError as error:
-        return None, error
 
 
 class ClientClock(Clock):
