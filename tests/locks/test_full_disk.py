@@ -30,13 +30,13 @@ def disk() -> Iterator[FullDisk]:
 async def jet(disk: FullDisk, tmp_path: Path) -> AsyncIterator[Jet]:
     async with open_engine(tmp_path / "a.pelton", vfs=disk.vfs) as jet:
         yield jet
-        disk.is_full = False
+        disk.empty()
 
 
 async def filled(disk: FullDisk, block: AbstractAsyncContextManager[object], then: Awaitable[object]) -> None:
     """Fill the disk in a block, and do something then."""
     async with asyncio.timeout(SOON), block:
-        disk.is_full = True
+        disk.fill()
         await then
 
 
@@ -50,12 +50,12 @@ async def test_a_block_whose_lock_is_lost_ends_with_that(jet: Jet, disk: FullDis
             await filled(disk, held_by, asyncio.sleep(SOON))
         assert isinstance(lost.value.__cause__, StoreFullError)
         assert asyncio.current_task().cancelling() == 0
-        disk.is_full = False
+        disk.empty()
 
 
 async def test_releasing_what_was_lost_tells_of_the_loss(jet: Jet, disk: FullDisk) -> None:
     held = await jet.lock("car1", ttl=1).acquire()
-    disk.is_full = True
+    disk.fill()
     assert await held.until_lost()
     with pytest.raises(LockLostError):
         await held.release()
@@ -65,10 +65,10 @@ async def test_releasing_what_was_lost_tells_of_the_loss(jet: Jet, disk: FullDis
 async def test_a_release_that_cannot_be_stored_says_so_while_the_lock_is_kept(jet: Jet, disk: FullDisk) -> None:
     lock = jet.lock("car1", ttl=30)
     held = await lock.acquire()
-    disk.is_full = True
+    disk.fill()
     with pytest.raises(StoreFullError):
         await held.release()
-    disk.is_full = False
+    disk.empty()
     assert len(await lock.holders()) == 1
 
 
@@ -89,7 +89,7 @@ async def test_a_job_whose_lease_is_lost_is_told_so(jet: Jet, disk: FullDisk) ->
 
     @garage.job
     async def repair(context: JobContext) -> None:
-        disk.is_full = True
+        disk.fill()
         try:
             await asyncio.sleep(SOON)
         finally:
@@ -97,7 +97,7 @@ async def test_a_job_whose_lease_is_lost_is_told_so(jet: Jet, disk: FullDisk) ->
                 context.check()
             except LeaseLostError as lost:
                 told.set_exception(lost)
-            disk.is_full = False
+            disk.empty()
 
     await repair.enqueue()
     working = asyncio.create_task(garage.work())

@@ -40,13 +40,32 @@ class FaultySync:
 
 
 class FullDisk:
-    """A disk that has no room left while :attr:`is_full`, for all connections opened through :attr:`vfs`."""
+    """A disk that can be filled, for all connections opened through :attr:`vfs`.
+
+    Every write takes room, also one that writes over what was there, as on file systems that copy on write.
+    """
 
     def __init__(self, name: str) -> None:
         """A disk with room. ``name`` is unique in the process; close the disk after its stores."""
-        self.is_full = False
+        self._room: int | None = None
         self._vfs = _Writing(name, self)
         self.vfs = f"multipleciphers-{name}"
+
+    def fill(self, room: int = 0) -> None:
+        """Leave so many bytes of room."""
+        self._room = room
+
+    def empty(self) -> None:
+        """Make room again."""
+        self._room = None
+
+    def take(self, size: int) -> None:
+        """Take room for a write. Raises apsw.FullError where there is too little."""
+        if self._room is None:
+            return
+        if size > self._room:
+            raise apsw.FullError("database or disk is full")
+        self._room -= size
 
     def close(self) -> None:
         """Forget the VFS."""
@@ -68,6 +87,5 @@ class _WrittenFile(apsw.VFSFile):
         self._disk = disk
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802  # SQLite's
-        if self._disk.is_full:
-            raise apsw.FullError("database or disk is full")
+        self._disk.take(len(data))
         super().xWrite(data, offset)
