@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pelton.testing.deliveries import Ending, Promise, Step, StepKind, check_deliveries
+from pelton.testing.deliveries import Ending, Promise, Step, StepKind, check_deliveries, check_tokens
 
 C = Promise(stream="S", consumer="c", max_deliver=2, per_subject=1)
 ALL = Promise(stream="S", consumer="c", ack_policy="all")
@@ -100,3 +100,21 @@ def test_an_ack_of_all_settles_what_was_delivered_before_it() -> None:
     ending = Ending(stored={"S": {1: "m1", 2: "m2"}})
     assert broken(steps, ending, ALL) == set()
     assert broken([*steps, step("delivered", 1, 3, 30, 2)], ending, ALL) == {"settled"}
+
+
+def _token(seq: int, token: int, began: int, at: int) -> Step:
+    facts: dict[str, Any] = {"who": "w", "stream": "S", "consumer": "c", "seq": seq, "dseq": seq}
+    return Step(kind="delivered", at=at, n=1, began=began, token=token, **facts)
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_good"),
+    [
+        ([_token(1, 1, 0, 10), _token(2, 2, 11, 20), _token(1, 7, 21, 30)], True),
+        ([_token(1, 2, 0, 10), _token(2, 1, 5, 20)], True),  # side by side: nobody can say which was first
+        ([_token(1, 2, 0, 10), _token(2, 1, 11, 20)], False),
+        ([_token(1, 2, 0, 10), _token(2, 2, 5, 20)], False),
+    ],
+)
+def test_tokens_grow_also_over_consumers_that_are_made_again(steps: list[Step], is_good: bool) -> None:
+    assert (list(check_tokens("S", "c", reversed(steps))) == []) is is_good

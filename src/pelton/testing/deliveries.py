@@ -8,6 +8,8 @@ been drained, and says what contradicts the promises:
   removed it; and nothing lies there that nobody published.
 - ``settled``: a message whose ack was confirmed is never delivered again, and no ack counts twice.
 - ``lost``: every message is settled in the end, or was delivered as often as allowed; then it was told so, once.
+- ``token``: a delivery has a larger token than all those that had arrived before its pull began, and its own; also
+  after a consumer was deleted and made again under its name, where :func:`check_tokens` is all that can be asked.
 - ``count``: deliveries of a message are counted upwards, to the limit, and their numbers name one delivery each.
 - ``late``: an ack is refused only where its delivery was replaced, settled, exhausted or removed.
 - ``order``: with one message in flight a subject, the next comes after its predecessor was settled, and none comes
@@ -30,7 +32,7 @@ import msgspec
 from pelton.subjects import matches
 
 StepKind = Literal["publishing", "published", "delivered", "settling", "settled", "refused"]
-BrokenRule = Literal["stored", "settled", "lost", "count", "late", "order"]
+BrokenRule = Literal["stored", "settled", "lost", "token", "count", "late", "order"]
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
@@ -38,6 +40,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True)
 
     ``at`` is nanoseconds of one machine-wide clock, ``began`` when the pull began that got a delivery. ``how`` says
     what was answered to a delivery (ack, nak, term, progress), ``name`` is the message's own, each published once.
+    ``token`` is the fencing token of a delivery; 0: not recorded.
     """
 
     kind: StepKind
@@ -52,6 +55,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True)
     name: str = ""
     how: str = ""
     began: int = 0
+    token: int = 0
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +111,24 @@ def check_deliveries(steps: Iterable[Step], promises: Iterable[Promise], ending:
     return found
 
 
+def check_tokens(stream: str, consumer: str, steps: Iterable[Step]) -> Iterator[Broken]:
+    """Yield what is wrong with the tokens of a consumer, or of all consumers that had this name one after another."""
+    where = f"{stream}/{consumer}"
+    delivered = [s for s in steps if s.kind == "delivered" and s.token and (s.stream, s.consumer) == (stream, consumer)]
+    for token, times in Counter(step.token for step in delivered).items():
+        if times > 1:
+            yield Broken(rule="token", where=where, text=f"{times} deliveries have the token {token}")
+    arrived = sorted(delivered, key=lambda step: step.at)
+    place, largest = 0, 0
+    for step in sorted(delivered, key=lambda step: step.began):
+        while place < len(arrived) and arrived[place].at < step.began:
+            largest = max(largest, arrived[place].token)
+            place += 1
+        if step.token <= largest:
+            text = f"message {step.seq} was delivered with token {step.token} after token {largest}"
+            yield Broken(rule="token", where=where, text=text)
+
+
 def _check_stored(
     stream: str, steps: Sequence[Step], consumers: Sequence[_ConsumerCheck], ending: Ending
 ) -> Iterator[Broken]:
@@ -156,6 +178,7 @@ class _ConsumerCheck:
         self._deliveries: dict[int, list[Step]] = defaultdict(list)
         self._numbers: dict[int, Step] = {}
         self._twice: list[Step] = []
+        self._steps = steps
         for step in steps:
             if step.kind == "delivered":
                 if step.dseq in self._numbers:
@@ -187,6 +210,7 @@ class _ConsumerCheck:
         return seq in self._maybe or (policy == "all" and seq <= self._last_maybe)
 
     def run(self) -> Iterator[Broken]:
+        yield from check_tokens(self.promise.stream, self.promise.consumer, self._steps)
         yield from self._check_counts()
         yield from self._check_settled()
         yield from self._check_lost()
