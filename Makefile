@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential power crash linear safety demo bench bench-spark declarative soak java clean lock
+.PHONY: test check differential power crash linear safety storm demo bench bench-spark declarative soak java clean lock
 
 # Two processes: most tests wait for a disk, a server or another process. Each begins with a half and helps the other.
 test: $(VENV)/.dev java
@@ -35,6 +35,11 @@ safety: $(VENV)/.dev
 # Five hundred histories of clients that share a bucket, on a file and on nats-server: is each linearizable?
 linear: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/linear -s --histories 500 $(ARGS)
+
+# Ten minutes of processes that are killed and stopped on stores that are purged, backed up and given new keys meanwhile;
+# operations of every kind that are cancelled; disks that become full. ARGS="--storm-seed N": others.
+storm: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -27,6 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--power-seed", default=20251121, help="which programs lose power")
     parser.addoption("--simulated", type=int, default=200, help="simulated elections and locks (make safety: 1000)")
     parser.addoption("--stopped", type=int, default=2, help="real ones, with processes stopped and killed (all: 50)")
+    parser.addoption("--troubles", default=40, help="kills, stops and the like of a storm (make storm: 900)")
+    parser.addoption("--cancelled", default=2000, help="operations that are cancelled (make storm: 30000)")
+    parser.addoption("--fillings", default=20, help="how often the disk is filled (make storm: 400)")
+    parser.addoption("--storm-seed", default=20260711, help="which storms, cancellations and full disks")
     parser.addoption("--histories", default=10, help="histories of buckets, to be linearizable (make linear: 500)")
     parser.addoption(
         "--connect", action="store_true", help="Spark Connect: foreachBatch too, which a busy machine fails"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import apsw
 from tests.storage.stores import raw
 
 
-def stand_still(pid: int | None, path: str | Path) -> None:
+def stand_still(pid: int | None, path: str | Path, keys: Callable[[], Iterable[str | None]] = lambda: (None,)) -> None:
     """Stop a process outside of a transaction: one stopped in the middle of one keeps the write lock from everybody.
 
     The lock is asked for only when every thread of the process has stopped, which is later than the signal was sent.
+    ``keys``: those that the store may have.
     """
     assert pid is not None
     while True:
@@ -23,9 +25,10 @@ def stand_still(pid: int | None, path: str | Path) -> None:
         if "://" in str(path):
             # A cluster, where nobody keeps others waiting.
             return
-        with raw(Path(path)) as connection, suppress(apsw.BusyError):
-            connection.execute("BEGIN IMMEDIATE")
-            return
+        for key in keys():
+            with raw(Path(path), key) as connection, suppress(apsw.BusyError, apsw.NotADBError):
+                connection.execute("BEGIN IMMEDIATE")
+                return
         os.kill(pid, signal.SIGCONT)
 
 

@@ -35,7 +35,8 @@ class Round(msgspec.Struct, array_like=True):
 class Client:
     """One client: its draws, and the revisions of each key it knows."""
 
-    def __init__(self, bucket: Bucket, name: str, asked: Round) -> None:
+    def __init__(self, bucket: Bucket, name: str, asked: Round, say: Callable[[Op], None]) -> None:
+        self._say = say
         self._bucket = bucket
         self._name = name
         self._round = asked
@@ -59,7 +60,7 @@ class Client:
             await self._do(msgspec.structs.replace(op, called=monotonic_ns()))
 
     async def _do(self, op: Op) -> None:
-        say(op)
+        self._say(op)
         told: dict[str, Any]
         try:
             told = await _WAYS[op.kind](self._bucket, op)
@@ -71,7 +72,7 @@ class Client:
             told = {"answer": "missing"}
         if told.get("revision"):
             self._known[op.key] = told["revision"]
-        say(msgspec.structs.replace(op, returned=monotonic_ns(), **told))
+        self._say(msgspec.structs.replace(op, returned=monotonic_ns(), **told))
 
 
 async def _put(bucket: Bucket, op: Op) -> dict[str, Any]:
@@ -117,7 +118,7 @@ async def main(address: str, name: str) -> None:
         bucket = await jet.bucket(BUCKET)
         say(None)
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):
-            await Client(bucket, name, msgspec.json.decode(line, type=Round)).run()
+            await Client(bucket, name, msgspec.json.decode(line, type=Round), say).run()
             say(None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,8 +14,9 @@ import pelton
 from pelton.api import AckKind, AckOp, AckRejectedError, Delivered
 from pelton.runtime import Ids, Runtime, SystemClock
 from tests.crash.roles import name_of, payload
+from tests.journal import machine_ns
 from tests.soak import plan
-from tests.soak.record import Record, machine_ns
+from tests.soak.record import Record
 
 _STEP_NS = 1_500_000_000
 _LOOPS = 3
@@ -59,11 +60,14 @@ class Actor:
     async def _repeat(self, one: Callable[[pelton.Jet], Awaitable[None]], jet: pelton.Jet) -> None:
         while not self.stopped:
             if self.random.random() < 0.03:
-                self.clock.offset_ns = self._offset()
-                self.pipe.send("clock")
+                self._step_clock()
             await one(jet)
             self.pipe.send("did")
             self.stopped = self.stopped or self.pipe.poll()
+
+    def _step_clock(self) -> None:
+        self.clock.offset_ns = self._offset()
+        self.pipe.send("clock steps")
 
     # --- answers
 
@@ -94,7 +98,7 @@ class Actor:
 
     async def _say(self, jet: pelton.Jet, found: list[Delivered], kind: AckKind) -> None:
         delay = self.random.choice((0, 0, 300_000_000)) if kind == "nak" else 0
-        ops = [AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay) for d in found]
+        ops = [AckOp(kind=kind, seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay, token=d.token) for d in found]
         self.record.note(*(self.record.of("settling", d, how=kind) for d in found))
         answers = await jet.backend.ack(found[0].stream, found[0].consumer, ops)
         steps = []
@@ -106,10 +110,10 @@ class Actor:
     async def _settle(self, jet: pelton.Jet, delivered: Delivered) -> None:
         """Acknowledge and publish in one transaction."""
         d, record = delivered, self.record
-        name = f"{record.who}-d{d.stream}{d.consumer}{d.consumer_seq}"
+        name = f"{record.who}-d{d.stream}{d.consumer}{d.token}"
         subject = f"log.{self.random.randrange(plan.SUBJECTS)}"
         record.note(record.step("publishing", "log", subject=subject, name=name), record.of("settling", d, how="ack"))
-        ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq)
+        ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq, token=d.token)
         try:
             (stored,) = await jet.backend.settle([(subject, payload(name), None)], d.stream, d.consumer, ack)
         except AckRejectedError:
@@ -126,51 +130,59 @@ class Actor:
         return found
 
 
-async def publisher(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
-    """Publish to all streams, alone, side by side and in batches."""
-    actor, count = Actor(pipe, folder, who, seed), 0
-    random, record = actor.random, actor.record
+class Publishing:
+    """A publisher's round: to one of the streams, alone, side by side, in a batch, or in an atomic one."""
 
-    async def publish(jet: pelton.Jet) -> None:
-        nonlocal count
-        stream = random.choice(list(plan.STREAMS))
+    def __init__(self, actor: Actor, streams: Mapping[str, Mapping[str, Any]]) -> None:
+        self._actor = actor
+        self._streams = streams
+        self._count = 0
+
+    async def __call__(self, jet: pelton.Jet) -> None:
+        random, record = self._actor.random, self._actor.record
+        stream = random.choice(list(self._streams))
         messages = []
         for _ in range(random.choice((1, 1, 2, 5, 12))):
-            count += 1
-            messages.append((f"{stream}.{random.randrange(plan.SUBJECTS)}", f"{who}-{count}"))
+            self._count += 1
+            messages.append((f"{stream}.{random.randrange(plan.SUBJECTS)}", f"{record.who}-{self._count}"))
         record.note(*(record.step("publishing", stream, subject=s, name=n) for s, n in messages))
-        outgoing = [(s, payload(n)) for s, n in messages]
-        if random.random() < 0.5:
-            acks = await jet.publish_batch(outgoing)
-        else:
-            acks = list(await asyncio.gather(*(jet.publish(s, d) for s, d in outgoing)))
-        steps = zip(messages, acks, strict=True)
-        record.note(*(record.step("published", stream, subject=s, name=n, seq=a.seq) for (s, n), a in steps))
+        seqs = await self._publish(jet, [(s, payload(n)) for s, n in messages], self._streams[stream])
+        steps = zip(messages, seqs, strict=True)
+        record.note(*(record.step("published", stream, subject=s, name=n, seq=seq) for (s, n), seq in steps))
         await asyncio.sleep(random.uniform(0, 0.15))
 
-    await actor.live(path, publish)
+    async def _publish(
+        self, jet: pelton.Jet, outgoing: list[tuple[str, bytes]], fields: Mapping[str, Any]
+    ) -> Sequence[int]:
+        ways = ("batch", "alone", "atomic") if fields.get("allow_atomic") else ("batch", "alone")
+        way = self._actor.random.choice(ways)
+        if way == "batch":
+            return [ack.seq for ack in await jet.publish_batch(outgoing)]
+        if way == "alone":
+            return [ack.seq for ack in await asyncio.gather(*(jet.publish(s, d) for s, d in outgoing))]
+        last = (await jet.publish_atomic(outgoing)).seq
+        return range(last - len(outgoing) + 1, last + 1)
 
 
-async def worker(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
-    """Pull from any of the consumers, some at a time."""
-    actor = Actor(pipe, folder, who, seed)
-    random = actor.random
-    handles: dict[tuple[str, str], pelton.Consumer] = {}
+class Pulling:
+    """A worker's round: some messages of one of the consumers, each answered in one of the ways people do."""
 
-    async def pull(jet: pelton.Jet) -> None:
-        key = random.choice(plan.PULLED)
-        if key not in handles:
-            handles[key] = await (await jet.stream(key[0])).consumer(key[1])
-        consumer, began = handles[key], machine_ns()
-        found = await consumer.fetch(random.choice((1, 3, 20)), timeout=random.uniform(0, 0.3), **_pull(key, random))
-        taken = actor.took([message.delivered for message in found], began)
-        await actor.answer(jet, taken, consumer.config.ack_policy)
+    def __init__(self, actor: Actor, consumers: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        self._actor = actor
+        self._consumers = consumers
+        self._keys = [key for key, fields in consumers.items() if "deliver_subject" not in fields]
 
-    await actor.live(path, *[pull] * _LOOPS)
+    async def __call__(self, jet: pelton.Jet) -> None:
+        random = self._actor.random
+        stream, name = key = random.choice(self._keys)
+        consumer, began = await (await jet.stream(stream)).consumer(name), machine_ns()
+        pull = _pull(self._consumers[key].get("priority_policy"), random)
+        found = await consumer.fetch(random.choice((1, 3, 20)), timeout=random.uniform(0, 0.3), **pull)
+        taken = self._actor.took([message.delivered for message in found], began)
+        await self._actor.answer(jet, taken, consumer.config.ack_policy)
 
 
-def _pull(key: tuple[str, str], random: Random) -> dict[str, Any]:
-    policy = plan.CONSUMERS[key].get("priority_policy")
+def _pull(policy: str | None, random: Random) -> dict[str, Any]:
     if policy is None:
         return {}
     more: dict[str, Any] = {"group": "g"}
@@ -179,6 +191,18 @@ def _pull(key: tuple[str, str], random: Random) -> dict[str, Any]:
     elif policy == "overflow" and random.random() < 0.5:
         more["min_pending"] = random.randrange(1, 20)
     return more
+
+
+async def publisher(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
+    """Publish to all streams, alone, side by side and in batches."""
+    actor = Actor(pipe, folder, who, seed)
+    await actor.live(path, Publishing(actor, plan.STREAMS))
+
+
+async def worker(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
+    """Pull from any of the consumers, some at a time."""
+    actor = Actor(pipe, folder, who, seed)
+    await actor.live(path, *[Pulling(actor, plan.CONSUMERS)] * _LOOPS)
 
 
 async def listener(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:

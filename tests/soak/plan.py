@@ -43,7 +43,6 @@ CONSUMERS: Final[dict[tuple[str, str], dict[str, Any]]] = {
         "max_ack_pending": 40,
     },
 }
-PULLED: Final = tuple(key for key, fields in CONSUMERS.items() if "deliver_subject" not in fields)
 PUSHED: Final = tuple(key for key, fields in CONSUMERS.items() if "deliver_subject" in fields)
 
 

@@ -11,4 +11,4 @@ async def test_a_short_soak_contradicts_no_promise(tmp_path: Path) -> None:
     (tmp_path / "history").mkdir()
     result = await Stage(tmp_path / "store", tmp_path / "history", seed=20260711).run(lambda acts: acts < 14)
     assert result.problems == []
-    assert min(result.counts[word] for word in ("kills", "pauses", "settled", "redeliveries")) > 0
+    assert min(result.counts[word] for word in ("kills", "stops", "settled", "redeliveries")) > 0

@@ -14,6 +14,7 @@ import pelton
 from pelton.connect import Jet
 from pelton.engine import Engine, EngineSettings
 from pelton.runtime import system_runtime
+from pelton.storage.keys import unlock
 
 
 def open_engine(path: Path | str, **settings: Any) -> Jet:
@@ -33,10 +34,11 @@ async def last_seq(jet: Jet) -> int:
 
 
 @contextmanager
-def raw(path: Path) -> Iterator[apsw.Connection]:
-    """A plain connection to the file: what damages a store, or holds its lock."""
+def raw(path: Path, key: str | None = None) -> Iterator[apsw.Connection]:
+    """A connection to the file that is no store's: what damages a store, or holds its lock."""
     connection = apsw.Connection(os.fspath(path))
     try:
+        unlock(connection, None if key is None else key.encode())
         yield connection
     finally:
         connection.close()

@@ -1,0 +1,209 @@
+"""The storm: processes of every kind on one store, killed and stopped while it is purged, backed up and given new keys.
+
+Troubles come after a number of words of the actors, drawn from a seeded generator, as in the soak; what a process does
+between two words, and how far it has come when it is killed, is the machine's to say. Each writes down what it is
+about to do and what was acknowledged to it. When all have gone, the store is drained, and the journals are held
+against it: ``checks.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+import pelton
+from pelton.testing.history import Event
+from pelton.testing.linear import Op, check_history
+from tests.crash.queue.test_crash import effects_of
+from tests.crash.queue.worker import Log, register
+from tests.journal import entries
+from tests.soak.cast import SteppedClock, stepped_runtime
+from tests.soak.ending import FAR_NS, drain, lies
+from tests.soak.record import Record, read
+from tests.soak.run import Result, count_steps
+from tests.soak.troupe import Actor, Troupe
+from tests.stopping import stand_still
+from tests.storage.processes import Child
+from tests.storm import cast, plan
+from tests.storm.cast_care import caretaker
+from tests.storm.cast_keys import comparer, dispatcher, holder, mechanic
+from tests.storm.checks import Found, History, contradictions
+from tests.storm.notes import Note
+from tests.storm.plan import Place
+
+_ROLES: Final = (
+    *[cast.publisher] * 2,
+    cast.worker,
+    cast.heir,
+    cast.heir,
+    cast.clerk,
+    *[holder] * 3,
+    comparer,
+    comparer,
+    dispatcher,
+    *[mechanic] * 2,
+    caretaker,
+)
+_TROUBLES: Final = 20
+# Drawn for each trouble. A process that is stopped in the middle of a transaction keeps all the others waiting: that
+# is short. One that stands still for longer than leases last is stopped outside of one.
+_ACTS: Final = (*["kill"] * 12, *["stop"] * 4, *["sleep"] * 2, "renew", "verify")
+_SHORT_WORDS: Final = 20
+_LONG_WORDS: Final = 300
+_WORDS: Final = 40
+
+
+class Storm:
+    """One storm on a store of its own in ``folder``."""
+
+    def __init__(self, folder: Path, seed: int | str, *, encrypted: bool) -> None:
+        self._folder = folder
+        self._random = Random(seed)
+        self._born = 0
+        self._slept: set[int] = set()
+        self._place = Place(folder / "store.pelton", folder, encrypted)
+        (folder / "backups").mkdir()
+        self.result = Result()
+
+    async def run(self, troubles: int) -> Result:
+        """Bring so many troubles on the store; then drain it, and check."""
+        await plan.make_store(self._place)
+        troupe = Troupe(self._start, _ROLES, self.result.counts)
+        try:
+            for _ in range(troubles):
+                if len(self.result.problems) + len(troupe.deaths) > _TROUBLES:
+                    break
+                self._trouble(troupe)
+            troupe.finish()
+        finally:
+            troupe.close()
+        self.result.problems += troupe.deaths
+        self._verify()
+        found = await self._end()
+        self._verify()
+        self._check(found)
+        await self._check_backups()
+        return self.result
+
+    # --- while it lasts
+
+    def _start(self, role: Any) -> Child:
+        self._born += 1
+        return Child(role, self._place, f"{role.__name__}{self._born}", self._random.randrange(1 << 30))
+
+    def _trouble(self, troupe: Troupe) -> None:
+        # Some are killed while they open the store still.
+        troupe.hear(self._random.randrange(0, _WORDS))
+        actor = self._random.choice(troupe.actors)
+        act = self._random.choice(_ACTS)
+        if act == "verify":
+            self._verify()
+        elif not actor.sleeping:
+            getattr(self, f"_{act}")(troupe, actor)
+
+    def _kill(self, troupe: Troupe, actor: Actor) -> None:
+        # Up to some milliseconds into what it does next.
+        actor.child.pipe.poll(self._random.uniform(0, 0.004))
+        troupe.kill(actor)
+
+    def _stop(self, troupe: Troupe, actor: Actor) -> None:
+        troupe.stop(actor, self._random.randrange(1, _SHORT_WORDS))
+
+    def _sleep(self, troupe: Troupe, actor: Actor) -> None:
+        if any(other.sleeping for other in troupe.actors):
+            # One may hold the lock that is waited for here.
+            return
+        pid = actor.child.process.pid
+        stand_still(pid, self._place.path, lambda: self._place.keys)
+        self._slept.add(pid or 0)
+        self.result.counts["long stops"] += 1
+        troupe.asleep(actor, self._random.randrange(_SHORT_WORDS, _LONG_WORDS))
+
+    def _renew(self, troupe: Troupe, actor: Actor) -> None:
+        troupe.renew(actor)
+
+    def _verify(self) -> None:
+        self.result.counts["verified"] += 1
+        self.result.problems += [f"verify: {problem}" for problem in self._place.verify()]
+
+    # --- at the end
+
+    async def _end(self) -> Found:
+        """Work off what is left, and return what lies there."""
+        clock = SteppedClock()
+        async with self._place.open(runtime=stepped_runtime(clock)) as (jet, _):
+            queue = await jet.queue(plan.QUEUE)
+            register(queue, Log(str(self._folder / "jobs")))
+            await queue.work(concurrency=8, until_empty=True, handle_signals=False)
+            clock.offset_ns = FAR_NS
+            for stream, name in plan.REMADE:
+                with suppress(pelton.ConsumerNotFoundError):
+                    await (await jet.stream(stream)).delete_consumer(name)
+                await (await jet.stream(stream)).create_consumer(durable_name=name)
+            stored = await lies(jet, ("anew", "again"))
+            consumers = (*plan.KEPT, plan.ORDERS, *plan.REMADE)
+            self.result.problems += await drain(jet, Record(self._folder, "drain"), clock, consumers)
+            async with jet.transaction() as tx:
+                ledger = dict(await tx.sql("SELECT name, taken FROM ledger"))
+            rest = [name for name in plan.STREAMS if name not in stored]
+            return Found({**stored, **await lies(jet, rest)}, ledger, await effects_of(jet))
+
+    def _check(self, found: Found) -> None:
+        steps = list(read(self._folder))
+        notes = list(entries(self._folder, "notes", Note))
+        jobs = [*_whole_lines(self._folder / "jobs")]
+        counts = self.result.counts
+        count_steps(counts, steps)
+        counts += Counter(note.kind for note in notes if note.kind != "holds")
+        counts["terms and locks"] = len({(n.what, n.number) for n in notes if n.kind == "holds"})
+        counts["starts of jobs"] = sum(event.kind == "start" for event in jobs)
+        paused = {event.worker for event in jobs if event.worker and int(event.worker.split("-")[0]) in self._slept}
+        history = History(steps, notes, jobs, paused)
+        self.result.problems += contradictions(history, found)
+        ops = {(op.client, op.called): op for op in entries(self._folder, "ops", Op)}
+        counts["bucket operations"] = len(ops)
+        self.result.problems += [f"bucket: {broken}" for broken in check_history(ops.values())]
+
+    async def _check_backups(self) -> None:
+        """A backup holds all that was acknowledged before it was begun."""
+        done = {note.name for note in entries(self._folder, "notes", Note) if note.kind == "backed"}
+        begun = {note.name: note.at for note in entries(self._folder, "notes", Note) if note.kind == "backing"}
+        steps = [step for step in read(self._folder) if step.stream == "log" and step.kind == "published"]
+        for path in sorted((self._folder / "backups").glob("*.pelton")):
+            if path.name not in done:
+                continue
+            self.result.counts["backups checked"] += 1
+            self.result.problems += [f"backup {path.name}: {problem}" for problem in self._place.verify(path)]
+            async with Place(path, self._folder, self._place.encrypted).open() as (jet, _):
+                kept = (await lies(jet, ["log"]))["log"]
+            self.result.problems += [
+                f"backup {path.name}: {step.name} lacks, or lies elsewhere than at {step.seq}"
+                for step in steps
+                if step.at < begun[path.name] and kept.get(step.seq) != step.name
+            ]
+
+
+def _whole_lines(path: Path) -> Iterator[Event]:
+    if path.exists():
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            yield msgspec.json.decode(line, type=Event)
+
+
+async def storms(folder: Path, seed: int, troubles: int, each: int) -> Result:
+    """Play storms of up to ``each`` troubles, every other one on an encrypted store; return what all of them did."""
+    total = Result()
+    for number, begun in enumerate(range(0, troubles, each)):
+        place = folder / f"storm-{number}"
+        place.mkdir()
+        result = await Storm(place, f"{seed}-{number}", encrypted=number % 2 == 0).run(min(each, troubles - begun))
+        total.counts += result.counts
+        total.problems += [f"storm {seed}-{number}: {problem}" for problem in result.problems]
+        await asyncio.sleep(0)
+    return total
