@@ -14,6 +14,7 @@ import pytest
 import pelton
 from pelton.api import StoreError, StoreFailedError
 from pelton.connect import Jet
+from pelton.storage.sync_record import SyncRecord
 from pelton.storage.wal import SyncFile, WriteFile
 from pelton.testing import recount
 from pelton.testing.power import RecordingDisk, write_image
@@ -231,6 +232,20 @@ async def test_who_is_killed_in_a_sync_takes_its_failure_along(played: Played, t
     async with played.open() as again:
         await played.some(again)
         await played.check(tmp_path / "images")
+
+
+async def test_who_is_killed_in_a_sync_that_works_stops_nobody(played: Played, tmp_path: Path) -> None:
+    other, dead = played.open(), SyncRecord(str(played.path))
+    await played.some(other)
+    dead.slot().begin()
+    async with played.open() as again:
+        await played.some(again)
+        await played.some(other)
+        await played.check(tmp_path / "images")
+    # It was seen to once.
+    assert not SyncRecord(str(played.path)).suspects()
+    dead.release()
+    await other.close()
 
 
 @pytest.mark.parametrize("seen", [True, False])

@@ -8,8 +8,10 @@ process that saw it.
 
 The file ``<store>-sync`` is mapped by every opener. For each of them it has two bytes: one is set while a sync is under
 way, one when a sync has failed. A process that dies during a sync may have taken the error along: the first byte stays
-set, and the next opener does as if that sync had failed. A *generation* counts how often the log was made whole. It
-ends the trust of all that were open by then: their descriptors may still report the old error, or have lost it.
+set, and the next opener writes the log again as if that sync had failed. A *generation* counts how often the log was
+made whole after a failure that somebody saw. It ends the trust of all that were open by then: their descriptors may
+still report the old error, or have lost it. A process that merely died ends nobody's trust: nearly always its sync was
+fine, and if not, the descriptors that were open then report that themselves.
 
 The file need not be synced, only outlive the processes. It records what the kernel's cache pretends, and a power loss
 takes both: what SQLite then reads from the medium it verifies.
@@ -98,9 +100,10 @@ class SyncRecord:
         return self._map[_UNDER_WAY + slot] == turn
 
     def clear(self, suspects: Suspects) -> None:
-        """The log is whole again: forget these. Everybody who has the store open has to open it anew."""
-        moved = int.from_bytes(self._map[_GENERATION:_FAILED], "little") + 1
-        self._map[_GENERATION:_FAILED] = moved.to_bytes(_FAILED - _GENERATION, "little")
+        """The log is whole again: forget these. If one had failed, all who have the store open have to open it anew."""
+        if suspects.failed:
+            moved = int.from_bytes(self._map[_GENERATION:_FAILED], "little") + 1
+            self._map[_GENERATION:_FAILED] = moved.to_bytes(_FAILED - _GENERATION, "little")
         for slot in suspects.failed:
             self._map[_FAILED + slot] = 0
         for slot, turn in suspects.unknown.items():
