@@ -65,7 +65,7 @@ class _Caretaker(Player):
         kind = self.random.choice(("PASSIVE", "FULL", "TRUNCATE"))
         # Another process may do the same just now, or have exchanged the key: the next operation says so.
         with suppress(apsw.Error):
-            jet.backend.catalogue.db.connection.execute(f"PRAGMA wal_checkpoint({kind})")
+            jet.backend.session.db.connection.execute(f"PRAGMA wal_checkpoint({kind})")
 
     async def backup(self, jet: pelton.Jet) -> None:
         folder = self.place.folder / "backups"
