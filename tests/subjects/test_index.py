@@ -42,6 +42,12 @@ class IndexAgainstScan(RuleBasedStateMachine):
         assert self.index.match(subject) == scan
         assert self.index.match(subject) == scan
 
+    @rule(filter=reference.filters)
+    def overlapping(self, filter: str) -> None:
+        named = reference.named(filter)
+        scan = {value for other, value in self.pairs if named & reference.named(other)}
+        assert self.index.overlapping(filter) == scan
+
     @invariant()
     def size(self) -> None:
         assert len(self.index) == len(self.pairs)

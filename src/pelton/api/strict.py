@@ -6,14 +6,18 @@ write and what clients request is held against the structs here, as the referenc
 
 import types
 from collections.abc import Mapping
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+
+# Evaluating the annotations anew would take longer than the rest of creating a stream.
+_hints_of: Final = cache(get_type_hints)
 
 
 def unknown_key(kind: type[msgspec.Struct], data: Mapping[str, Any]) -> tuple[str, frozenset[str]] | None:
     """The first key of `data` that struct `kind`, or one nested in it, does not have, and those it has."""
-    hints = get_type_hints(kind)
+    hints = _hints_of(kind)
     known = frozenset(kind.__struct_fields__)
     for key, value in data.items():
         if key not in known:

@@ -41,6 +41,8 @@ class Network:
         self._of_stream: dict[StreamLog, list[Feed]] = {}
         self._of_origin: dict[StreamLog, list[Feed]] = {}
         self._logs: dict[int, StreamLog] = {}
+        # Of the streams that others take from, if there are such.
+        self._named: set[str] = set()
         # Row ids of the streams that take from others, or others from them.
         self.watched: set[int] = set()
         # Streams whose feeds were made or changed in this transaction.
@@ -53,6 +55,7 @@ class Network:
     def rebuild(self, streams: dict[str, StreamLog]) -> None:
         """Follow a change of the streams."""
         self._of_stream, self._of_origin = {}, {}
+        self._named = {source.name for log in streams.values() for source in sources_of(log)}
         for log in streams.values():
             for source in sources_of(log):
                 if (origin := streams.get(source.name)) is not None:
@@ -60,6 +63,10 @@ class Network:
         self._logs = {log.id: log for log in (*self._of_stream, *self._of_origin)}
         self.watched.clear()
         self.watched.update(self._logs)
+
+    def concerns(self, log: StreamLog) -> bool:
+        """Whether a stream takes from others, or is named by one that does; as of the last :meth:`rebuild`."""
+        return bool(sources_of(log)) or log.name in self._named
 
     def _connect(self, feed: Feed) -> None:
         self._of_stream.setdefault(feed.stream, []).append(feed)

@@ -80,6 +80,8 @@ def _check_transform(config: StreamConfig, transform: SubjectTransform, kind: st
 
 def check_circle(config: StreamConfig, others: Iterable[StreamConfig]) -> None:
     """Raise ApiError (10052) where a stream would take from itself in the end, whatever the filters on the way."""
+    if not origins_of(config):
+        return
     origins = {other.name: origins_of(other) for other in others} | {config.name: origins_of(config)}
     if config.name in _reachable(origins, config.name):
         raise api_error("JSStreamInvalidConfigF", stream=config.name, err="detected cycle")

@@ -29,7 +29,7 @@ LOG_LIMIT: Final = 32 << 20
 _LOG_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
 _RETRY_S: Final = 0.001
-_TOO_LONG_PAGES: Final = (64 << 20) // (PAGE_SIZE + _FRAME_HEADER)
+TOO_LONG_PAGES: Final = (64 << 20) // (PAGE_SIZE + _FRAME_HEADER)
 
 _log: Final = logging.getLogger("pelton")
 
@@ -111,7 +111,7 @@ class Checkpointer:
             self._slot.end()
 
     def _tell_of_length(self, pages: int) -> None:
-        if pages < _TOO_LONG_PAGES:
+        if pages < TOO_LONG_PAGES:
             self._was_told = False
         elif not self._was_told:
             self._was_told = True

@@ -36,6 +36,13 @@ class _Node(Generic[_T]):
             self.tail = child
         return changed
 
+    def beside(self, token: str) -> list[_Node[_T]]:
+        """The nodes below for tokens that a token of a filter may mean, and the other way round."""
+        if token == "*":
+            return [child for name, child in self.children.items() if name != ">"]
+        found = (self.children.get(token), self.star)
+        return [child for child in found if child is not None]
+
 
 class SubjectIndex(Generic[_T]):
     """A set of (filter, value) pairs that answers which filters match a subject. Values are hashable."""
@@ -71,6 +78,16 @@ class SubjectIndex(Generic[_T]):
         self._size -= 1
         self._cache.clear()
         _prune(self._root, path)
+
+    def overlapping(self, filter: str) -> set[_T]:
+        """The values of all filters that some subject of `filter` matches, too."""
+        level, found = [self._root], set[_T]()
+        for token in filter.split("."):
+            found.update(value for node in level if node.tail is not None for value in node.tail.values)
+            if token == ">":
+                return found.union(*map(_all_below, level))
+            level = [child for node in level for child in node.beside(token)]
+        return found.union(*(node.values for node in level))
 
     def match(self, subject: str) -> tuple[_T, ...]:
         """The values whose filter matches, in the order they came; once for each matching filter of a value.
@@ -115,6 +132,16 @@ class SubjectIndex(Generic[_T]):
             path.append((token, child))
             node = child
         return path
+
+
+def _all_below(node: _Node[_T]) -> set[_T]:
+    """The values of all filters that go on behind a node."""
+    found, left = set[_T](), list(node.children.values())
+    while left:
+        child = left.pop()
+        found.update(child.values)
+        left += child.children.values()
+    return found
 
 
 def _merge(ends: list[dict[_T, int]]) -> tuple[_T, ...]:

@@ -80,6 +80,8 @@ class ConsumerRegistry:
     def drop(self, consumer: ConsumerLog) -> None:
         key = (consumer.log.name, consumer.name)
         del self.by_name[key], self._by_stream[key[0]][key[1]], self._configs[consumer.id]
+        if not self._by_stream[key[0]]:
+            del self._by_stream[key[0]]
         self.pushed.pop(key, None)
         self._loaded.discard(consumer)
 

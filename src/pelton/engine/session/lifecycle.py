@@ -30,13 +30,14 @@ _ROWS_OF_A_STREAM: Final = (
 
 def create_stream(session: Session, config: StreamConfig) -> StreamLog:
     """Make a stream; the configuration was checked."""
-    run = session.db.execute
-    run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), session.now()))
+    run, now = session.db.execute, session.now()
+    run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), now))
     row_id = session.db.connection.last_insert_rowid()
     run(message_table(row_id))
     first = max(config.first_seq, 1)
     run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0)", (row_id, first, first - 1))
-    _reload(session)
+    session.registry.add_stream(row_id, config, now)
+    session.changed = True
     session.registry.network.changed(config.name)
     session.advise(StreamAction(stream=config.name, action="create"))
     return session.registry.stream(config.name)
@@ -50,7 +51,8 @@ def update_stream(session: Session, log: StreamLog, config: StreamConfig) -> Str
         session.staging.drop_stream(log.id)
     origins = registry.network.origins(log)
     session.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
-    _reload(session)
+    registry.reload()
+    session.changed = True
     registry.network.changed(config.name)
     for each in [*origins, *(() if was_counted else (log,))]:
         registry.tidy(each, 0)
@@ -69,19 +71,13 @@ def delete_stream(session: Session, log: StreamLog) -> None:
         session.db.execute(sql, (log.id,))
     session.db.execute(f"DROP TABLE {log.table.name}")
     log.reset()
-    registry.used.discard(log)
-    registry.used_consumers.difference_update(consumers)
     session.news.streams.add(log.name)
-    _reload(session)
+    registry.drop_stream(log, consumers)
+    session.changed = True
     for origin in origins:
         registry.tidy(origin, 0)
     _advise_deleted(session, consumers)
     session.advise(StreamAction(stream=log.name, action="delete"))
-
-
-def _reload(session: Session) -> None:
-    session.registry.reload()
-    session.changed = True
 
 
 # --- consumers

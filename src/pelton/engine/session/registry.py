@@ -106,12 +106,44 @@ class Registry:
         self._set_routes(routes)
         self.republishers = [log for log in self.streams.values() if log.config.republish is not None]
         self.consumers.load({log.id: log for log in self.streams.values()})
+        self._load_network()
+        self.version = version
+
+    def _load_network(self) -> None:
         self.network.rebuild(self.streams)
         self.interests.clear()
         self._wanted.clear()
         for log in self.streams.values():
             self.load_interest(log)
-        self.version = version
+
+    def add_stream(self, row_id: int, config: StreamConfig, created: int) -> None:
+        """Know a stream that was made just now. There may be many: the others are not read again."""
+        log = StreamLog(self._env, row_id, config, created)
+        log.configure(config)
+        self.streams[log.name] = log
+        self._routes.add(log)
+        if config.republish is not None:
+            self.republishers.append(log)
+        if self.network.concerns(log):
+            self._load_network()
+        else:
+            self.load_interest(log)
+        self.moved()
+
+    def drop_stream(self, log: StreamLog, consumers: list[ConsumerLog]) -> None:
+        """Know a stream that was deleted just now no longer, nor its consumers."""
+        for consumer in consumers:
+            self.consumers.drop(consumer)
+        self._used.discard(log)
+        self._used_consumers.difference_update(consumers)
+        del self.streams[log.name]
+        self._routes.remove(log)
+        self.republishers = [each for each in self.republishers if each is not log]
+        self.interests.pop(log, None)
+        self._wanted.pop(log.id, None)
+        if self.network.concerns(log):
+            self._load_network()
+        self.moved()
 
     def load_interest(self, log: StreamLog) -> None:
         """Look anew who wants the messages of a stream, if it keeps them by interest."""
@@ -193,6 +225,10 @@ class Registry:
     def has_listener(self, subject: str) -> bool:
         """Return whether a message on a subject would reach a stream or a subscriber."""
         return self.route(subject) is not None or self._has_subscriber(subject)
+
+    def overlapping(self, subject: str) -> set[StreamLog]:
+        """Return the streams that take some subject that a filter names."""
+        return self._routes.overlapping(subject)
 
     def may_have_listener(self, subjects: str) -> bool:
         """Return False if nothing that matches a filter would reach anybody; a quick look."""

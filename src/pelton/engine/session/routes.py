@@ -5,26 +5,37 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.streams import StreamLog
-from pelton.subjects import SubjectIndex, fits, is_subject, is_subset, overlaps
+from pelton.subjects import SubjectIndex, fits, is_subject, is_subset
 
 _LIMIT: Final = 100_000
 
 
 class Routes:
-    """The subjects of a store's streams, as long as they do not change."""
+    """The subjects of a store's streams."""
 
     def __init__(self) -> None:
         self._index: SubjectIndex[StreamLog] = SubjectIndex()
         self._known: dict[str, StreamLog] = {}
         self._families: dict[str, StreamLog] = {}
-        self._taken: list[str] = []
         self._reached: dict[str, bool] = {}
 
     def add(self, log: StreamLog) -> None:
-        """Take in a stream; all of them, before anything is asked."""
+        """Take in a stream. Its subjects overlap with nobody's, so what was found before still holds."""
         for subject in log.config.subjects:
             self._index.insert(subject, log)
-            self._taken.append(subject)
+        self._reached.clear()
+
+    def remove(self, log: StreamLog) -> None:
+        """Forget a stream."""
+        for subject in log.config.subjects:
+            self._index.remove(subject, log)
+        self._known = {subject: found for subject, found in self._known.items() if found is not log}
+        self._families = {parent: found for parent, found in self._families.items() if found is not log}
+        self._reached.clear()
+
+    def overlapping(self, subject: str) -> set[StreamLog]:
+        """Return the streams that take some subject that a filter names."""
+        return self._index.overlapping(subject)
 
     def find(self, subject: str) -> StreamLog | None:
         """Return the stream that takes a subject, or None."""
@@ -65,5 +76,5 @@ class Routes:
         """Return whether any stream may take a subject that matches a filter."""
         reached = self._reached.get(subjects)
         if reached is None:
-            reached = self._reached[subjects] = any(overlaps(subjects, mine) for mine in self._taken)
+            reached = self._reached[subjects] = bool(self._index.overlapping(subjects))
         return reached

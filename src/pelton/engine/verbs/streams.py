@@ -84,8 +84,8 @@ def create(session: Session, request: StreamCreate) -> StreamInfo:
 
 
 def _check_overlap(session: Session, config: StreamConfig) -> None:
-    for other in session.registry.streams.values():
-        if other.name != config.name and any(takes(other.config, subject) for subject in config.subjects):
+    for subject in config.subjects:
+        if any(other.name != config.name for other in session.registry.overlapping(subject)):
             raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
 
 

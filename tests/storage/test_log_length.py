@@ -1,0 +1,65 @@
+"""A log that a reader keeps from being folded: told once, and cut when the reader is gone."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.storage import checkpointer
+from pelton.testing import FaultySync, recount
+from tests.storage.stores import a_store, open_engine, raw
+
+_FOLDED_AT, _TOLD_AT = 50, 200
+_LIMIT = 400_000
+_RESERVED = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointer, "CHECKPOINT_PAGES", _FOLDED_AT)
+    monkeypatch.setattr(checkpointer, "TOO_LONG_PAGES", _TOLD_AT)
+    monkeypatch.setattr(checkpointer, "LOG_LIMIT", _LIMIT)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("its log has grown" in record.message for record in caplog.records)
+
+
+async def test_a_log_that_cannot_be_folded_is_told_once_and_cut_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "pelton")
+    path = tmp_path / "a.pelton"
+    log = Path(f"{path}-wal")
+    await a_store(path)
+    jet = open_engine(path, sync_file=FaultySync())
+    for times in (1, 2):
+        with raw(path) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM meta").fetchall()
+            while log.stat().st_size < 3 * _RESERVED:
+                await jet.publish("s.1", bytes(20_000))
+            assert warnings(caplog) == times
+            reader.execute("COMMIT")
+        # One write folds it, the next begins it anew.
+        for _ in range(4):
+            await jet.publish("s.1", b"")
+        assert log.stat().st_size <= _LIMIT + _RESERVED
+        # It is lengthened ahead of what is written as before.
+        for _ in range(40):
+            await jet.publish("s.1", bytes(20_000))
+    await jet.close()
+    assert recount(str(path)) == []
+    assert not log.exists()
+
+
+async def test_a_log_that_is_folded_in_time_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path, sync="off") as jet:
+        await jet.create_stream("s")
+        for _ in range(200):
+            await jet.publish("s", bytes(20_000))
+    assert warnings(caplog) == 0
