@@ -77,12 +77,12 @@ class Troupe:
         # Who stands still may hold the lock that the other waits for.
         for other in self.actors:
             self.wake(other)
-        actor.child.say("go")
         try:
+            actor.child.say("go")
             while self._hear_of(actor) != "closed":
                 pass
             actor.child.join()
-        except (AssertionError, EOFError) as error:
+        except (AssertionError, EOFError, ConnectionError) as error:
             self.deaths.append(f"a {actor.role.__name__} died: {error}")
             actor.child.kill()
 
@@ -109,7 +109,7 @@ class Troupe:
     def _word(self, actor: Actor) -> None:
         try:
             self._hear_of(actor)
-        except (AssertionError, EOFError) as error:
+        except (AssertionError, EOFError, ConnectionError) as error:
             self.deaths.append(f"a {actor.role.__name__} died: {error}")
             actor.child.kill()
             self._replace(actor)

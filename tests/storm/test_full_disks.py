@@ -28,7 +28,7 @@ _MOST_ROOM: Final = 200_000
 _TRIES: Final = 60
 _PATIENCE_S: Final = 0.5
 _SOON_S: Final = 60.0
-_PATIENT: Final = {"work_off", "hold", "hold_slot"}
+_PATIENT: Final = {"work_off", "hold", "hold_slot", "lead"}
 """Operations that wait for room, or for what those before them could not give back."""
 
 
@@ -83,7 +83,7 @@ class Filler:
                 self.problems.append(f"{kind} did not end within {patience:g} s")
         except Exception as error:
             refused = True
-            if kind not in _PATIENT or not isinstance(error, pelton.LockLostError):
+            if kind not in _PATIENT or not isinstance(error, pelton.LockLostError | pelton.TermLostError):
                 self.problems.append(f"{kind} raised {error!r}")
         else:
             refused = False
