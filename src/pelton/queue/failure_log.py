@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from traceback import format_exception
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import RetryJob
 from pelton.queue.decide import Again, Finish
-from pelton.queue.failure import frames_of_job, is_raised
+from pelton.queue.failure import frames_of_job, is_raised, trace
 
 if TYPE_CHECKING:
     from pelton.queue.records import AttemptRecords
@@ -19,17 +20,32 @@ def report(queue: str, records: AttemptRecords, decision: Finish | Again, error:
     """Log an attempt with the traceback of its error, if a job has raised it; ``error`` None: it never began."""
     level, then = _consequence(decision, error)
     shown = error if error is not None and level > logging.INFO and is_raised(error) else None
+    written = "" if shown is None or _can_be_written(shown) else f"\n{trace(shown)}"
+    if written:
+        # A handler that writes UTF-8 would fail over the exception itself, and log nothing.
+        shown = None
     _log.log(
         level,
-        "job %s (%r) of queue %r, attempt %d: %s: %s",
+        "job %s (%r) of queue %r, attempt %d: %s: %s%s",
         records.id,
         records.envelope.job,
         queue,
         records.attempt,
         then,
         decision.error,
+        written,
         exc_info=None if shown is None else (type(shown), shown, frames_of_job(shown)),
     )
+
+
+def _can_be_written(error: BaseException) -> bool:
+    """Whether an error's traceback has a UTF-8 form: names of files may hold lone surrogates."""
+    lines = format_exception(error)
+    try:
+        "".join(lines).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _consequence(decision: Finish | Again, error: BaseException | None) -> tuple[int, str]:
