@@ -140,7 +140,7 @@ def _updates(step: steps.UpdateStream, side: Side, engine: Engine) -> bool:
     followers = [
         one for one in engine.session.registry.consumers.by_name.values() if one.log.name == side.real(step.name)
     ]
-    ahead = any(one.delivered > one.log.last for one in followers)
+    ahead = any(one.delivered > one.log.state.last for one in followers)
     below = any(one.config.deliver_policy == "last_per_subject" for one in followers)
     return (step.config.get("retention") == "interest" and (ahead or below)) or _makes(step, side, engine)
 
@@ -162,7 +162,7 @@ def _publishes(step: Publish, side: Side, engine: Engine) -> bool:
         # A server counts below zero here, and finds the batch too large.
         return True
     known = step.headers.get("Nats-Msg-Id", "")
-    repeated = log is not None and bool(known) and log.ids.find(known, engine.now()) is not None
+    repeated = log is not None and bool(known) and log.state.ids.find(known, engine.session.now()) is not None
     return repeated and any("Sequence" in name for name in step.headers)
 
 
@@ -183,7 +183,7 @@ def _rolls_up_partly(engine: Engine, subject: str, block: dict[str, str]) -> boo
     # A roll-up is a purge, and a schedule is a roll-up.
     log = engine.session.registry.route(subject)
     rolls = block.get("Nats-Rollup") == "sub" or "Nats-Schedule" in block
-    return rolls and log is not None and _is_partly_purged(engine, log.name, log.stored_subject(subject))
+    return rolls and log is not None and _is_partly_purged(engine, log.name, log.appender.stored_subject(subject))
 
 
 def _publishes_as_one(step: PublishAtomic, side: Side, engine: Engine) -> bool:
@@ -204,12 +204,12 @@ def _resets(step: Reset, side: Side, engine: Engine) -> bool:
     if not step.seq and consumer.unsettled:
         # It goes back to its floor, and a server's lags behind.
         return True
-    if step.seq > consumer.log.last + 1:
+    if step.seq > consumer.log.state.last + 1:
         # What is published before that sequence is counted among what lies ahead by a server, and kept by interest,
         # though nobody will ever get it.
         return True
     # To what is gone: a server goes to the first there is, or not, by whether it went before the consumer was made.
-    return (step.seq or consumer.delivered + 1) < consumer.log.first
+    return (step.seq or consumer.delivered + 1) < consumer.log.state.first
 
 
 def _acks(step: Ack, side: Side, engine: Engine) -> bool:
@@ -219,7 +219,7 @@ def _acks(step: Ack, side: Side, engine: Engine) -> bool:
     log = engine.session.registry.streams.get(side.real(step.stream))
     if delivered is None or log is None or log.config.retention == "limits":
         return False
-    return log.get(delivered.seq) is None
+    return log.reader.get(delivered.seq) is None
 
 
 def _fetches(step: Fetch, side: Side, engine: Engine) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton.api import ApiError, PubAck
 from pelton.testing import FaultySync, manual_runtime, recount
-from tests.storage.stores import open_engine
+from tests.storage.stores import Unstorable, open_engine
 
 STAGED = PubAck("", 0)
 
@@ -75,7 +75,6 @@ async def test_a_refused_batch_says_nothing_and_its_neighbours_do(tmp_path: Path
 
 async def test_open_batches_outlive_a_rolled_back_group(tmp_path: Path) -> None:
     path = tmp_path / "a.pelton"
-    wrong: Any = None
     async with pelton.open(path) as jet:
         await jet.create_stream("s", subjects=["s.>"], allow_atomic=True)
         for round_ in range(3):
@@ -84,22 +83,21 @@ async def test_open_batches_outlive_a_rolled_back_group(tmp_path: Path) -> None:
             found = await outcomes(
                 jet.publish("s.1", headers=part(batch, 2)),
                 jet.publish("s.1", headers=part("other", 2)),
-                jet.publish("s.1", wrong),
+                jet.publish("s.1", Unstorable()),
                 jet.publish("s.1", headers=part(batch, 3)),
             )
             assert found == [(0, 0), 10176, TypeError, (0, 0)]
-            found = await outcomes(jet.publish("s.2", wrong), jet.publish("s.1", headers=part(batch, 4, "1")))
+            found = await outcomes(jet.publish("s.2", Unstorable()), jet.publish("s.1", headers=part(batch, 4, "1")))
             assert found == [TypeError, (4 * round_ + 4, 4)]
     assert recount(str(path)) == []
 
 
 async def test_a_commit_that_is_run_again_is_stored_once(tmp_path: Path) -> None:
     path = tmp_path / "a.pelton"
-    wrong: Any = None
     async with pelton.open(path) as jet:
         stream = await jet.create_stream("s", subjects=["s.>"], allow_atomic=True)
         await jet.publish("s.1", headers=part("x", 1))
-        found = await outcomes(jet.publish("s.1", headers=part("x", 2, "1")), jet.publish("s.1", wrong))
+        found = await outcomes(jet.publish("s.1", headers=part("x", 2, "1")), jet.publish("s.1", Unstorable()))
         assert found == [(2, 2), TypeError]
         assert await outcomes(jet.publish("s.1", headers=part("x", 3, "1"))) == [10176]
         assert (await stream.info()).state.messages == 2

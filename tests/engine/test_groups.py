@@ -19,7 +19,7 @@ from pelton.api import (
     StreamNotFoundError,
 )
 from pelton.testing import FaultySync, recount
-from tests.storage.stores import a_store, last_seq, open_engine
+from tests.storage.stores import Unstorable, a_store, last_seq, open_engine
 
 
 async def outcomes(*calls: Any) -> list[Any]:
@@ -155,12 +155,11 @@ async def test_a_rolled_back_group_leaves_no_trace_in_memory(tmp_path: Path) -> 
     path = tmp_path / "a.pelton"
     await a_store(path)
     async with pelton.open(path) as jet:
-        wrong: Any = None
         for _ in range(3):
             found = await outcomes(
                 jet.create_stream("t", subjects=["t.>"]),
                 jet.publish("t.1", msg_id="x"),
-                jet.publish("s.1", wrong, msg_id="z"),
+                jet.publish("s.1", Unstorable(), msg_id="z"),
                 jet.publish("s.1", b"y", msg_id="y"),
                 jet.delete_stream("t"),
             )

@@ -17,6 +17,13 @@ from pelton.runtime import system_runtime
 from pelton.storage.keys import unlock
 
 
+class Unstorable(bytes):
+    """A payload that every check lets pass, and that fails in the middle of its transaction."""
+
+    def __len__(self) -> int:
+        raise TypeError("a payload without a length")
+
+
 def open_engine(path: Path | str, **settings: Any) -> Jet:
     runtime = system_runtime()
     return Jet(Engine(EngineSettings(os.fspath(path), **settings), runtime), runtime)

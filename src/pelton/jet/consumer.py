@@ -93,7 +93,7 @@ class Consumer:
             check_whole(about, "max_bytes", max_bytes)
         if group != "" or priority != 0 or min_pending != 0 or min_ack_pending != 0:
             check_text(about, "group", group)
-            check_whole(about, "priority", priority)
+            check_whole(about, "priority", priority, None)
             check_whole(about, "min_pending", min_pending)
             check_whole(about, "min_ack_pending", min_ack_pending)
         request = PullRequest(
