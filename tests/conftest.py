@@ -4,6 +4,8 @@
 (`tests/differential`) is always the same in `make test`, and thousands of new programs in `make differential`.
 """
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -18,6 +20,13 @@ settings.register_profile("default", _COMMON, stateful_step_count=30)
 settings.register_profile("thorough", _COMMON, max_examples=1000, stateful_step_count=50)
 settings.register_profile("differential", _COMMON, max_examples=2000)
 settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def _sigint_is_pythons() -> None:
+    """A Spark context leaves a SIGINT handler of its own in the process, which a worker takes for the program's."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
