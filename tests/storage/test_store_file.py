@@ -333,7 +333,7 @@ async def _waits(jet: pelton.Jet) -> None:
 @pytest.mark.parametrize("sync", ["interval", "off"])
 async def test_without_a_sync_it_is_noticed_within_the_interval(path: Path, sync: Any) -> None:
     await a_store(path)
-    async with open_engine(path, sync=sync, sync_interval=0.01) as jet:
+    async with open_engine(path, sync=sync, interval=0.01) as jet:
         _remove(path)
         with pytest.raises(StoreGoneError):
             await _publish_for_ever(jet)
