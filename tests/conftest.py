@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 # Before anything imports it: what the cases assert is told in full.
 pytest.register_assert_rewrite("tests.conformance.cases")
 
+from tests.reporting import pytest_terminal_summary  # noqa: E402, F401  # the hook
 from tests.spark.session import spark  # noqa: E402, F401  # after the line above; the fixture
 
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])

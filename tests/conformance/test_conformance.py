@@ -1,22 +1,20 @@
 """Every behaviour on every backend. The real server is the oracle."""
 
-from contextlib import suppress
-
 import pytest
 
 import pelton
 from tests.conformance.cases import CASES, Case
 from tests.conformance.conftest import Opened
 from tests.conformance.differences import NOT_REPLICATED
+from tests.conformance.second_tries import TRIES, why_again
+from tests.reporting import SECOND_TRY
 
 TARGETS = ("engine-memory", "engine-file", "nats", "nats-cluster")
-_TRIES = 4
-_SECOND_LOOK = 2
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_conformance(case: Case, target: str, opened: Opened) -> None:
+async def test_conformance(case: Case, target: str, opened: Opened, request: pytest.FixtureRequest) -> None:
     if case.side is not None and (case.side == "server") != target.startswith("nats"):
         pytest.skip(f"only on the {case.side}: {case.reason}")
     if target == "nats-cluster":
@@ -24,24 +22,20 @@ async def test_conformance(case: Case, target: str, opened: Opened) -> None:
             pytest.skip(NOT_REPLICATED[case.name])
         if case.limits is not None:
             pytest.skip("the limits of an account count every replica")
-        await _sooner_or_later(case, opened, _TRIES if case.lags else _SECOND_LOOK)
+    if not target.startswith("nats"):
+        async with opened() as jet:
+            await case.run(jet)
         return
-    if target == "nats" and case.lags:
-        await _sooner_or_later(case, opened, _TRIES)
-        return
-    async with opened() as jet:
-        await case.run(jet)
-
-
-async def _sooner_or_later(case: Case, opened: Opened, tries: int) -> None:
-    """State a case until it holds: three servers on a busy machine now and then elect anew, or hear late."""
-    for _ in range(tries - 1):
-        with suppress(AssertionError, pelton.PeltonError):
+    for tried in range(1, TRIES + 1):
+        try:
             async with opened() as jet:
                 await case.run(jet)
             return
-    async with opened() as jet:
-        await case.run(jet)
+        except (AssertionError, pelton.PeltonError) as error:
+            why = why_again(case, error, replicated=target == "nats-cluster")
+            if tried == TRIES or not why:
+                raise
+            request.node.user_properties.append((SECOND_TRY, why))
 
 
 def test_names_are_unique_and_differences_have_reasons() -> None:

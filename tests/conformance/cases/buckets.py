@@ -192,7 +192,7 @@ async def watching_begins_with_what_is_there(jet: Jet) -> None:
     await entries.aclose()
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def watching_some_keys(jet: Jet) -> None:
     bucket = await _filled(jet)
     entries = bucket.watch("a.*")
@@ -203,7 +203,7 @@ async def watching_some_keys(jet: Jet) -> None:
     await entries.aclose()
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def watching_with_history_updates_only_or_from_a_revision(jet: Jet) -> None:
     bucket = await _filled(jet, history=3)
     entries = bucket.watch(include_history=True)

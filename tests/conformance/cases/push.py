@@ -8,7 +8,7 @@ from typing import Any
 from pelton.api import ConsumerCreate, HeartbeatMissedError, Incoming, consumer_config
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message, Stream
-from tests.conformance.cases.eventually import pending
+from tests.conformance.cases.eventually import eventually, pending
 from tests.conformance.cases.table import case, fails, refused
 
 
@@ -357,9 +357,12 @@ async def flow_control_can_acknowledge(jet: Jet) -> None:
     consumer = await _push(stream, ack_policy="flow_control", max_ack_pending=4)
     messages = await _take(consumer, 10)
     assert [message.metadata.stream_seq for message in messages] == list(range(1, 11))
-    info = await consumer.info()
-    assert info.ack_floor.stream_seq >= 4
-    assert info.num_ack_pending <= 4
+
+    async def acknowledged() -> bool:
+        info = await consumer.info()
+        return info.ack_floor.stream_seq >= 4 and info.num_ack_pending <= 4
+
+    await eventually(acknowledged, True)
 
 
 @case

@@ -1,0 +1,20 @@
+"""What three busy servers may answer once and not again: the only reasons for which a case is stated a second time."""
+
+from __future__ import annotations
+
+import pelton
+from pelton.api.errors import is_passing
+from tests.conformance.cases import Case
+
+TRIES = 4
+
+
+def why_again(case: Case, error: Exception, *, replicated: bool) -> str:
+    """Say for which passing condition a case may be stated once more; empty: it has failed."""
+    if is_passing(error):
+        return f"the cluster had no leader for it: {error}"
+    if isinstance(error, (pelton.ServerTimeoutError, pelton.ServerUnreachableError)):
+        return f"no server answered in time: {error}"
+    if replicated and isinstance(error, (pelton.BucketKeyNotFoundError, pelton.MessageNotFoundError)):
+        return f"it was read on a replica that did not have it yet: {error}"
+    return case.lags
