@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
 
 import pelton
+from pelton.api import CheckpointBlocked
 from pelton.storage import checkpointer
 from pelton.testing import FaultySync, recount
 from tests.storage.stores import a_store, open_engine, raw
@@ -54,6 +56,23 @@ async def test_a_log_that_cannot_be_folded_is_told_once_and_cut_later(
     await jet.close()
     assert recount(str(path)) == []
     assert not log.exists()
+
+
+async def test_a_log_that_cannot_be_folded_is_an_event(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    async with open_engine(path, sync_file=FaultySync()) as jet:
+        events = await jet.create_stream("events", subjects=["$JS.EVENT.ADVISORY.STORE.>"])
+        with raw(path) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM meta").fetchall()
+            for _ in range(100):
+                await jet.publish("s.1", bytes(20_000))
+            assert (await events.info()).state.messages == 1
+        event = pelton.decode_event((await events.get_message(1)).data)
+        assert isinstance(event, CheckpointBlocked)
+        assert event.store == os.path.realpath(path)
+        assert event.log_bytes >= _TOLD_AT * checkpointer.PAGE_SIZE
 
 
 async def test_a_log_that_is_folded_in_time_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

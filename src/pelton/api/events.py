@@ -191,6 +191,15 @@ class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
     domain: str = ""
 
 
+class CheckpointBlocked(Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.checkpoint_blocked"):
+    """The log of a store grows, because a process that reads an old state keeps it from being folded into the file."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STORE.CHECKPOINT_BLOCKED"
+
+    store: str
+    log_bytes: int
+
+
 EVENTS: Final[tuple[type[Event], ...]] = (
     StreamAction,
     BatchAbandoned,
@@ -203,6 +212,7 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     MessageTerminated,
     AckSample,
     ApiAudit,
+    CheckpointBlocked,
 )
 """Every event there is."""
 

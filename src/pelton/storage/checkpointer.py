@@ -6,8 +6,8 @@ of the log has failed nobody may fold: SQLite does not verify what it copies, an
 cache reads as something older (``sync_record.py``).
 
 What a reader still needs stays in the log. One that was stopped, or reads a snapshot for long, keeps it from being
-begun anew, so it grows with every write: that is logged once. When the reader is gone, the next writes fold the log,
-begin it anew and cut it.
+begun anew, so it grows with every write: a warning is logged once, and an advisory is published. When the reader is
+gone, the next writes fold the log, begin it anew and cut it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Checkpointer:
         self._record = record
         self._slot = record.slot()
         self._on_failure = on_failure
-        self._was_told = False
+        self._is_blocked = False
+        self._unreported = 0
         self.log_bytes = 0
         # Whether a commit that makes the log long folds it into the file; else that is left to closing.
         self.folds = True
@@ -71,7 +72,7 @@ class Checkpointer:
         self.log_bytes = _LOG_HEADER + pages * (PAGE_SIZE + _FRAME_HEADER)
         if pages >= CHECKPOINT_PAGES and self.folds:
             self.fold()
-            self._tell_of_length(pages)
+            self._watch_length(pages)
         return apsw.SQLITE_OK
 
     def fold(self, mode: str = "PASSIVE") -> None:
@@ -110,15 +111,20 @@ class Checkpointer:
         finally:
             self._slot.end()
 
-    def _tell_of_length(self, pages: int) -> None:
-        if pages < TOO_LONG_PAGES:
-            self._was_told = False
-        elif not self._was_told:
-            self._was_told = True
-            _log.warning(
-                "store %s: its log has grown to %d MB and cannot be folded into the file, because a process still "
-                "reads an old state of it: one that was stopped, or a long read, transaction or backup. The log "
-                "shrinks with the first writes after that has ended",
-                self._path,
-                self.log_bytes >> 20,
-            )
+    def blocked_bytes(self) -> int:
+        """How long the log has grown because it cannot be folded, once for each time it does; else 0."""
+        grown, self._unreported = self._unreported, 0
+        return grown
+
+    def _watch_length(self, pages: int) -> None:
+        was_blocked, self._is_blocked = self._is_blocked, pages >= TOO_LONG_PAGES
+        if was_blocked or not self._is_blocked:
+            return
+        self._unreported = self.log_bytes
+        _log.warning(
+            "store %s: its log has grown to %d MB and cannot be folded into the file, because a process still "
+            "reads an old state of it: one that was stopped, or a long read, transaction or backup. The log "
+            "shrinks with the first writes after that has ended",
+            self._path,
+            self.log_bytes >> 20,
+        )

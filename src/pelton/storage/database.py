@@ -279,6 +279,10 @@ class Database:
         if self._checkpointer is not None:
             self._checkpointer.note(error)
 
+    def blocked_log_bytes(self) -> int:
+        """How long the log has grown because it cannot be folded; told once for each time, else 0."""
+        return 0 if self._checkpointer is None else self._checkpointer.blocked_bytes()
+
     @property
     def log_bytes(self) -> int:
         """The length of the log, as of the last commit of this connection."""

@@ -87,6 +87,7 @@ __all__ = [
     "BucketStatus",
     "Call",
     "ChainCodec",
+    "CheckpointBlocked",
     "ClaimedJob",
     "Claims",
     "ClientInfo",

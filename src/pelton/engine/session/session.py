@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pelton.api import AccountLimits, Outgoing
-from pelton.api.events import Event
+from pelton.api.events import CheckpointBlocked, Event
 from pelton.consumers import ConsumerLog, follow_roll_ups
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.committed import Committed, Deliveries
@@ -99,6 +99,8 @@ class Session:
 
     def flush(self) -> None:
         """Write all that the transaction holds in memory, and dispatch what its streams republish."""
+        if log_bytes := self.db.blocked_log_bytes():
+            self.advise(CheckpointBlocked(store=self.db.path, log_bytes=log_bytes))
         for _ in range(_HOPS):
             self._write()
             if not self._unsent:
