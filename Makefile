@@ -7,11 +7,15 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test check differential power crash linear safety storm demo bench bench-spark declarative soak java clean lock
+.PHONY: test test-slow check differential power crash linear safety storm demo bench bench-spark declarative soak java clean lock
 
 # Two processes: most tests wait for a disk, a server or another process. Each begins with a half and helps the other.
 test: $(VENV)/.dev java
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --hypothesis-profile quick $(ARGS)
+
+# The rest: Spark at length, three servers, processes that are killed, and more programs of each model.
+test-slow: $(VENV)/.dev java
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" $(ARGS)
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" plays those of a seed again.
 differential: $(VENV)/.dev

@@ -1,7 +1,8 @@
 """What all tests share: how much Hypothesis tries.
 
-`make test` runs few examples of each; `pytest --hypothesis-profile thorough` many. What is compared with a real server
-(`tests/differential`) is always the same in `make test`, and thousands of new programs in `make differential`.
+`make test` runs few examples of each, `make test-slow` a hundred, `pytest --hypothesis-profile thorough` a thousand.
+What is compared with a real server (`tests/differential`) is always the same in `make test-slow`, and thousands of new
+programs in `make differential`.
 """
 
 import signal
@@ -13,11 +14,13 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("tests.conformance.cases")
 
 from tests.reporting import pytest_terminal_summary  # noqa: E402, F401  # the hook
+from tests.slow import mark_what_is_slow  # noqa: E402
 from tests.spark.session import spark  # noqa: E402, F401  # after the line above; the fixture
 
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 settings.register_profile("default", _COMMON, stateful_step_count=30)
+settings.register_profile("quick", _COMMON, max_examples=20, stateful_step_count=30)
 settings.register_profile("thorough", _COMMON, max_examples=1000, stateful_step_count=50)
 settings.register_profile("differential", _COMMON, max_examples=2000)
 settings.load_profile("default")
@@ -28,6 +31,10 @@ def _sigint_is_pythons() -> None:
     """A Spark context leaves a SIGINT handler of its own in the process, which a worker takes for the program's."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_what_is_slow(items)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

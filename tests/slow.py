@@ -1,0 +1,52 @@
+"""What `make test` leaves to `make test-slow`: Spark at length, three servers, kills.
+
+Of each part of the house enough stays in `make test`; a new test is part of it unless it is listed here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+# How the ids of tests begin, and why they are slow.
+_SLOW: Final = {
+    "tests/cli/demo/test_lake.py": "Spark, over all flights of a month",
+    "tests/cli/test_pipeline.py": "Spark sessions of its own",
+    "tests/cluster/test_losses.py": "kills of three servers",
+    "tests/cluster/test_outage.py": "kills of three servers",
+    "tests/crash/queue": "kills",
+    "tests/crash/test_failed_syncs.py": "kills",
+    "tests/crash/test_feeding.py": "kills",
+    "tests/crash/test_kill.py": "kills",
+    "tests/crash/test_sourcing.py": "kills",
+    "tests/differential/test_differential.py": "programs on the engine and on nats-server",
+    "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[pipelines.md]": "Spark",
+    "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[spark": "Spark",
+    "tests/soak": "a soak",
+    "tests/spark/hosts": "hosts of their own",
+    "tests/spark/pipelines": "Spark at length",
+    "tests/spark/test_cluster.py": "Spark on three servers",
+    "tests/spark/test_connect.py": "a Spark server of its own",
+    "tests/spark/test_expiry.py": "Spark at length",
+    "tests/spark/test_finding.py": "Spark at length",
+    "tests/spark/test_losses.py": "kills",
+    "tests/spark/test_outrun.py": "Spark at length",
+    "tests/spark/test_streaming.py": "Spark at length",
+    "tests/spark/test_three_servers.py": "Spark on three servers",
+    "tests/spark/test_write_attempts.py": "Spark at length",
+    "tests/spark/test_write_cluster.py": "Spark on three servers",
+    "tests/spark/test_write_crash.py": "kills",
+    "tests/spark/test_write_stream.py": "Spark at length",
+    "tests/storm": "kills, cancellations and full disks",
+}
+_BEGINNINGS: Final = tuple(_SLOW)
+
+
+def mark_what_is_slow(items: list[pytest.Item]) -> None:
+    """Give tests their marks: `slow` for one of the two targets; `at_length` what Hypothesis plays, for both."""
+    for item in items:
+        if item.nodeid.startswith(_BEGINNINGS) or item.nodeid.endswith("-nats-cluster]"):
+            item.add_marker(pytest.mark.slow)
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.at_length)
