@@ -31,6 +31,10 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.StoreGoneError("x", "removed"), "'x' is not at its path any more (removed): nothing more is stored; reopen"),
     (api.StoreClosedError("x"), "store 'x' is closed: open it again"),
     (api.StoreForkedError("x"), "opened before this process forked: open it again in the child"),
+    (
+        api.WrongLoopError("x", "that one has ended"),
+        "uses it now (that one has ended): call jet.clone() or pelton.open",
+    ),
     (api.StoreVersionError("x", 3, 2), "newer Pelton (its schema is 3, this release knows up to 2): upgrade"),
     (api.NotAStoreError("x", "no header"), "'x' is no Pelton store (no header): check the path;"),
     (api.StoreReadOnlyError("x"), "store 'x' is read-only: open it writable"),

@@ -179,6 +179,7 @@ from pelton.api.store_errors import (
     StoreReadOnlyError,
     StoreSettingsError,
     StoreVersionError,
+    WrongLoopError,
 )
 from pelton.api.times import parse_rfc3339, rfc3339
 from pelton.api.transacting import Outgoing, Settled, Transacting
@@ -354,6 +355,7 @@ __all__ = [
     "Verb",
     "WireMessage",
     "WrongLastSequenceError",
+    "WrongLoopError",
     "api_error",
     "api_subject",
     "consumer_config",

@@ -131,6 +131,13 @@ class Backend(Protocol):
         """Tell a message to whoever listens, and to a stream that takes it, without waiting for an answer."""
         ...
 
+    def check_loop(self) -> None:
+        """Raise `WrongLoopError` on another event loop than the one this belongs to.
+
+        Every method does so by itself, except `clone`; this is for handles that would do something else first.
+        """
+        ...
+
     async def presence(self) -> str:
         """Return a name by which others can ask whether this opening is still there (`is_gone`); empty: they cannot."""
         ...

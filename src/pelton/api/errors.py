@@ -31,6 +31,7 @@
     │   └── AckRejectedError             the delivery is no longer yours: late, twice, or lost
     ├── StoreError                       the file, the disk, another process, or a cluster's servers
     │   ├── StoreBusyError, StoreFullError, StoreDescriptorsError, StoreClosedError, StoreForkedError
+    │   ├── WrongLoopError               used on another event loop than its own
     │   ├── StoreFailedError
     │   │   └── StoreGoneError           the file was removed, moved or replaced while it was open
     │   ├── StoreVersionError, NotAStoreError, StoreKeyError, StoreReadOnlyError, StoreSettingsError

@@ -60,6 +60,15 @@ class StoreForkedError(StoreError):
     text = "store {path!r} was opened before this process forked{reason}: open it again in the child"
 
 
+class WrongLoopError(StoreError):
+    """A handle was used on another event loop, in this thread or another, than the one that its store was opened on."""
+
+    text = (
+        "store {path!r} was opened on another event loop than the one that uses it now{reason}: call jet.clone() or "
+        "pelton.open here for handles of its own, or use pelton.sync, whose handles threads may share"
+    )
+
+
 class StoreVersionError(StoreError):
     """The store was written by a newer Pelton."""
 

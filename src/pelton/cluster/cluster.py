@@ -86,9 +86,17 @@ class Cluster:
 
         Raises ServerUnreachableError, ServerRefusedError, ServerTimeoutError, JetStreamMissingError.
         """
+        self._check()
         await self._connection.client()
 
     # --- the port
+
+    def check_loop(self) -> None:
+        """Raise WrongLoopError on another event loop; what is closed or inherited refuses by itself."""
+        self._connection.belonging.check_loop()
+
+    def _check(self) -> None:
+        self._connection.belonging.check()
 
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb.
@@ -96,6 +104,7 @@ class Cluster:
         Patient with elections. Where nobody answers, what does no harm a second time is asked again
         (``calling.py``): raises ServerTimeoutError for anything else, which may have been done.
         """
+        self._check()
         check_request(request)
         _refuse_embedded_only(request)
         if isinstance(request, ConsumerUnsettled):
@@ -107,6 +116,7 @@ class Cluster:
         self, target: str | os.PathLike[str], streams: Sequence[str] | None, progress: Told | None
     ) -> None:
         """Have the servers write backups of streams; see :meth:`pelton.Jet.backup`."""
+        self._check()
         if streams is None:
             streams = []
             while page := (await self.call(StreamNames(offset=len(streams)))).streams:
@@ -122,20 +132,24 @@ class Cluster:
         progress: Told | None,
     ) -> list[str]:
         """Have the servers make streams of backups; see :meth:`pelton.Jet.restore`."""
+        self._check()
         if key is not None:
             raise ConfigError("a backup of a cluster's streams has no key: leave key= out")
         return await restore(self._connection, os.fspath(source), streams, names, progress or _tell_nobody)
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message once, also across a lost connection or an election."""
+        self._check()
         return await self._publisher.publish((subject, data, headers))
 
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store messages in order; after one that is refused, some of the next 4,096 may have been stored."""
+        self._check()
         return await self._publisher.publish_all(messages)
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all; stored messages carry the headers that made them a batch."""
+        self._check()
         for subject, _, _ in messages:
             check_subject(subject)
         return await publish_atomic(self._connection, messages, self._runtime.ids.new, self._publisher.passes)
@@ -150,6 +164,7 @@ class Cluster:
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages; a pull outlasts lost connections and elections."""
+        self._check()
         if request.batch < 1:
             return []
         if request.failover_ns:
@@ -172,6 +187,7 @@ class Cluster:
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages where they lie; asked again until somebody answers."""
+        self._check()
         patience = Patience(self._connection)
         while True:
             try:
@@ -189,6 +205,7 @@ class Cluster:
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries, each confirmed by the server; repeated until it is."""
+        self._check()
         answers: list[PeltonError | None] = [None] * len(acks)
         left = list(range(len(acks)))
         patience: Patience | None = None
@@ -215,6 +232,7 @@ class Cluster:
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages, each with an id, then acknowledge the delivery they result from."""
+        self._check()
         for subject, _, _ in publishes:
             check_subject(subject)
         acks = await self._publisher.publish_all(self._publisher.identified(publishes))
@@ -225,6 +243,7 @@ class Cluster:
 
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Publish what many deliveries result in, each message with an id, then acknowledge them."""
+        self._check()
         named = [self._publisher.identified(publishes) for publishes, _ in endings]
         refusals: list[PeltonError | None] = [None] * len(endings)
         try:
@@ -248,6 +267,7 @@ class Cluster:
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
         """Tell a message to whoever listens, without waiting for an answer; lost while there is no connection."""
+        self._check()
         check_subject(subject)
         with suppress(Interrupted):
             await self._connection.tell(subject, data, block=headers)
@@ -257,6 +277,7 @@ class Cluster:
 
         Raises ConfigError, ServerPermissionError.
         """
+        self._check()
         check_listening(subject, queue)
         subscription = ClusterSubscription(self._connection, subject, queue)
         try:
@@ -268,10 +289,12 @@ class Cluster:
 
     async def presence(self) -> str:
         """Return a subject that this client listens to while it is connected."""
+        self._check()
         return await self._presence.subject()
 
     async def is_gone(self, presence: str) -> bool:
         """Whether nobody listens to a client's subject; servers unsubscribe a client the moment its process ends."""
+        self._check()
         return await self._presence.is_unheard(presence)
 
     def clone(self) -> Cluster:
@@ -280,6 +303,10 @@ class Cluster:
 
     async def close(self) -> None:
         """Close the connection; waiting pulls end with StoreClosedError. Idempotent."""
+        if self._connection.belonging.is_inherited:
+            # The parent's socket is not ours to close.
+            return
+        self.check_loop()
         if self._giving_back:
             # What cancelled pulls got is others' at once, not after the ack wait; bounded, whatever a server does.
             await asyncio.wait(self._giving_back, timeout=_GIVE_BACK_S)

@@ -36,6 +36,7 @@ from pelton.api import (
     from_reply,
 )
 from pelton.api.error_table import ERRORS
+from pelton.cluster.belonging import Belonging
 from pelton.cluster.client import Client
 from pelton.cluster.connecting import connected, denied, refusal
 from pelton.cluster.settings import ClusterSettings
@@ -105,6 +106,7 @@ class Connection:
         self.settings = settings
         self.clock = runtime.clock
         self._new_id = runtime.ids.new
+        self.belonging = Belonging(settings.name)
         self._opening = asyncio.Lock()
         self._client: Client | None = None
         self._closed = False
@@ -136,7 +138,7 @@ class Connection:
         """Close for good; whoever waits gets StoreClosedError. Idempotent."""
         if self._closed:
             return
-        self._closed = True
+        self._closed = self.belonging.is_closed = True
         self._fail_waiting(StoreClosedError(self.settings.name))
         self._tell_lost()
         client, self._client = self._client, None

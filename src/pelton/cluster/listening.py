@@ -55,6 +55,7 @@ class ClusterSubscription:
 
         Raises StoreClosedError, and ServerRefusedError when the servers let us in no more.
         """
+        self._connection.belonging.check()
         clock = self._connection.clock
         end = None if timeout is None else clock.monotonic() + timeout
         while True:
@@ -81,6 +82,7 @@ class ClusterSubscription:
         """Stop listening. Idempotent."""
         if self._closed:
             return
+        self._connection.belonging.check()
         self._closed = True
         self._connection.on_lost.remove(self._signal.notify)
         self._connection.on_denied.remove(self._denied)

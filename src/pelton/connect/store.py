@@ -174,8 +174,21 @@ class Jet(Streams):
         """
         return Semaphore(self._commons, place("semaphore", name, slots, ttl))
 
+    async def clone(self) -> Jet:
+        """Open the same store or cluster again, for the event loop that calls this; close it as well.
+
+        A jet, and all that was made from it, belongs to the event loop it was opened on (WrongLoopError on any other):
+        this is what other threads with event loops of their own use, also of a ``memory:`` store. Raises
+        StoreClosedError, StoreKeyError, StoreError.
+        """
+        backend = self.backend.clone()
+        # A cluster's belongs to the event loop that uses it first.
+        backend.check_loop()
+        return Jet(backend, self.runtime)
+
     async def close(self) -> None:
         """Finish what is under way and let go of the store; locks that are held are lost. Idempotent."""
+        self.backend.check_loop()
         try:
             if "_commons" in vars(self):
                 await self._commons.close()

@@ -39,6 +39,7 @@ from pelton.engine.delivery.subscription import EngineSubscription
 from pelton.engine.delivery.subscriptions import Subscriptions
 from pelton.engine.delivery.waiting import WaitingPulls
 from pelton.engine.direct import DirectGets
+from pelton.engine.door import Door
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
 from pelton.engine.maintenance.idle_batches import IdleBatches
@@ -93,6 +94,8 @@ class Engine:
                 raise
         except Fault as fault:
             raise public_error(fault) from None
+        door = Door(self._db, self._loop)
+        self._check, self.check_loop, self.check_place = door.check, door.check_loop, door.check_place
         channel = MemoryChannel if settings.memory else WakeChannel
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
         self.session = self._session_on(self._db, lambda: not self._waiting.is_empty)
@@ -189,6 +192,7 @@ class Engine:
 
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb."""
+        self._check()
         check_request(request)
         try:
             return await self._call(request)
@@ -278,20 +282,24 @@ class Engine:
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
+        self._check()
         return await self._pulls.pull(stream, consumer, request)
 
     async def subscribe(self, subject: str, queue: str = "") -> EngineSubscription:
         """Listen to what is published from now on, by whichever process."""
+        self._check()
         return await self._subscriptions.subscribe(subject, queue)
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
         """Tell a message to whoever listens, and store it where a stream takes it, without an answer."""
+        self._check()
         check_subject(subject)
         message = (subject, data, headers)
         await self.stage(lambda: self.session.send(message), durable=False)
 
     async def presence(self) -> str:
         """Return the name of this opener on the wake-up channel; empty where others cannot reach it."""
+        self._check()
         return "" if self._channel.polled else self._channel.name
 
     async def is_gone(self, presence: str) -> bool:
@@ -306,6 +314,7 @@ class Engine:
 
     async def rekey(self, key: Key) -> None:
         """Encrypt the store with another key; see :meth:`pelton.Jet.rekey`."""
+        self.check_loop()
         new = key_bytes(key)
         if new is None:
             raise ConfigError("rekey needs a key; to decrypt a store, close it and use pelton.rekey(path, key, None)")
@@ -327,6 +336,7 @@ class Engine:
         """Copy the store on another thread; see :meth:`pelton.Jet.backup`."""
         if self._settings.memory:
             raise ConfigError("'memory:' has no file to back up: open a file")
+        self.check_loop()
         self.check_place()
         told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
         key = self._settings.key
@@ -343,6 +353,7 @@ class Engine:
         """Copy streams of a backup into the store, on another thread; see :meth:`pelton.Jet.restore`."""
         if self._settings.memory:
             raise ConfigError("'memory:' has no file to restore to: open a file")
+        self.check_loop()
         self.check_place()
         self._transactions.check_outside()
         told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
@@ -359,6 +370,7 @@ class Engine:
         """Finish what was staged, tell waiting pulls, and close the store."""
         if self._closed:
             return
+        self.check_loop()
         self._closed = True
         self._idle_batches.cancel()
         if self._db.is_inherited:
@@ -403,20 +415,6 @@ class Engine:
                 self._settling = work
         else:
             self._settling.entries.append(entry)
-
-    def _check(self) -> None:
-        try:
-            self._db.check()
-        except Fault as fault:
-            raise public_error(fault) from None
-
-    def check_place(self) -> None:
-        """Raise StoreGoneError if the store was removed, moved or replaced while it was open."""
-        try:
-            self._db.check()
-            self._db.check_place()
-        except Fault as fault:
-            raise public_error(fault) from None
 
     def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
         self._transactions.check_outside()

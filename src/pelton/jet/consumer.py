@@ -268,8 +268,8 @@ class Consumer:
         async def fetch(batch: int, max_bytes: int) -> list[Message]:
             return await self.fetch(batch, timeout=None, max_bytes=max_bytes, **pull)
 
-        overlaps = self._backend.is_remote and room.prefetch > 1
-        return Pulling(fetch, room, (self.stream_name, self.name), overlaps=overlaps)
+        where, backend = (self.stream_name, self.name), self._backend
+        return Pulling(fetch, room, where, backend.check_loop, overlaps=backend.is_remote and room.prefetch > 1)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()

@@ -24,6 +24,7 @@ class Commons:
     def __init__(self, jet: Streams, keeper: Callable[[Backend, Runtime], Keeper] = ThreadKeeper) -> None:
         self.runtime = jet.runtime
         self.clock = jet.runtime.clock
+        self.check_loop = jet.backend.check_loop
         self.table = Table(jet)
         self.keeper = keeper(jet.backend, jet.runtime)
         self._who = f"{platform.node()} {os.getpid()}"

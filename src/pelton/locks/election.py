@@ -31,6 +31,7 @@ from pelton.locks.ballot import Ballot, Leader, open_ballot
 from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
 from pelton.locks.standing import Office
 from pelton.locks.term import Term
+from pelton.runtime import Home
 
 OnTerm = Callable[[Term], Awaitable[object] | object]
 OnState = Callable[[State], Awaitable[object] | object]
@@ -120,6 +121,7 @@ class Election:
         self._office: Office | None = None
         self._inbox: asyncio.Queue[News | _StepDown | _Stop | _Failed] | None = None
         self._block: _Block | None = None
+        self._home = Home()
 
     # --- looking
 
@@ -166,19 +168,27 @@ class Election:
             await self._leave()
 
     def stop(self) -> None:
-        """Step down, and end :meth:`run`. No effect when it does not run."""
-        if self._inbox is not None:
-            self._inbox.put_nowait(_Stop())
+        """Step down, and end :meth:`run`; from any thread. No effect when it does not run."""
+        self._wish(_Stop())
 
     def step_down(self) -> None:
-        """Give the term up for somebody else, and campaign again when somebody has won, or after a TTL."""
-        if self._inbox is not None:
-            self._inbox.put_nowait(_StepDown())
+        """Give the term up for somebody else, and campaign again when somebody has won, or after a TTL.
+
+        From any thread. No effect when it does not run.
+        """
+        self._wish(_StepDown())
+
+    def _wish(self, wish: _StepDown | _Stop) -> None:
+        inbox = self._inbox
+        if inbox is not None:
+            self._home.call(lambda: inbox.put_nowait(wish))
 
     async def _open(self) -> None:
         if self._inbox is not None:
             raise ConfigError(f"election {self.election!r}: this candidate runs already; make another with jet.elect")
+        self._jet.backend.check_loop()
         inbox = self._inbox = asyncio.Queue()
+        self._home = Home(asyncio.get_running_loop())
         try:
             ballot = await self._ballot(make=True)
             loop = asyncio.get_running_loop()

@@ -85,6 +85,7 @@ class Held:
 
     async def until_lost(self) -> bool:
         """Return when it is lost, with True, or was released, with False."""
+        self._commons.check_loop()
         while self.is_held:
             seen = self._ended.generation
             if self.is_held:
@@ -96,6 +97,7 @@ class Held:
 
         Raises LockNotHeldError, LockLostError; StoreError where that cannot be stored: then its lease runs out.
         """
+        self._commons.check_loop()
         if self._is_given_back:
             raise LockNotHeldError(str(self._place))
         self._is_given_back = True

@@ -179,6 +179,7 @@ class Office:
 
     def __init__(self, jet: Streams, ballot: Ballot, campaign: Campaign, tell: Callable[[News], None]) -> None:
         self._jet = jet
+        self.check_loop = jet.backend.check_loop
         self._clock = jet.runtime.clock
         self._ballot, self._campaign, self._tell = ballot, campaign, tell
         self._ready: Future[Standing] = Future()

@@ -43,6 +43,7 @@ class Term:
 
     async def lost(self) -> str:
         """Wait for the end of the term, and return why."""
+        self._office.check_loop()
         await self._ended.wait()
         return self._reason
 

@@ -36,6 +36,7 @@ from pelton.api import (
     StoreFailedError,
     StoreForkedError,
     UnknownJobError,
+    WrongLoopError,
 )
 from pelton.api.times import Seconds
 from pelton.queue.context import JobContext
@@ -56,7 +57,7 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger("pelton")
 _ASK_AGAIN_S: Final = 0.5
-_FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError)
+_FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError, WrongLoopError)
 
 
 class JobAttempt:

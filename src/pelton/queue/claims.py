@@ -30,6 +30,7 @@ from pelton.api import (
     StoreFailedError,
     StoreForkedError,
     UnknownJobError,
+    WrongLoopError,
 )
 from pelton.queue.checks import seconds, whole
 from pelton.queue.claimed import ClaimedJob
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from pelton.queue.queue import Queue
 
 _log: Final = logging.getLogger("pelton")
-_FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError)
+_FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError, WrongLoopError)
 _ASK_AGAIN_S: Final = 0.5
 # The share of a lease that a pull may wait: a lease counts from when it was asked for.
 _PULL: Final = 1 / 3
@@ -72,6 +73,7 @@ class Claims:
 
     async def __aenter__(self) -> Self:
         """Begin to keep leases."""
+        self._queue.jet.backend.check_loop()
         self._keeper.start()
         return self
 

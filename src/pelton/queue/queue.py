@@ -197,6 +197,7 @@ class Queue:
             handle_signals=handle_signals,
             grace=seconds(f"queue {self.name!r}: grace", grace),
         )
+        self.jet.backend.check_loop()
         worker = Worker(self, settings)
         self._workers.add(worker)
         try:
@@ -216,9 +217,12 @@ class Queue:
         return Claims(self, rules)
 
     def stop(self) -> None:
-        """Stop every :meth:`work` of this queue gracefully; it returns when its jobs are finished or handed back."""
-        for worker in self._workers:
-            worker.stop()
+        """Stop every :meth:`work` of this queue gracefully; it returns when its jobs are finished or handed back.
+
+        From any thread.
+        """
+        for worker in list(self._workers):
+            worker.home.call(worker.stop)
 
     # --- views
 

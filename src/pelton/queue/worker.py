@@ -27,7 +27,7 @@ from pelton.queue.leases import Lease, LeaseKeeper
 from pelton.queue.outage import Outage, can_pass
 from pelton.queue.signals import watch_signals
 from pelton.queue.supply import Taken, worker_name
-from pelton.runtime import Signal
+from pelton.runtime import Home, Signal
 
 if TYPE_CHECKING:
     from pelton.queue.queue import Queue
@@ -58,6 +58,7 @@ class Worker:
         self._runtime = queue.jet.runtime
         self._clock = queue.jet.runtime.clock
         self._loop = asyncio.get_running_loop()
+        self.home = Home(self._loop)
         self.name = worker_name(queue.jet.runtime.ids)
         self._supply = queue.supply(self.name)
         self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)

@@ -10,6 +10,7 @@ from random import Random
 
 from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
+from pelton.runtime.home import Home, running_loop
 from pelton.runtime.ids import Ids
 from pelton.runtime.owner import calls_for, owner, this_thread
 from pelton.runtime.queueing import cpu_wait
@@ -22,6 +23,7 @@ from pelton.runtime.within import within
 
 __all__ = [
     "Clock",
+    "Home",
     "Ids",
     "Random",
     "Runtime",
@@ -36,6 +38,7 @@ __all__ = [
     "cpu_wait",
     "owner",
     "pause",
+    "running_loop",
     "stopwatch",
     "system_runtime",
     "this_thread",

@@ -318,6 +318,11 @@ class Database:
         """Whether this is a forked child's copy of its parent's connection."""
         return os.getpid() != self._pid
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
     def fail(self, fault: Fault) -> None:
         """Refuse all further work: after a failed sync nobody knows what is on disk."""
         self._failed = fault

@@ -96,7 +96,7 @@ __all__ = [
     "verify",
 ]  # names
 
-Jet = derive(connect.Jet, ends_portal="close")
+Jet = derive(connect.Jet, ends_portal="close", opens=("clone",))
 Bucket = derive(buckets.Bucket)
 ObjectStore = derive(buckets.ObjectStore, as_given=("put", "get_file"))
 Stream = derive(jet.Stream)

@@ -268,6 +268,7 @@ __all__ = [
     "Verb",
     "WireMessage",
     "WrongLastSequenceError",
+    "WrongLoopError",
     "api_error",
     "api_subject",
     "backup",
@@ -415,6 +416,7 @@ class Jet:
     @overload
     def bucket(self, name: str, *, type: type[T], codec: Codec | None = None) -> Bucket[T]: ...
     def bucket_names(self) -> list[str]: ...
+    def clone(self) -> Jet: ...
     def close(self) -> None: ...
     @overload
     def create_bucket(

@@ -61,18 +61,22 @@ def derive(
     source: type,
     *,
     ends_portal: str = "",
+    opens: Collection[str] = (),
     stops: Mapping[str, str] = MappingProxyType({}),
     as_given: Collection[str] = (),
 ) -> type[Twin]:
     """Return the blocking twin of an async class, known from now on wherever such an object comes back.
 
-    ``ends_portal`` names the method after which the portal has nothing left to do. ``stops`` names methods
+    ``ends_portal`` names the method after which the portal has nothing left to do; ``opens`` names methods whose
+    result has to live on a portal of its own. ``stops`` names methods
     that go on until told, each with the plain method that tells them: signals do, as they would for the async
     class. ``as_given`` names methods that run through iterators themselves, on another thread than the loop's.
     """
     members: dict[str, Any] = {"__slots__": (), "__doc__": source.__doc__, "__module__": "pelton.sync"}
     for name in public_names(source):
         members[FACES.get(name, name)] = _member(name, inspect.getattr_static(source, name))
+    for name in opens:
+        members[name] = _opening(inspect.getattr_static(source, name))
     for name in as_given:
         members[name] = _blocking(inspect.getattr_static(source, name), unwrapped=False)
     for name, stop in stops.items():
@@ -135,6 +139,19 @@ def _blocking(method: Callable[..., Any], *, unwrapped: bool = True) -> Callable
         return self if result is self._inner else wrap(result, portal)
 
     return blocking
+
+
+def _opening(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def opening(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
+        portal = self._portal.another()
+        try:
+            return wrap(portal.run(method, self._inner, *args, **kwargs), portal)
+        except BaseException:
+            portal.stop()
+            raise
+
+    return opening
 
 
 def _making(method: Callable[..., Any], name: str) -> Callable[..., Any]:

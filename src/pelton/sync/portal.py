@@ -96,6 +96,10 @@ class Portal:
         # A daemon, so that a program that forgot to close can end; but an orderly end where there is one.
         atexit.register(self.stop)
 
+    def another(self) -> Portal:
+        """Return another event loop on another thread, of the same name."""
+        return Portal(self._name)
+
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call ``function`` on the loop, await what it returns if that can be awaited, and return the result.
 

@@ -304,6 +304,10 @@ class HazardBackend:
         if self._client.is_alive and not self._client.world.happens(self._client.hazards.lost_event):
             await self._inner.send(subject, data, headers)
 
+    def check_loop(self) -> None:
+        """Raise WrongLoopError where the world is on another event loop."""
+        self._inner.check_loop()
+
     async def presence(self) -> str:
         """Return the client's name."""
         return self._client.name

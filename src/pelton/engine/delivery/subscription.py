@@ -22,8 +22,9 @@ _WINDOW_BYTES: Final = 16 << 20
 class EngineSubscription:
     """A Subscription on an embedded store; one that is not read keeps a bounded number of messages."""
 
-    def __init__(self, subject: str, path: str, clock: Clock) -> None:
+    def __init__(self, subject: str, path: str, clock: Clock, check_loop: Callable[[], None]) -> None:
         self._subject = subject
+        self._check_loop = check_loop
         self._path = path
         self._clock = clock
         self._waiting: deque[Incoming] = deque()
@@ -58,6 +59,7 @@ class EngineSubscription:
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
         """Return the next message; None when none came within ``timeout`` seconds. Raises StoreClosedError."""
+        self._check_loop()
         if self._waiting and not self._closed:
             return self._first()
         end = None if timeout is None else self._clock.monotonic() + timeout
@@ -102,6 +104,9 @@ class EngineSubscription:
 
     async def close(self) -> None:
         """Stop listening. Idempotent."""
+        if self._closed and self.leave is None:
+            return
+        self._check_loop()
         leave, self.leave = self.leave, None
         self._closed = True
         self._signal.notify()

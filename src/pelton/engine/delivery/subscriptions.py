@@ -34,7 +34,7 @@ class Subscriptions:
     async def subscribe(self, subject: str, queue: str) -> EngineSubscription:
         """Listen to what is published from now on, by whichever process. Raises ConfigError."""
         check_listening(subject, queue)
-        subscription = EngineSubscription(subject, self._path, self._clock)
+        subscription = EngineSubscription(subject, self._path, self._clock, self._host.check_loop)
         bus = self._host.session.bus
         joined = self._host.stage(lambda: bus.join(subject, queue, subscription), durable=False)
         subscription.leave = lambda: self._leave(subscription, joined)

@@ -1,0 +1,48 @@
+"""What every operation passes first: a store that can be used, on the event loop that it was opened on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NoReturn
+
+from pelton.api import WrongLoopError
+from pelton.engine.faults import public_error
+from pelton.runtime import Home, running_loop
+from pelton.storage import Database, Fault
+
+
+class Door:
+    """Refuses what comes from another event loop than ``loop``, or to a store that is closed, failed or inherited."""
+
+    __slots__ = ("_db", "_home", "_loop")
+
+    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop) -> None:
+        self._db = database
+        self._loop = loop
+        self._home = Home(loop)
+
+    def check(self) -> None:
+        """Raise StoreClosedError, StoreFailedError, StoreForkedError, WrongLoopError."""
+        try:
+            self._db.check()
+        except Fault as fault:
+            raise public_error(fault) from None
+        # Every publish passes here: nothing more is asked on the store's own loop.
+        if running_loop() is not self._loop and self._home.is_elsewhere:
+            self._refuse()
+
+    def check_loop(self) -> None:
+        """Raise WrongLoopError on another event loop; what is closed or inherited refuses by itself."""
+        if self._home.is_elsewhere and not (self._db.is_inherited or self._db.is_closed):
+            self._refuse()
+
+    def check_place(self) -> None:
+        """Raise StoreGoneError if the store was removed, moved or replaced while it was open."""
+        try:
+            self._db.check()
+            self._db.check_place()
+        except Fault as fault:
+            raise public_error(fault) from None
+
+    def _refuse(self) -> NoReturn:
+        raise WrongLoopError(self._db.path, "that one has ended" if self._home.is_over else "")

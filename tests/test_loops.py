@@ -1,0 +1,254 @@
+"""Handles belong to the event loop they were opened on: another one, in this thread or another, is refused at the door.
+
+What is refused has no effect, and the loop whose handles they are goes on as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pelton
+from pelton import Jet, WrongLoopError
+from pelton.testing.nats_server import NatsServer, nats_server
+from tests.engine.test_fork import forked
+from tests.storage.processes import Child
+
+SOON = 60.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    with nats_server(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.fixture(params=["file", "memory", "server"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "server":
+        return str(request.getfixturevalue("server").url)
+    return "memory:" if request.param == "memory" else str(tmp_path / "a.pelton")
+
+
+@pytest.fixture
+async def jet(address: str) -> AsyncIterator[Jet]:
+    async with pelton.open(address) as jet:
+        yield jet
+        for name in await jet.stream_names():
+            await jet.delete_stream(name)
+
+
+async def elsewhere(work: Callable[[], Awaitable[object]]) -> BaseException | object:
+    """Do something on an event loop in another thread; return what it returned or raised."""
+    answers: list[object] = []
+
+    async def main() -> object:
+        async with asyncio.timeout(SOON):
+            return await work()
+
+    def run() -> None:
+        try:
+            answers.append(asyncio.run(main()))
+        except BaseException as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    return answers[0]
+
+
+async def refused(work: Callable[[], Awaitable[object]], number: int = 0) -> None:
+    answer = await elsewhere(work)
+    assert isinstance(answer, WrongLoopError), (number, answer)
+    assert "jet.clone()" in str(answer)
+    assert "pelton.sync" in str(answer)
+
+
+async def first(iterator: AsyncIterator[Any]) -> object:
+    return await anext(iterator)
+
+
+async def begun(context: Any) -> None:
+    async with context:
+        pass
+
+
+async def test_every_handle_is_refused_on_another_loop_and_its_own_loop_goes_on(jet: Jet) -> None:
+    stream = await jet.create_stream("s", subjects=["s.>"])
+    await jet.publish_batch([("s.1", b"1"), ("s.1", b"2"), ("s.1", b"3")])
+    consumer = await stream.create_consumer(durable_name="c")
+    message, other = await consumer.fetch(2)
+    queue, bucket, objects = await jet.queue("q"), await jet.create_bucket("b"), await jet.create_objects("o")
+    heard = await jet.subscribe("s.>")
+    held = await jet.lock("a").acquire()
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: jet.publish("s.1"),
+        lambda: jet.publish_batch([("s.1", b"")]),
+        lambda: jet.create_stream("t"),
+        lambda: jet.subscribe("s.>"),
+        lambda: jet.queue("q"),
+        lambda: jet.close(),
+        lambda: stream.info(),
+        lambda: stream.get_message(1),
+        lambda: consumer.fetch(1, timeout=0.1),
+        lambda: first(consumer.messages()),
+        lambda: consumer.ack([message]),
+        lambda: message.ack(),
+        lambda: message.nak(),
+        lambda: queue.counts(),
+        lambda: queue.work(),
+        lambda: begun(queue.claims()),
+        lambda: bucket.put("k", b"v"),
+        lambda: bucket.get("k"),
+        lambda: first(bucket.watch()),
+        lambda: objects.put("o", b"content"),
+        lambda: heard.next(timeout=0.1),
+        lambda: heard.close(),
+        lambda: jet.lock("b").acquire(),
+        lambda: begun(jet.lock("b")),
+        lambda: held.release(),
+        lambda: held.until_lost(),
+        lambda: begun(jet.elect("e")),
+        lambda: jet.elect("e").leader(),
+        lambda: jet.backend.presence(),
+    ]
+    for number, call in enumerate(calls):
+        await refused(call, number)
+    assert held.is_held
+    await held.release()
+    await message.ack()
+    await other.ack()
+    [last] = await consumer.fetch(1)
+    assert (last.data, last.metadata.num_delivered) == (b"3", 1)
+    await last.ack()
+    await jet.publish("s.2", b"4")
+    assert (await heard.next(timeout=SOON)) is not None
+    await heard.close()
+    assert (await stream.info()).state.messages == 4
+
+
+async def test_a_transaction_is_refused_on_another_loop(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        await jet.create_stream("s")
+        await refused(lambda: begun(jet.transaction()))
+        async with jet.transaction() as tx:
+            await tx.publish("s", b"1")
+            # One that is open belongs to its task, wherever others run.
+            assert isinstance(await elsewhere(lambda: tx.publish("s", b"2")), pelton.TransactionError)
+        assert (await (await jet.stream("s")).info()).state.messages == 1
+
+
+async def test_an_iteration_is_refused_on_another_loop(jet: Jet) -> None:
+    stream = await jet.create_stream("s")
+    await jet.publish("s", b"1")
+    consumer = await stream.create_consumer(durable_name="c")
+    messages = consumer.messages(prefetch=4)
+    await (await anext(messages)).ack()
+    await refused(lambda: first(messages))
+    await jet.publish("s", b"2")
+    message = await consumer.next(timeout=SOON)
+    assert message is not None
+    assert message.data == b"2"
+
+
+# What the first loop left open is collected as everything is that nobody closed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_second_loop_of_the_same_thread_is_refused(address: str) -> None:
+    opened: list[Jet] = []
+
+    async def open_it() -> None:
+        opened.append(await pelton.open(address))
+        await opened[0].create_stream("s")
+
+    async def use_it() -> None:
+        with pytest.raises(WrongLoopError, match="has ended"):
+            await opened[0].publish("s", b"")
+        with pytest.raises(WrongLoopError, match="has ended"):
+            await opened[0].close()
+        async with await opened[0].clone() as jet:
+            await jet.publish("s", b"")
+            await jet.delete_stream("s")
+
+    asyncio.run(open_it())
+    asyncio.run(use_it())
+    opened.clear()
+    gc.collect()
+
+
+async def test_a_clone_is_at_home_on_the_loop_that_makes_it(jet: Jet) -> None:
+    stream = await jet.create_stream("s")
+
+    async def publish() -> int:
+        async with await jet.clone() as clone, clone.lock("a"):
+            return (await clone.publish("s", b"there")).seq
+
+    assert await elsewhere(publish) == 1
+    assert (await stream.get_message(1)).data == b"there"
+    async with await jet.clone() as clone:
+        await refused(lambda: clone.publish("s", b""))
+        assert (await clone.publish("s", b"here")).seq == 2
+
+
+def test_a_blocking_jet_has_clones_too(tmp_path: Path) -> None:
+    with pelton.sync.open(tmp_path / "a.pelton") as jet:
+        jet.create_stream("s")
+        with jet.clone() as clone:
+            assert clone.publish("s", b"").seq == 1
+        assert jet.publish("s", b"").seq == 2
+
+
+async def test_telling_an_election_and_a_queue_to_stop_works_from_any_thread(jet: Jet) -> None:
+    election, leads = jet.elect("e", ttl=1), asyncio.Event()
+    election._on_won = lambda term: leads.set()
+    queue, starts = await jet.queue("q"), asyncio.Event()
+
+    @queue.job
+    async def begin() -> None:
+        starts.set()
+
+    await begin.enqueue()
+    running = [asyncio.create_task(election.run()), asyncio.create_task(queue.work(handle_signals=False))]
+    async with asyncio.timeout(SOON):
+        await leads.wait()
+        await starts.wait()
+        await asyncio.to_thread(election.step_down)
+        await asyncio.to_thread(election.stop)
+        await asyncio.to_thread(queue.stop)
+        await asyncio.gather(*running)
+
+
+async def _fork_and_publish(pipe: Connection, address: str) -> None:
+    jet = await pelton.open(address)
+    await jet.create_stream("s")
+
+    async def child(say: Callable[[str], object]) -> None:
+        try:
+            await jet.publish("s", b"")
+        except pelton.PeltonError as error:
+            say(type(error).__name__)
+        await jet.close()
+        say("closed")
+
+    pid, reading = forked(child)
+    with os.fdopen(reading) as lines:
+        pipe.send(lines.read().split())
+    os.waitpid(pid, 0)
+    pipe.send((await jet.publish("s", b"")).seq)
+    await jet.delete_stream("s")
+    await jet.close()
+
+
+async def test_a_forked_child_is_told_of_the_fork(address: str) -> None:
+    with Child(_fork_and_publish, address) as child:
+        assert child.hear() == ["StoreForkedError", "closed"]
+        assert child.hear() == 1
+        child.join()
