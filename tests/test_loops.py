@@ -147,17 +147,82 @@ async def test_a_transaction_is_refused_on_another_loop(tmp_path: Path) -> None:
         assert (await (await jet.stream("s")).info()).state.messages == 1
 
 
-async def test_an_iteration_is_refused_on_another_loop(jet: Jet) -> None:
-    stream = await jet.create_stream("s")
-    await jet.publish("s", b"1")
+async def test_iterations_are_refused_on_another_loop_and_go_on_at_home(jet: Jet) -> None:
+    stream = await jet.create_stream("s", subjects=["s.>"])
+    await jet.publish_batch([("s.1", b"%d" % number) for number in range(8)])
+    bucket, objects, queue = await jet.create_bucket("b"), await jet.create_objects("o"), await jet.queue("q")
+    await bucket.put("k", b"")
+    await bucket.put("l", b"")
+    await objects.put("o", b"content")
+    heard = await jet.subscribe("s.>")
+    await jet.publish_batch([("s.2", b"8"), ("s.2", b"9")])
     consumer = await stream.create_consumer(durable_name="c")
-    messages = consumer.messages(prefetch=4)
-    await (await anext(messages)).ack()
-    await refused(lambda: first(messages))
-    await jet.publish("s", b"2")
-    message = await consumer.next(timeout=SOON)
-    assert message is not None
-    assert message.data == b"2"
+    pushed = await stream.create_consumer(durable_name="p", deliver_subject="to.p")
+    iterations: list[Any] = [
+        consumer.messages(prefetch=4),
+        pushed.messages(),
+        stream.ordered(),
+        aiter(heard),
+        bucket.watch(),
+        bucket.keys(),
+        objects.watch(),
+        objects.get_chunks("o"),
+    ]
+    for number, iteration in enumerate(iterations):
+        await anext(iteration)
+        await refused(iteration.__anext__, number)
+        await refused(iteration.aclose, number)
+    assert (await anext(iterations[0])).data == b"1"
+    assert (await anext(iterations[1])).data == b"1"
+    assert (await anext(iterations[2])).data == b"1"
+    assert (await anext(iterations[3])).data == b"9"
+    assert (await anext(iterations[4])).key == "l"
+    for iteration in iterations:
+        await iteration.aclose()
+    # What lay ready is others' at once.
+    assert [one.metadata.num_delivered for one in await consumer.fetch(2, timeout=SOON)] != []
+    await heard.close()
+    views: list[Any] = [queue.jobs(), queue.history(), queue.dead_letters(), objects.list()]
+    for number, view in enumerate(views):
+        await refused(view.__anext__, number)
+
+
+async def test_claims_and_candidates_are_refused_on_another_loop_and_go_on_at_home(jet: Jet) -> None:
+    queue, election = await jet.queue("q"), jet.elect("e")
+
+    @queue.job
+    async def nothing() -> None: ...
+
+    await nothing.enqueue()
+    await nothing.enqueue()
+    async with queue.claims() as claims, election as term:
+        [job] = await claims.take(1, timeout=SOON)
+        job.complete()
+        await refused(lambda: claims.take(1), 0)
+        await refused(lambda: claims.settle([job]), 1)
+        await refused(lambda: claims.__aexit__(None, None, None), 2)
+        await refused(claims.is_empty, 3)
+        await refused(lambda: begun(election), 4)
+        await refused(lambda: election.__aexit__(None, None, None), 5)
+        await refused(election.run, 6)
+        assert term.is_held
+        assert await claims.settle([job]) == []
+        [other] = await claims.take(1, timeout=SOON)
+        other.complete()
+        assert await claims.settle([other]) == []
+    assert (await queue.counts()).completed == 2
+
+
+async def test_what_is_closed_is_closed_on_any_loop(jet: Jet) -> None:
+    await jet.create_stream("s")
+    another = await jet.clone()
+    await another.lock("a").acquire()
+    heard = await another.subscribe("s")
+    await heard.close()
+    await another.close()
+    assert await elsewhere(another.close) is None
+    assert await elsewhere(heard.close) is None
+    assert isinstance(await elsewhere(lambda: another.publish("s")), pelton.StoreClosedError)
 
 
 # What the first loop left open is collected as everything is that nobody closed.

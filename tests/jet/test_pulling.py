@@ -46,7 +46,7 @@ class Server:
 
 
 def pulling(server: Server, prefetch: int = 4, max_bytes: int = 0, *, overlaps: bool = True) -> Pulling:
-    return Pulling(server.fetch, Room(prefetch, max_bytes), ("S", "c"), lambda: None, overlaps=overlaps)
+    return Pulling(server.fetch, Room(prefetch, max_bytes), ("S", "c"), overlaps=overlaps)
 
 
 async def filled(server: Server, source: Pulling, *found: Message) -> None:

@@ -33,6 +33,7 @@ from pelton.buckets.naming import STREAM_PREFIX
 from pelton.buckets.watching import heads, present, watched
 from pelton.jet import Stream, Streams
 from pelton.jet.outgoing import PublishOptions
+from pelton.runtime import at_home
 
 T = TypeVar("T")
 _HALF_AN_HOUR_S: Final = 1800.0
@@ -52,6 +53,7 @@ class Bucket(Generic[T]):
     def __init__(self, jet: Streams, stream: Stream, name: str, kind: type[T] | None, codec: Codec | None) -> None:
         self.name = name
         self._jet = jet
+        self._check_loop = jet.backend.check_loop
         self._stream = stream
         self._coding = Coding(name, stream.config, kind, codec, jet.backend.domain_prefix)
         # Where writes go another way than others' do.
@@ -176,6 +178,7 @@ class Bucket(Generic[T]):
 
     # --- many keys
 
+    @at_home
     async def watch(
         self,
         *keys: str,
@@ -210,6 +213,7 @@ class Bucket(Generic[T]):
         finally:
             await entries.aclose()
 
+    @at_home
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
         """Iterate over the keys that are there, of some filters or all, in any order.
 

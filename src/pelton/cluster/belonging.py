@@ -33,5 +33,5 @@ class Belonging:
 
     def check_loop(self) -> None:
         """Raise WrongLoopError on another event loop; what is closed or inherited refuses by itself."""
-        if not (self.is_inherited or self.is_closed):
+        if self._home.is_elsewhere and not (self.is_inherited or self.is_closed):
             self.check()

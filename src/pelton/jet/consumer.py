@@ -38,7 +38,7 @@ from pelton.jet.message import Message, ack_of
 from pelton.jet.pulling import Pulling, Room
 from pelton.jet.push import Pushed
 from pelton.jet.source import PushSource, Source, Taken
-from pelton.runtime import Runtime
+from pelton.runtime import Runtime, at_home
 
 _PREFETCH: Final = 64
 _CONSUMED: Final = 512
@@ -50,6 +50,7 @@ class Consumer:
 
     def __init__(self, backend: Backend, info: ConsumerInfo, runtime: Runtime) -> None:
         self._backend = backend
+        self._check_loop = backend.check_loop
         self._runtime = runtime
         self.stream_name = info.stream_name
         self.name = info.name
@@ -153,6 +154,7 @@ class Consumer:
         """
         await self._backend.call(ConsumerUnpin(stream=self.stream_name, name=self.name, group=group))
 
+    @at_home
     async def messages(self, *, prefetch: int = _PREFETCH, max_bytes: int = 0, **pull: Any) -> AsyncIterator[Message]:
         """Iterate over messages for ever; at most ``prefetch``, and ``max_bytes`` (0: any), lie ready here.
 
@@ -268,8 +270,8 @@ class Consumer:
         async def fetch(batch: int, max_bytes: int) -> list[Message]:
             return await self.fetch(batch, timeout=None, max_bytes=max_bytes, **pull)
 
-        where, backend = (self.stream_name, self.name), self._backend
-        return Pulling(fetch, room, where, backend.check_loop, overlaps=backend.is_remote and room.prefetch > 1)
+        overlaps = self._backend.is_remote and room.prefetch > 1
+        return Pulling(fetch, room, (self.stream_name, self.name), overlaps=overlaps)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
@@ -14,13 +14,15 @@ from pelton.api import (
 )
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
+from pelton.runtime import at_home
 
 
 class Listening:
     """What is published while one listens; made by :meth:`Streams.subscribe`."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: Subscription, check_loop: Callable[[], None]) -> None:
         self._subscription = subscription
+        self._check_loop = check_loop
 
     async def __aenter__(self) -> Self:
         return self
@@ -36,6 +38,7 @@ class Listening:
         found = await self._subscription.next(limit)
         return None if found is None else Heard(found)
 
+    @at_home
     async def __aiter__(self) -> AsyncIterator[Heard]:
         while True:
             found = await self._subscription.next()

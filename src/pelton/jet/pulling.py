@@ -35,13 +35,10 @@ class Room(NamedTuple):
 class Pulling:
     """The messages of one consumer, as they come. ``overlaps``: pulls take round trips."""
 
-    def __init__(
-        self, fetch: Fetch, room: Room, where: tuple[str, str], check_loop: Callable[[], None], *, overlaps: bool
-    ) -> None:
+    def __init__(self, fetch: Fetch, room: Room, where: tuple[str, str], *, overlaps: bool) -> None:
         self._fetch = fetch
         self._room = room
         self._where = where
-        self._check_loop = check_loop
         self._overlaps = overlaps
         self._tasks = Tasks()
         self._pull: asyncio.Task[None] | None = None
@@ -85,7 +82,6 @@ class Pulling:
 
     async def close(self) -> list[Message]:
         """Pull no more; return what was pulled and not handed out."""
-        self._check_loop()
         pull, self._pull = self._pull, None
         if pull is not None:
             pull.cancel()
@@ -102,7 +98,6 @@ class Pulling:
 
     def _pulled(self) -> asyncio.Task[None]:
         """Return the pull that is under way, a new one where there is none."""
-        self._check_loop()
         if self._pull is None or self._pull.done():
             self._pull = self._tasks.spawn(self._pull_or_note(), f"pelton pulls from {'/'.join(self._where)}")
         return self._pull

@@ -31,7 +31,7 @@ from pelton.jet.consumer import Consumer
 from pelton.jet.message import Message
 from pelton.jet.ordered import HEARTBEAT_S, OrderedReader
 from pelton.jet.reading import Readable
-from pelton.runtime import Runtime
+from pelton.runtime import Runtime, at_home
 
 
 class Stream(Readable):
@@ -39,6 +39,7 @@ class Stream(Readable):
 
     def __init__(self, backend: Backend, config: StreamConfig, runtime: Runtime) -> None:
         super().__init__(backend, config)
+        self._check_loop = backend.check_loop
         self._runtime = runtime
 
     @property
@@ -105,6 +106,7 @@ class Stream(Readable):
         """Remove a consumer. Raises ConsumerNotFoundError."""
         await self._backend.call(ConsumerDelete(stream=self.name, name=name))
 
+    @at_home
     async def ordered(self, *, heartbeat: Seconds = HEARTBEAT_S, **fields: Any) -> AsyncIterator[Message]:
         """Read messages exactly in order, each once, for ever: for readers that keep no position of their own.
 

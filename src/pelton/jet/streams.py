@@ -212,7 +212,7 @@ class Streams:
         """
         check_text("subscribe", "subject", subject)
         check_text("subscribe", "queue", queue)
-        return Listening(await self.backend.subscribe(subject, queue))
+        return Listening(await self.backend.subscribe(subject, queue), self.backend.check_loop)
 
     async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
         """Store messages in order, durable together: the fast way to write many.

@@ -183,10 +183,13 @@ class Election:
         if inbox is not None:
             self._home.call(lambda: inbox.put_nowait(wish))
 
-    async def _open(self) -> None:
+    def _check_free(self) -> None:
+        self._jet.backend.check_loop()
         if self._inbox is not None:
             raise ConfigError(f"election {self.election!r}: this candidate runs already; make another with jet.elect")
-        self._jet.backend.check_loop()
+
+    async def _open(self) -> None:
+        self._check_free()
         inbox = self._inbox = asyncio.Queue()
         self._home = Home(asyncio.get_running_loop())
         try:
@@ -290,6 +293,8 @@ class Election:
 
     async def __aenter__(self) -> Term:
         """Campaign, and return the term when it began."""
+        # What is refused here leaves the term of the one that runs alone.
+        self._check_free()
         block = self._block = _Block()
         try:
             await self._open()
@@ -320,6 +325,7 @@ class Election:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Step down. Raises TermLostError if the term was lost before."""
+        self._jet.backend.check_loop()
         block = self._block
         assert block is not None
         term = block.won.result()

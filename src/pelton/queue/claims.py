@@ -61,6 +61,7 @@ class Claims:
         self._queue = queue
         self._rules = rules
         self._clock = queue.jet.runtime.clock
+        self._check_loop = queue.jet.backend.check_loop
         self.worker = worker_name(queue.jet.runtime.ids)
         self._supply = queue.supply(self.worker)
         self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
@@ -73,7 +74,7 @@ class Claims:
 
     async def __aenter__(self) -> Self:
         """Begin to keep leases."""
-        self._queue.jet.backend.check_loop()
+        self._check_loop()
         self._keeper.start()
         return self
 
@@ -81,6 +82,7 @@ class Claims:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Hand back what was not settled."""
+        self._check_loop()
         try:
             with suppress(PeltonError):
                 await self._hand_back()
@@ -97,6 +99,7 @@ class Claims:
         workers died too often, that is unknown here, or that is no job, is settled and not returned.
         Raises ConfigError, StoreError.
         """
+        self._check_loop()
         whole(f"queue {self._queue.name!r}: the limit of take", limit)
         end = self._clock.monotonic() + seconds(f"queue {self._queue.name!r}: the timeout of take", timeout)
         while True:
@@ -229,6 +232,7 @@ class Claims:
         Jobs of which nothing was said stay held. One whose messages a stream refuses has failed. Raises StoreError only
         where the store fails for good: one that is busy or full is asked again while the leases are kept.
         """
+        self._check_loop()
         now = self._clock.now()
         leases = self._leases
         held = [job for job in jobs if job.ending is not False and job.lease in leases]
@@ -334,6 +338,7 @@ class Claims:
 
     async def is_empty(self) -> bool:
         """Whether the queue has no job that has not ended: none waits, runs anywhere, or is to be tried again."""
+        self._check_loop()
         return not self._leases and await self._supply.is_empty()
 
 

@@ -47,6 +47,7 @@ from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, queue_settings, si
 from pelton.queue.sources import sources_of_jobs
 from pelton.queue.supply import Supply
 from pelton.queue.worker import Worker, WorkerSettings
+from pelton.runtime import at_home
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
@@ -74,6 +75,7 @@ class Queue:
         supply: Callable[[Queue, str], Supply],
     ) -> None:
         self.jet = jet
+        self._check_loop = jet.backend.check_loop
         self.names = names
         self.name = names.queue
         self.exclusive = exclusive
@@ -197,7 +199,7 @@ class Queue:
             handle_signals=handle_signals,
             grace=seconds(f"queue {self.name!r}: grace", grace),
         )
-        self.jet.backend.check_loop()
+        self._check_loop()
         worker = Worker(self, settings)
         self._workers.add(worker)
         try:
@@ -255,6 +257,7 @@ class Queue:
             return await self._ended(job_id)
         return await self._unfinished(stored, unsettled)
 
+    @at_home
     async def jobs(self) -> AsyncIterator[JobInfo]:
         """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
         stream = await self.jet.stream(self.names.jobs)
@@ -268,6 +271,7 @@ class Queue:
             yield await self._unfinished(stored, unsettled)
             seq = stored.seq + 1
 
+    @at_home
     async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:
         """Iterate over how jobs ended, oldest first; only over those that ended as ``state`` if given.
 
@@ -280,6 +284,7 @@ class Queue:
         async for _, data in browse(stream, filter_subject):
             yield _outcome(data)
 
+    @at_home
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
         """Iterate over failed jobs that can be driven again, oldest first."""
         stream = await self.jet.stream(self.names.dead)

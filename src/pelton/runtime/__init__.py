@@ -12,6 +12,7 @@ from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
 from pelton.runtime.home import Home, running_loop
 from pelton.runtime.ids import Ids
+from pelton.runtime.iteration import at_home
 from pelton.runtime.owner import calls_for, owner, this_thread
 from pelton.runtime.queueing import cpu_wait
 from pelton.runtime.runtime import Runtime, system_runtime
@@ -34,6 +35,7 @@ __all__ = [
     "SystemClock",
     "Tasks",
     "Timer",
+    "at_home",
     "calls_for",
     "cpu_wait",
     "owner",

@@ -115,7 +115,7 @@ def _member(name: str, member: Any) -> Any:
         return member
     if name == "__call__":
         return _direct(member)
-    return _iteration(member) if inspect.isasyncgenfunction(member) else _blocking(member)
+    return _iteration(member) if inspect.isasyncgenfunction(inspect.unwrap(member)) else _blocking(member)
 
 
 def _direct(method: Callable[..., Any]) -> Callable[..., Any]:

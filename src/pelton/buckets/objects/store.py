@@ -38,6 +38,7 @@ from pelton.buckets.objects.sources import Content, source_of
 from pelton.buckets.objects.upload import Progress, Upload
 from pelton.buckets.objects.watching import watched
 from pelton.jet import HeaderValues, Stream, Streams
+from pelton.runtime import at_home
 
 CHUNK_SIZE: Final = 128 * 1024
 _LARGEST_CHUNK: Final = 64 * 1024 * 1024
@@ -51,6 +52,7 @@ class ObjectStore:
     def __init__(self, jet: Streams, stream: Stream, name: str) -> None:
         self.name = name
         self._jet = jet
+        self._check_loop = jet.backend.check_loop
         self._records = Records(jet, stream, name)
 
     def _about(self, name: object) -> str:
@@ -128,6 +130,7 @@ class ObjectStore:
             raise
         return info
 
+    @at_home
     async def get_chunks(self, name: str) -> AsyncGenerator[bytes, None]:
         """Iterate over the chunks of an object; only after the last one it is known that they are what was put.
 
@@ -171,6 +174,7 @@ class ObjectStore:
             return found
         return await self._records.get(name)
 
+    @at_home
     async def list(self, *, show_deleted: bool = False) -> AsyncIterator[ObjectInfo]:
         """Iterate over the objects that are there, the longest unchanged first."""
         entries = self.watch(ignore_deletes=not show_deleted)
@@ -182,6 +186,7 @@ class ObjectStore:
         finally:
             await entries.aclose()
 
+    @at_home
     async def watch(
         self, *, ignore_deletes: bool = False, updates_only: bool = False
     ) -> AsyncGenerator[ObjectInfo | None, None]:

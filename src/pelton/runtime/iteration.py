@@ -1,0 +1,54 @@
+"""Async iterations that stay on the event loop of what they iterate over.
+
+An error that is raised within an async generator ends it. One that is used on a foreign event loop must not end:
+what it has taken in advance belongs to the loop that goes on with it. So the loop is checked before each step, outside
+of the generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Iteration(AsyncGenerator[T, None]):
+    """An async generator each of whose steps ``check`` may refuse, without an effect on it."""
+
+    __slots__ = ("_check", "_source")
+
+    def __init__(self, source: AsyncGenerator[T, None], check: Callable[[], None]) -> None:
+        self._source = source
+        self._check = check
+
+    def __anext__(self) -> Coroutine[Any, Any, T]:
+        self._check()
+        return self._source.__anext__()
+
+    def asend(self, value: None, /) -> Coroutine[Any, Any, T]:
+        """Go on."""
+        self._check()
+        return self._source.asend(value)
+
+    def athrow(self, *raised: Any) -> Coroutine[Any, Any, T]:
+        """Go on with an error."""
+        self._check()
+        return self._source.athrow(*raised)
+
+    def aclose(self) -> Coroutine[Any, Any, None]:
+        """End it."""
+        self._check()
+        return self._source.aclose()
+
+
+def at_home(method: F) -> F:
+    """Have the async generators of a method check the event loop at each step: by its object's ``_check_loop``."""
+
+    @wraps(method)
+    def iterated(self: Any, *args: Any, **kwargs: Any) -> Iteration[Any]:
+        return Iteration(method(self, *args, **kwargs), self._check_loop)
+
+    return cast(F, iterated)
