@@ -34,9 +34,10 @@ class Door:
     def check_loop(self) -> None:
         """Raise WrongLoopError on another event loop; what is closed or inherited refuses by itself."""
         # Every step of an iteration passes here.
-        if running_loop() is not self._loop and self._home.is_elsewhere:
-            if not (self._db.is_inherited or self._db.is_closed):
-                self._refuse()
+        if running_loop() is self._loop:
+            return
+        if self._home.is_elsewhere and not (self._db.is_inherited or self._db.is_closed):
+            self._refuse()
 
     def check_place(self) -> None:
         """Raise StoreGoneError if the store was removed, moved or replaced while it was open."""
