@@ -6,7 +6,7 @@ import pytest
 
 from pelton.locks.ballot import open_ballot
 from pelton.locks.campaign import Campaign, Lost, News, Won
-from pelton.locks.standing import Standing
+from pelton.locks.standing import Ended, Standing
 from pelton.testing.hazards import Client, Hazards, World
 
 TTL = 4.0
@@ -27,10 +27,10 @@ class Candidate:
         # The bucket is there; what the opening needs is not what is looked at here.
         ballot = await open_ballot(client.world.jet, "b", "s", client.name, None, strict=False, make=False)
         campaign = Campaign(TTL, runtime.ids.new, lambda tries: 0.05 * tries, runtime.random.uniform(0.0, 0.02 * TTL))
-        self.standing = Standing(client.jet, ballot.over(client.jet), campaign, self.hear)
+        self.standing = Standing(runtime, lambda: ballot.over(client.jet), campaign, self.hear)
         await self.standing.run()
 
-    def hear(self, news: News) -> None:
+    def hear(self, news: News | Ended) -> None:
         if isinstance(news, Won):
             self.token = news.token
             self.won.append(news.token)

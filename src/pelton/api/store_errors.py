@@ -1,6 +1,6 @@
 """Errors of the place that keeps streams: the file, the disk, another process, or a cluster's servers."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pelton.api.errors import PeltonError
 
@@ -101,6 +101,19 @@ class StoreSettingsError(StoreError):
     """The store, or where it lies, does not allow what `open` asked for."""
 
     text = "store {path!r} cannot be opened with these settings{reason}: change them, or where the store lies"
+
+
+# What neither waiting nor asking again mends: whatever waits ends with the error. But for a wrong event loop the store
+# has to be opened again.
+FINAL_ERRORS: Final = (
+    StoreFailedError,
+    StoreClosedError,
+    StoreForkedError,
+    WrongLoopError,
+    StoreKeyError,
+    StoreVersionError,
+    NotAStoreError,
+)
 
 
 class ServerUnreachableError(StoreError):

@@ -40,10 +40,9 @@ class Door:
             self._refuse()
 
     def check_place(self) -> None:
-        """Raise StoreGoneError if the store was removed, moved or replaced while it was open."""
+        """Raise StoreGoneError if the store was removed, moved or replaced while it was open, or what else ended it."""
         try:
-            self._db.check()
-            self._db.check_place()
+            self._db.check_sound()
         except Fault as fault:
             raise public_error(fault) from None
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -43,6 +45,7 @@ from pelton.engine.door import Door
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
 from pelton.engine.maintenance.idle_batches import IdleBatches
+from pelton.engine.maintenance.lookout import Lookout
 from pelton.engine.maintenance.restoring import restore_into
 from pelton.engine.maintenance.source_catch_up import Feeding
 from pelton.engine.maintenance.timekeeper import Timekeeper
@@ -83,6 +86,9 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._waiting = WaitingPulls()
         self._closed = False
+        self._keying = threading.Lock()
+        # Whether something has ended this opener for good.
+        self._is_over = False
         self._publishing: PublishWork | None = None
         self._settling: SettleWork | None = None
         try:
@@ -119,6 +125,7 @@ class Engine:
         )
         self._timekeeper = Timekeeper(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
         self._feeding = Feeding(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
+        self._lookout = None if settings.memory else Lookout(self._loop, self._db, self.woken)
 
     # --- participant of the committer's transactions
 
@@ -171,7 +178,9 @@ class Engine:
     def _database(self, medium: Medium | None = None) -> Database:
         settings = self._settings
         path, memory, mode = settings.path, settings.memory, settings.mode
-        return Database(path, memory=memory, key=settings.key, vfs=settings.vfs, mode=mode, medium=medium)
+        database = Database(path, memory=memory, key=settings.key, vfs=settings.vfs, mode=mode, medium=medium)
+        database.ending.tell(self._has_ended)
+        return database
 
     def second_session(self) -> Session:
         """Open another session, on a connection of its own, for transactions that users hold open."""
@@ -309,8 +318,9 @@ class Engine:
 
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
-        self.check_place()
-        return Engine(replace(self._settings), self._runtime)
+        with self._keying:
+            self.check_place()
+            return Engine(replace(self._settings), self._runtime)
 
     async def rekey(self, key: Key) -> None:
         """Encrypt the store with another key; see :meth:`pelton.Jet.rekey`."""
@@ -323,12 +333,13 @@ class Engine:
         await self._committer.quiesce()
         await self._transactions.rest()
         self._check()
-        try:
-            self._db.rekey(new)
-        except Fault as fault:
-            raise public_error(fault) from None
-        # Clones made from now on need the new one, too.
-        self._settings = replace(self._settings, key=new)
+        # Clones, also those that another thread is just making, need the key that the store has.
+        with self._keying:
+            try:
+                self._db.rekey(new)
+            except Fault as fault:
+                raise public_error(fault) from None
+            self._settings = replace(self._settings, key=new)
         self._channel.wake_others()
         await self.stage(lambda: None, durable=True)
 
@@ -372,7 +383,6 @@ class Engine:
             return
         self.check_loop()
         self._closed = True
-        self._idle_batches.cancel()
         if self._db.is_inherited:
             # The parent's loop, sockets and timers are not ours to stop.
             return
@@ -382,8 +392,7 @@ class Engine:
         self._transactions.close()
         await self._pushes.close()
         await self._subscriptions.close()
-        self._timekeeper.close()
-        self._feeding.close()
+        self._stop_timers()
         await self._committer.quiesce()
         self._waiting.notify_all()
         self._channel.close()
@@ -465,11 +474,43 @@ class Engine:
 
     def woken(self) -> None:
         """Another process has committed something."""
+        if self._is_over:
+            return
         self._committer.woken()
         self._waiting.notify_all()
         self._timekeeper.look_again()
         self._feeding.woken()
         if self._subscriptions and not self._transactions.is_unreadable:
-            # What it said is heard by reading.
-            self.read(lambda: None)
-            self._pushes.look()
+            # What it said is heard by reading. What keeps us from that is met by whoever uses the store.
+            with suppress(PeltonError):
+                self.read(lambda: None)
+                self._pushes.look()
+
+    # --- the end
+
+    def _has_ended(self, fault: Fault) -> None:
+        """One of our connections, on whichever thread, can never be used again."""
+        # A loop that is closed has nobody waiting.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end, fault)
+
+    def _end(self, fault: Fault) -> None:
+        """Let everything that waits fail with what has ended this opener: nothing would wake it any more."""
+        if self._is_over or self._closed:
+            return
+        self._is_over = True
+        if self._db.ending.fault is None:
+            # It was the connection of a transaction.
+            self._db.ending.end(fault)
+        self._stop_timers()
+        self._pushes.stop()
+        self._subscriptions.fail(public_error(self._db.ending.fault or fault))
+        # Pulls and pumps look, and meet it.
+        self._waiting.notify_all()
+
+    def _stop_timers(self) -> None:
+        if self._lookout is not None:
+            self._lookout.close()
+        self._idle_batches.cancel()
+        self._timekeeper.close()
+        self._feeding.close()

@@ -27,11 +27,11 @@ from pelton.api import (
     PauseReply,
     PinLostError,
     PullRequest,
-    StoreClosedError,
     headers,
 )
 from pelton.api.arguments import check_callback, check_instance, check_text, check_whole, items_of
 from pelton.api.build import seconds_to_ns, time_text
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import Seconds
 from pelton.jet.keeper import Keeper, Shelf
 from pelton.jet.message import Message, ack_of
@@ -288,7 +288,7 @@ class Consumer:
 
     async def _give_back(self, messages: Sequence[Message]) -> None:
         # Those that are delivered elsewhere by now, or whose consumer or store is gone, need no handing back.
-        with suppress(AckRejectedError, NotFoundError, StoreClosedError):
+        with suppress(AckRejectedError, NotFoundError, *FINAL_ERRORS):
             await self._acked("nak", messages)
 
     async def _acked(self, kind: AckKind, messages: Sequence[Message]) -> None:

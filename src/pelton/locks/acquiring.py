@@ -9,18 +9,21 @@ A write of which no answer came may have been taken: then the key is asked for i
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
 
 from pelton.api import ConfigError, NotFoundError, PeltonError, StoreError, WrongLastSequenceError
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.locks.lease import Lease, counted_from, moment
 from pelton.locks.line import PATIENCE_S, Ask, Line, Look, Take, Wait
 from pelton.locks.records import Holding, Place, Row, Ticket, encode, holding_of
 from pelton.locks.table import Table
 from pelton.runtime import Runtime, Signal, within
 
+_log: Final = logging.getLogger("pelton")
 # How long a ticket lives, and how old it is when it is renewed.
 _TICKET_S: Final = 10
 _RENEW_S: Final = 3.0
@@ -98,8 +101,12 @@ class Acquisition:
             raise self._failure
         if self._clock.monotonic() >= self._ticket_due:
             # One that is late costs the place in line, no more.
-            with suppress(StoreError):
+            try:
                 await self._show(line)
+            except FINAL_ERRORS:
+                raise
+            except StoreError as error:
+                _log.info("%s: the ticket could not be renewed: %s", self._place, error)
         self._check(line)
         decision = line.decide(self._me, self._clock.monotonic()) if self._is_complete else Wait(self._ticket_due)
         if isinstance(decision, Take):

@@ -29,7 +29,7 @@ from pelton.buckets.naming import check_bucket, check_key
 from pelton.jet import Streams
 from pelton.locks.ballot import Ballot, Leader, open_ballot
 from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
-from pelton.locks.standing import Office
+from pelton.locks.standing import Ended, Office
 from pelton.locks.term import Term
 from pelton.runtime import Home
 
@@ -119,7 +119,7 @@ class Election:
         self._term: Term | None = None
         self._work: asyncio.Task[Any] | None = None
         self._office: Office | None = None
-        self._inbox: asyncio.Queue[News | _StepDown | _Stop | _Failed] | None = None
+        self._inbox: asyncio.Queue[News | Ended | _StepDown | _Stop | _Failed] | None = None
         self._block: _Block | None = None
         self._home = Home()
 
@@ -159,7 +159,8 @@ class Election:
 
         ``on_won(term)`` is called when the term began, ``on_lost(term)`` when it ended, also by the end of this.
         A coroutine function as ``on_won`` may go on for as long as the term does: it is cancelled when the term ends,
-        and what it raises ends this. Raises ConfigError.
+        and what it raises ends this. Raises ConfigError, and what the store raises if it can't be used any more: then
+        the term is lost.
         """
         await self._open()
         try:
@@ -196,7 +197,7 @@ class Election:
             ballot = await self._ballot(make=True)
             loop = asyncio.get_running_loop()
 
-            def tell(news: News) -> None:
+            def tell(news: News | Ended) -> None:
                 # The loop may be closed under a program that ends without stopping.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(inbox.put_nowait, news)
@@ -234,6 +235,12 @@ class Election:
             elif isinstance(news, Campaigned):
                 await _called(self._on_campaign, news.state)
             elif isinstance(news, _Failed):
+                raise news.error
+            elif isinstance(news, Ended):
+                if self._block is not None:
+                    # It says more than that the term was lost.
+                    self._block.error = news.error
+                await self._end(f"its store cannot be used any more ({news.error})")
                 raise news.error
             elif isinstance(news, _Stop):
                 return
@@ -360,8 +367,8 @@ class _Block:
             self.won.set_result(term)
 
     def end(self) -> None:
-        """Cancel the block."""
-        if not self.is_over and self._task is not None and self.won.done():
+        """Cancel the block, once."""
+        if not self.is_over and not self._is_cancelled and self._task is not None and self.won.done():
             # False for a task that is done: the blocking face enters and leaves in a task each.
             self._is_cancelled = self._task.cancel()
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pelton.api import Backend, PeltonError, WrongLastSequenceError
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
 from pelton.locks.lease import Lease, counted_from, moment
 from pelton.locks.records import Holding, encode, holding_of
@@ -161,7 +162,13 @@ class Keeper:
 
     def _connected(self) -> Table:
         if self._table is None:
-            self._backend = self._clone()
+            try:
+                self._backend = self._clone()
+            except FINAL_ERRORS as error:
+                # The store the leases were taken through is at its end: none of them can be renewed any more.
+                for kept in list(self._kept.values()):
+                    self._lose(kept, f"its store cannot be used any more ({error})")
+                raise
             self._table = Table(Streams(self._backend, self._runtime))
         return self._table
 

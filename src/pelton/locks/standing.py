@@ -5,7 +5,10 @@ tells the campaign what became of it all. An :class:`Office` gives it a thread, 
 their own, so that a leader that blocks its own event loop is renewed all the same, and whoever asks on another thread
 whether the term goes on is answered from the clock, even where nothing runs any more.
 
-Nothing that fails ends a candidate: an operation has a time limit and is asked for again, following begins anew.
+What fails does not end a candidate: an operation has a time limit and is asked for again, following begins anew. A
+connection that can never be used again is replaced by another: its own process may have given the store another key.
+Only if the store can't be opened any more, or the opener that the candidate was made with has come to its end, the
+candidate does as well, and a term it has with it.
 """
 
 from __future__ import annotations
@@ -17,13 +20,21 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from pelton.api import NoStreamForSubjectError, PeltonError, StreamNotFoundError, WrongLastSequenceError
+from pelton.api import (
+    Backend,
+    NoStreamForSubjectError,
+    PeltonError,
+    StoreError,
+    StreamNotFoundError,
+    WrongLastSequenceError,
+)
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
 from pelton.locks.ballot import Ballot
 from pelton.locks.campaign import Campaign, Look, Lost, News, Write
-from pelton.runtime import Clock, Signal
+from pelton.runtime import Clock, Runtime, Signal
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton")
@@ -34,16 +45,31 @@ _LONGEST_TRY_S: Final = 5.0
 _AGAIN_S: Final = 0.2
 
 
-class Standing:
-    """One candidate. ``tell`` gets the news; ``term`` is (token, monotonic time it lasts until), for any thread."""
+class Ended(NamedTuple):
+    """The candidate came to an end: its store can't be used any more."""
 
-    def __init__(self, jet: Streams, ballot: Ballot, campaign: Campaign, tell: Callable[[News], None]) -> None:
-        self._runtime = jet.runtime
-        self._ballot = ballot
+    error: StoreError
+
+
+Tell = Callable[[News | Ended], None]
+
+
+class Standing:
+    """One candidate.
+
+    ``connect`` returns the ballot over a new connection. ``tell`` gets the news; ``term`` is (token, monotonic time it
+    lasts until), for any thread.
+    """
+
+    def __init__(self, runtime: Runtime, connect: Callable[[], Ballot], campaign: Campaign, tell: Tell) -> None:
+        self._runtime = runtime
+        self._connect = connect
+        self._ballot = ballot = connect()
         self._campaign = campaign
         self._tell = tell
         self._changed = Signal()
         self._is_over = False
+        self._has_failed = False
         self._since_ns = 0
         self._patience = min(max(ballot.ttl * _TRY, _SHORTEST_TRY_S), _LONGEST_TRY_S)
         self.term = (0, 0.0)
@@ -53,12 +79,16 @@ class Standing:
         following = self._runtime.spawn(self._follow(), "pelton election: follow")
         try:
             while not self._is_over:
-                await self._step()
+                if self._has_failed:
+                    # Its thread goes on: whoever ends it asks there.
+                    await self._changed.wait()
+                else:
+                    await self._step()
         finally:
             following.cancel()
             with suppress(asyncio.CancelledError):
                 await following
-            if self._campaign.state == "leader":
+            if self._campaign.state == "leader" and not self._has_failed:
                 self._tell(Lost("the candidate came to an end"))
 
     async def _step(self) -> None:
@@ -82,29 +112,32 @@ class Standing:
             self._tell(news)
 
     async def _do(self, asked: Write | Look) -> None:
-        campaign, clock = self._campaign, self._runtime.clock
+        campaign, clock, ballot = self._campaign, self._runtime.clock, self._ballot
         try:
             if isinstance(asked, Look):
-                sight = await in_time(clock, self._patience, self._ballot.look())
+                sight = await in_time(clock, self._patience, ballot.look())
                 campaign.looked(clock.monotonic(), sight)
             else:
-                await self._write(asked)
+                await self._write(asked, ballot)
         except WrongLastSequenceError:
             campaign.refused(clock.monotonic())
         except (StreamNotFoundError, NoStreamForSubjectError) as error:
             self._failed(error)
             campaign.forget(clock.monotonic())
+        except FINAL_ERRORS as error:
+            self._failed(error)
+            self._replace(ballot)
         except Exception as error:  # whatever it is, the candidate goes on
             self._failed(error)
         self._changed.notify()
 
-    async def _write(self, asked: Write) -> None:
+    async def _write(self, asked: Write, ballot: Ballot) -> None:
         campaign, clock = self._campaign, self._runtime.clock
         hold = campaign.hold
         if hold is None and not asked.repeated:
             # All writes of a term say the same: also one that was stored though no answer came, which is repeated.
             self._since_ns = clock.now()
-        revision = await in_time(clock, self._patience, self._ballot.write(asked, hold, self._since_ns))
+        revision = await in_time(clock, self._patience, ballot.write(asked, hold, self._since_ns))
         campaign.wrote(clock.monotonic(), revision)
 
     def _failed(self, error: Exception) -> None:
@@ -114,20 +147,40 @@ class Standing:
     async def _follow(self) -> None:
         clock = self._runtime.clock
         while True:
+            ballot = self._ballot
             try:
-                async for sight in self._ballot.follow():
+                async for sight in ballot.follow():
                     self._campaign.saw(clock.monotonic(), sight)
                     self._changed.notify()
+            except FINAL_ERRORS:
+                self._campaign.recheck()
+                self._replace(ballot)
             except Exception as error:  # it is followed again, whatever it was
                 _log.info("an election could not be followed, it is tried again: %s", error or type(error).__name__)
                 self._campaign.recheck()
                 self._changed.notify()
             await clock.sleep(_AGAIN_S)
 
+    def _replace(self, ballot: Ballot) -> None:
+        """Go on over another connection, unless that is impossible, or done already."""
+        if ballot is not self._ballot or self._has_failed:
+            return
+        try:
+            self._ballot = self._connect()
+        except FINAL_ERRORS as error:
+            self._has_failed = True
+            self.term = (0, 0.0)
+            self._tell(Ended(error))
+        except Exception as error:  # it is tried again with whatever is asked for next
+            _log.info("an election's store could not be opened again yet: %s", error)
+        self._changed.notify()
+
     async def release(self, rest: float) -> None:
         """Give the key up, for others to win: for ``rest`` seconds, or until one has. The term must be at an end."""
         while self._campaign.is_busy:
             await self._changed.wait()
+        if self._has_failed:
+            return
         clock = self._runtime.clock
         asked = self._campaign.release(clock.monotonic(), rest)
         self._report()
@@ -177,9 +230,11 @@ async def in_time(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
 class Office:
     """A thread, an event loop and a connection for one candidate."""
 
-    def __init__(self, jet: Streams, ballot: Ballot, campaign: Campaign, tell: Callable[[News], None]) -> None:
+    def __init__(self, jet: Streams, ballot: Ballot, campaign: Campaign, tell: Tell) -> None:
         self._jet = jet
         self.check_loop = jet.backend.check_loop
+        self._backend: Backend | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
         self._clock = jet.runtime.clock
         self._ballot, self._campaign, self._tell = ballot, campaign, tell
         self._ready: Future[Standing] = Future()
@@ -227,12 +282,29 @@ class Office:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        backend = self._jet.backend.clone()
         try:
-            own = Streams(backend, self._jet.runtime)
-            standing = Standing(own, self._ballot.over(own), self._campaign, self._tell)
+            standing = Standing(self._jet.runtime, self._connected, self._campaign, self._tell)
             self._ready.set_result(standing)
             await standing.run()
         finally:
-            with suppress(PeltonError, TimeoutError):
-                await in_time(self._clock, _LONGEST_TRY_S, backend.close())
+            self._leave()
+            if self._leaving:
+                await asyncio.wait(self._leaving)
+
+    def _connected(self) -> Ballot:
+        """Return the ballot over a new connection; one before it is left."""
+        backend = self._jet.backend.clone()
+        self._leave()
+        self._backend = backend
+        return self._ballot.over(Streams(backend, self._jet.runtime))
+
+    def _leave(self) -> None:
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            leaving = self._jet.runtime.spawn(self._close(backend), "pelton election: leave a connection")
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def _close(self, backend: Backend) -> None:
+        with suppress(PeltonError, TimeoutError):
+            await in_time(self._clock, _LONGEST_TRY_S, backend.close())

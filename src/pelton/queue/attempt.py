@@ -31,13 +31,10 @@ from pelton.api import (
     MessageTooLargeError,
     Outgoing,
     PeltonError,
-    StoreClosedError,
     StoreError,
-    StoreFailedError,
-    StoreForkedError,
     UnknownJobError,
-    WrongLoopError,
 )
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import Seconds
 from pelton.queue.context import JobContext
 from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusal
@@ -57,7 +54,6 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger("pelton")
 _ASK_AGAIN_S: Final = 0.5
-_FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError, WrongLoopError)
 
 
 class JobAttempt:
@@ -275,7 +271,7 @@ class JobAttempt:
         while not self.lost:
             try:
                 return await ask()
-            except _FOR_GOOD:
+            except FINAL_ERRORS:
                 raise
             except PeltonError as error:
                 if not (isinstance(error, StoreError) or can_pass(error)):

@@ -25,13 +25,10 @@ from pelton.api import (
     MessageTooLargeError,
     PeltonError,
     PullRequest,
-    StoreClosedError,
     StoreError,
-    StoreFailedError,
-    StoreForkedError,
     UnknownJobError,
-    WrongLoopError,
 )
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.queue.checks import seconds, whole
 from pelton.queue.claimed import ClaimedJob
 from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusal
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
     from pelton.queue.queue import Queue
 
 _log: Final = logging.getLogger("pelton")
-_FOR_GOOD: Final = (StoreFailedError, StoreClosedError, StoreForkedError, WrongLoopError)
 _ASK_AGAIN_S: Final = 0.5
 # The share of a lease that a pull may wait: a lease counts from when it was asked for.
 _PULL: Final = 1 / 3
@@ -270,7 +266,7 @@ class Claims:
     async def _ask(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:
         try:
             answers = await self._supply.settle_many(endings)
-        except _FOR_GOOD:
+        except FINAL_ERRORS:
             raise
         except StoreError as error:
             answers = [error] * len(endings)

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pelton.api import AckOp, Delivered, PeltonError
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.queue.failure import describe
 
@@ -188,9 +189,7 @@ class LeaseKeeper:
         if not due:
             return True
         try:
-            if self._backend is None:
-                self._backend = self._clone()
-            await self._extend(self._backend, due)
+            await self._extend(self._connected(), due)
         except Exception as error:  # a keeper that dies silently would lose every lease
             _log.warning("could not extend %d leases: %s", len(due), describe(error))
             self._give_up_late(due, describe(error))
@@ -199,6 +198,17 @@ class LeaseKeeper:
                 await self._disconnect()
             return False
         return True
+
+    def _connected(self) -> Extender:
+        if self._backend is None:
+            try:
+                self._backend = self._clone()
+            except FINAL_ERRORS as error:
+                # The store the jobs were taken through is at its end: none of them can be settled any more.
+                for lease in list(self._leases.values()):
+                    lease.lose(f"the store cannot be used any more: {describe(error)}")
+                raise
+        return self._backend
 
     async def _disconnect(self) -> None:
         backend, self._backend = self._backend, None

@@ -31,13 +31,13 @@ from pelton.api import (
     MsgGet,
     NotFoundError,
     Outgoing,
-    StoreClosedError,
     StoreError,
     StreamInfoRequest,
     StreamNames,
     headers,
 )
 from pelton.api.numbers import from_digits, to_digits
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.runtime import Runtime
 from pelton.sourcing.origin import BATCH, PATIENCE, Origin
 from pelton.sourcing.plan import identity_of
@@ -136,7 +136,7 @@ class Carrier:
                 left = await self._missing(batch) if self._doubtful else batch
                 await self._learn_totals(left)
                 await self._target.publish_batch([self._outgoing(message) for message in left])
-            except (StoreClosedError, asyncio.CancelledError):
+            except (*FINAL_ERRORS, asyncio.CancelledError):
                 raise
             except (StoreError, LimitError) as error:
                 if isinstance(error, ApiError) and error.err_code == _TOO_LARGE:

@@ -29,9 +29,9 @@ from pelton.api import (
     Delivered,
     PeltonError,
     PullRequest,
-    StoreClosedError,
     StoreError,
 )
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import SECOND
 from pelton.runtime import Runtime
 
@@ -137,7 +137,7 @@ class Origin:
         while True:
             try:
                 return await ask()
-            except StoreClosedError:
+            except FINAL_ERRORS:
                 raise
             except StoreError as error:
                 attempt += 1

@@ -5,7 +5,8 @@ from pelton.storage.checksum import PlacedSums, SumsOfColumns, content_checksums
 from pelton.storage.columns import FIELD, Columns
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.database import Database
-from pelton.storage.faults import Fault, FaultKind, as_fault, translated
+from pelton.storage.ending import Ending
+from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, translated
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.lean import LeanReads
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
@@ -21,6 +22,7 @@ from pelton.storage.writer import Writer
 
 __all__ = [
     "FIELD",
+    "FINAL_FAULTS",
     "OWNER_ONLY",
     "SCHEMA_VERSION",
     "SUM_DIGITS",
@@ -30,6 +32,7 @@ __all__ = [
     "Committer",
     "Condition",
     "Database",
+    "Ending",
     "Fault",
     "FaultKind",
     "Joined",

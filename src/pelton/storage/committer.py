@@ -30,7 +30,7 @@ import apsw
 
 from pelton.runtime import cpu_wait, pause, stopwatch
 from pelton.storage.database import Database
-from pelton.storage.faults import Fault, fault_of
+from pelton.storage.faults import Fault
 
 SyncMode = Literal["commit", "interval", "off"]
 
@@ -219,7 +219,7 @@ class Committer:
                     pause(_SPIN_S)
                 continue
             except apsw.Error as error:
-                raise fault_of(error, self._db.path) from error
+                raise self._db.ending.met(error) from error
             self._busy_since = None
             return True
         now = self._loop.time()
@@ -274,7 +274,7 @@ class Committer:
     def _run_alone(self, works: list[Work], error: Exception) -> None:
         pieces = [piece for work in works for piece in work.pieces()]
         if len(pieces) == 1:
-            shown = fault_of(error, self._db.path) if isinstance(error, apsw.Error) else error
+            shown = self._db.ending.met(error) if isinstance(error, (apsw.Error, Fault)) else error
             pieces[0].fail(shown)
             return
         deadline = self._loop.time() + self._busy_timeout
@@ -293,7 +293,7 @@ class Committer:
                 return
             except apsw.Error as error:
                 if not isinstance(error, apsw.BusyError) or self._loop.time() > deadline:
-                    raise fault_of(error, self._db.path) from error
+                    raise self._db.ending.met(error) from error
                 pause(_SPIN_S)
 
     def _settle(self, works: Sequence[Work]) -> None:
@@ -362,7 +362,7 @@ class Committer:
         fault = (
             error if isinstance(error, Fault) else Fault("failed", self._db.path, f"syncing the log failed ({error!r})")
         )
-        self._db.fail(fault)
+        self._db.ending.end(fault)
         for work in [*works, *self._unsynced]:
             work.fail(fault)
         self._unsynced = []

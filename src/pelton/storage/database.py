@@ -23,6 +23,7 @@ from typing import Any, Final
 import apsw
 
 from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer, use_log
+from pelton.storage.ending import Ending
 from pelton.storage.faults import Fault, fault_of, translated
 from pelton.storage.forks import let_go_of_inherited, opened
 from pelton.storage.keys import change_key, unlock, why_locked
@@ -84,7 +85,7 @@ class Database:
         self._record: SyncRecord | None = None
         self._checkpointer: Checkpointer | None = None
         self._pid = os.getpid()
-        self._failed: Fault | None = None
+        self.ending = Ending(path)
         self._closed = False
         if not memory:
             self._refuse_bad_place()
@@ -205,7 +206,7 @@ class Database:
             run("PRAGMA secure_delete=FAST")
             if not self.memory:
                 self._record = SyncRecord(self.path)
-                self._checkpointer = Checkpointer(self.path, self.connection, self._record, self.fail)
+                self._checkpointer = Checkpointer(self.path, self.connection, self._record, self.ending.end)
             self.connection.create_scalar_function("pelton_matches", _matches, 2, deterministic=True)
             self._bring_up_to_date()
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -299,14 +300,20 @@ class Database:
             raise Fault("forked", self.path, "the store was opened before a fork; open it again in the child process")
         if self._closed:
             raise Fault("closed", self.path, "the store is closed; open it again")
-        if self._failed is not None:
-            raise self._failed
+        if self.ending.fault is not None:
+            raise self.ending.fault
 
     def check_place(self) -> None:
         """Raise Fault of kind ``gone``, now and from now on, if the path leads to this file or its log no longer."""
         if self._file is not None and (loss := self._file.loss()) is not None:
-            self._failed = Fault("gone", self.path, loss)
-            raise self._failed
+            raise self.ending.met(Fault("gone", self.path, loss))
+
+    def check_sound(self) -> None:
+        """Raise the Fault that an opener which does nothing would not meet by itself: for a look now and then."""
+        self.check()
+        self.check_place()
+        if self.log is not None and (doubt := self.log.doubt()) is not None:
+            raise self.ending.met(doubt)
 
     @property
     def in_transaction(self) -> bool:
@@ -323,10 +330,6 @@ class Database:
         """Whether it was closed."""
         return self._closed
 
-    def fail(self, fault: Fault) -> None:
-        """Refuse all further work: after a failed sync nobody knows what is on disk."""
-        self._failed = fault
-
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Hold one consistent snapshot; inside a write transaction this is that transaction."""
@@ -337,9 +340,13 @@ class Database:
         # A reader waits only for a memory store's writer in another thread, or for the recovery of a crashed one.
         self.connection.set_busy_timeout(_BUSY_READING_MS)
         try:
-            with translated(self.path):
-                self.connection.execute("BEGIN")
-                yield
+            self.connection.execute("BEGIN")
+            yield
+        except Fault as fault:
+            self.ending.met(fault)
+            raise
+        except (apsw.Error, OSError) as error:
+            raise self.ending.met(error) from error
         finally:
             self.connection.set_busy_timeout(0)
             if self.connection.in_transaction:

@@ -33,6 +33,8 @@ FaultKind = Literal[
     "io",
 ]
 
+# After these a connection is of no use any more; the same in the public errors: ``FINAL_ERRORS``.
+FINAL_FAULTS: Final[frozenset[FaultKind]] = frozenset({"failed", "gone", "closed", "forked", "key", "newer", "foreign"})
 _HARDLY_ANY: Final = 64 * 1024
 # Of a file that was opened before; what keeps one from being opened is told by `keys.py`.
 REOPEN: Final = "close it and open it again: that writes the log anew"

@@ -92,8 +92,7 @@ class WalSync:
     def sync(self) -> None:
         """Put all that was committed before on disk. Raises Fault where that failed, or an earlier sync has."""
         # A descriptor that was open then reports an old error: looked at first, so that it is not told as a new one.
-        if self._record.is_doubtful:
-            raise self._stopped()
+        self._check()
         self._slot.begin()
         try:
             self._sync_folder()
@@ -103,10 +102,16 @@ class WalSync:
             raise Fault("failed", self._path, f"syncing the log to disk failed ({error}); {REOPEN}") from error
         finally:
             self._slot.end()
-        if self._record.is_doubtful:
-            raise self._stopped()
+        self._check()
 
-    def _stopped(self) -> Fault:
+    def _check(self) -> None:
+        if (doubt := self.doubt()) is not None:
+            raise doubt
+
+    def doubt(self) -> Fault | None:
+        """Return a Fault if a sync has failed, anybody's, since this was opened."""
+        if not self._record.is_doubtful:
+            return None
         detail = f"a sync of the log to disk has failed in another process, or for another opener; {REOPEN}"
         return Fault("failed", self._path, detail)
 

@@ -6,7 +6,7 @@ import apsw
 
 from pelton.runtime import pause
 from pelton.storage.database import Database
-from pelton.storage.faults import fault_of, translated
+from pelton.storage.faults import translated
 from pelton.storage.user_sql import Refusal
 
 _PAUSE_S = 0.00005
@@ -30,7 +30,7 @@ class Writer:
         except apsw.BusyError:
             return False
         except apsw.Error as error:
-            raise fault_of(error, self._db.path) from error
+            raise self._db.ending.met(error) from error
         return True
 
     def commit(self) -> None:
@@ -46,7 +46,7 @@ class Writer:
                 raise Refusal("constraint", str(error)) from error
             except apsw.Error as error:
                 self._db.note(error)
-                raise fault_of(error, self._db.path) from error
+                raise self._db.ending.met(error) from error
 
     def roll_back(self) -> None:
         """Undo all, if anything is open. Raises Fault."""

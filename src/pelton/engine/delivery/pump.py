@@ -26,12 +26,10 @@ from pelton.api import (
     Incoming,
     NotFoundError,
     PullRequest,
-    StoreClosedError,
     StoreError,
-    StoreFailedError,
-    StoreForkedError,
     headers,
 )
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog, Delivery, Settlement
 from pelton.engine.delivery.waiting import Alarm, WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
@@ -119,7 +117,7 @@ class Pump:
                 if delay is None or delay > 0:
                     alarm.set(delay)
                     await self._signal.wait(seen)
-        except (NotFoundError, StoreClosedError, StoreFailedError, StoreForkedError):
+        except (NotFoundError, *FINAL_ERRORS):
             # Nobody's any more: whoever deleted, closed or opened again goes on from there.
             return
         finally:
@@ -145,7 +143,7 @@ class Pump:
     async def _tried(self) -> float | None:
         try:
             return await self._round()
-        except (StoreClosedError, StoreFailedError, StoreForkedError):
+        except FINAL_ERRORS:
             raise
         except StoreError as error:
             _log.warning("push consumer %s/%s pauses for %g s: %s", *self._key, _RETRY_S, error)

@@ -63,11 +63,15 @@ class Pushes:
         for pump in self._pumps.values():
             pump.poke()
 
-    async def close(self) -> None:
-        """End every pump."""
+    def stop(self) -> None:
+        """Start no pump any more, and look at nothing; those that run end with what ends the store."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+
+    async def close(self) -> None:
+        """End every pump."""
+        self.stop()
         for key in list(self._pumps):
             self._end(key)
         if self._ending:

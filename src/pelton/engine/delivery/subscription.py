@@ -32,6 +32,7 @@ class EngineSubscription:
         self._is_full = False
         self._signal = Signal()
         self._closed = False
+        self._failure: Exception | None = None
         self._complained = False
         self.leave: Callable[[], Awaitable[object]] | None = None
         self.on_room: Callable[[], None] = lambda: None
@@ -58,7 +59,10 @@ class EngineSubscription:
         self._signal.notify()
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
-        """Return the next message; None when none came within ``timeout`` seconds. Raises StoreClosedError."""
+        """Return the next message; None when none came within ``timeout`` seconds.
+
+        Raises StoreClosedError, and when nothing is left of what came, the error that has ended the store's opener.
+        """
         self._check_loop()
         if self._waiting and not self._closed:
             return self._first()
@@ -71,6 +75,8 @@ class EngineSubscription:
                     raise StoreClosedError(self._path)
                 if self._waiting:
                     return self._first()
+                if self._failure is not None:
+                    raise self._failure
                 left = None if end is None else end - self._clock.monotonic()
                 if left is not None and left <= 0:
                     return None
@@ -101,6 +107,11 @@ class EngineSubscription:
     def take_all(self) -> list[Incoming]:
         """Return all that has come."""
         return self.take(len(self._waiting))
+
+    def fail(self, error: Exception) -> None:
+        """Hand out what has come, then this error."""
+        self._failure = error
+        self._signal.notify()
 
     async def close(self) -> None:
         """Stop listening. Idempotent."""

@@ -66,12 +66,18 @@ class Subscriptions:
             listener: int = await joined
             await self._host.stage(lambda: self._host.session.bus.leave(listener), durable=False)
 
+    def fail(self, error: Exception) -> None:
+        """End all of them with an error, which whoever waits meets."""
+        self._polled = False
+        for subscription in self._open:
+            subscription.fail(error)
+
     async def close(self) -> None:
         """End all of them."""
         for subscription in list(self._open):
             await subscription.close()
 
     def _poll(self) -> None:
-        if self._open:
+        if self._open and self._polled:
             self._host.woken()
             self._clock.call_later(POLL_S, self._poll)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from pelton.api import Delivered, PeltonError, StoreClosedError, StoreError
+from pelton.api import Delivered, PeltonError, StoreError
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.ordered import OrderedReader
 from pelton.queue.keys.record import decode
 from pelton.queue.keys.table import KeyTable
@@ -70,7 +71,7 @@ class Watch:
                         if first and not delivered.num_pending:
                             self._has_read()
                             first = False
-            except StoreClosedError:
+            except FINAL_ERRORS:
                 raise
             except PeltonError as error:
                 if not (isinstance(error, StoreError) or can_pass(error)):

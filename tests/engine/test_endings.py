@@ -1,0 +1,334 @@
+"""A store that this opener can never use again: everything that waits on it is told so, also when nothing happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import pelton
+from pelton import Jet
+from pelton.api import StoreError, StoreFailedError, StoreGoneError, StoreKeyError, TermLostError
+from pelton.locks import Election
+from pelton.testing import FaultySync
+from tests.storage.stores import open_engine
+
+SOON = 30.0
+
+
+class Openers(NamedTuple):
+    """The opener that waits, and another one of the same store."""
+
+    jet: Jet
+    other: Jet
+    disk: FaultySync
+    path: Path
+
+
+async def rekeyed(openers: Openers) -> None:
+    await openers.other.rekey("new")
+
+
+async def own_sync_failed(openers: Openers) -> None:
+    openers.disk.broken = True
+    with pytest.raises(StoreFailedError):
+        await openers.jet.publish("t")
+
+
+async def others_sync_failed(openers: Openers) -> None:
+    openers.disk.broken = True
+    with pytest.raises(StoreFailedError):
+        await openers.other.publish("t")
+
+
+async def removed(openers: Openers) -> None:
+    openers.path.unlink()
+
+
+WAYS = {
+    "rekeyed": (rekeyed, StoreKeyError),
+    "own sync failed": (own_sync_failed, StoreFailedError),
+    "other's sync failed": (others_sync_failed, StoreFailedError),
+    "removed": (removed, StoreGoneError),
+}
+Befalls = Callable[[Openers], Awaitable[None]]
+
+
+@pytest.fixture
+async def openers(tmp_path: Path) -> AsyncIterator[Openers]:
+    path, disk = tmp_path / "a.pelton", FaultySync()
+    async with (
+        open_engine(path, key=b"old", sync_file=disk) as jet,
+        open_engine(path, key=b"old", sync_file=disk) as other,
+    ):
+        await jet.create_stream("s", subjects=["s.>"])
+        await jet.create_stream("t", subjects=["t"], max_msgs=1)
+        yield Openers(jet, other, disk, path)
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> tuple[Befalls, type[StoreError]]:
+    return WAYS[request.param]
+
+
+async def told(waiting: Awaitable[object], openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    """Begin to wait, let the store end for its opener, and see that the wait ends with it."""
+    befalls, error = way
+    task = asyncio.ensure_future(waiting)
+    async with asyncio.timeout(SOON):
+        await settled(openers.jet)
+        assert not task.done()
+        await befalls(openers)
+        with pytest.raises(error):
+            await task
+
+
+async def settled(jet: Jet) -> None:
+    """Return when what was begun waits: what it asks of the store it has asked by then."""
+    for _ in range(50):
+        await jet.publish("t")
+
+
+async def first(messages: AsyncIterator[object]) -> object:
+    return await anext(messages)
+
+
+async def test_a_pull_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    consumer = await (await openers.jet.stream("s")).create_consumer(durable_name="c")
+    await told(consumer.fetch(1, timeout=None), openers, way)
+
+
+async def test_a_pull_of_a_priority_group_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    stream = await openers.jet.stream("s")
+    consumer = await stream.create_consumer(
+        durable_name="c", priority_policy="prioritized", priority_groups=["g"], ack_wait=30
+    )
+    await told(consumer.fetch(1, timeout=None, group="g"), openers, way)
+
+
+async def test_an_iteration_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    consumer = await (await openers.jet.stream("s")).create_consumer(durable_name="c")
+    await told(first(consumer.messages()), openers, way)
+
+
+async def test_a_push_consumer_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    stream = await openers.jet.stream("s")
+    consumer = await stream.create_consumer(durable_name="c", deliver_subject="to.me")
+    await told(first(consumer.messages()), openers, way)
+
+
+async def test_a_callback_s_consumer_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    consumer = await (await openers.jet.stream("s")).create_consumer(durable_name="c")
+    await told(consumer.consume(print), openers, way)
+
+
+async def test_a_subscription_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    async with await openers.jet.subscribe("x.>") as listening:
+        await told(listening.next(), openers, way)
+
+
+async def test_an_ordered_reader_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    bucket = await openers.jet.create_bucket("b")
+    await bucket.put("k", b"v")
+
+    async def watch() -> None:
+        async for _ in bucket.watch():
+            pass
+
+    await told(watch(), openers, way)
+
+
+async def test_whoever_waits_for_a_lock_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    held = await openers.other.lock("car1").acquire()
+    await told(openers.jet.lock("car1").acquire(), openers, way)
+    assert not held.is_given_back
+
+
+async def test_a_lock_that_is_held_is_lost(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    held = await openers.jet.lock("car1", ttl=3).acquire()
+    async with asyncio.timeout(SOON):
+        await way[0](openers)
+        assert await held.until_lost()
+    with pytest.raises(pelton.LockLostError):
+        held.check()
+
+
+async def test_a_candidate_that_waits_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    won = asyncio.Event()
+    leading = asyncio.ensure_future(openers.other.elect("e", ttl=60, on_won=lambda term: won.set()).run())
+    candidate = openers.jet.elect("e")
+    async with asyncio.timeout(SOON):
+        await won.wait()
+        running = asyncio.ensure_future(candidate.run())
+        while candidate.state == "unknown":
+            await asyncio.sleep(0)
+        await told(running, openers, way)
+    # What the other opener meets is not looked at here.
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
+async def test_a_leader_loses_its_term_and_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    events: list[str] = []
+    won = asyncio.Event()
+    candidate = openers.jet.elect("e", ttl=3, on_won=lambda term: won.set(), on_lost=lambda t: events.append(t.reason))
+    running = asyncio.ensure_future(candidate.run())
+    async with asyncio.timeout(SOON):
+        await won.wait()
+        term = candidate.term
+        assert term is not None
+        await way[0](openers)
+        with pytest.raises(way[1]):
+            await running
+    assert not term.is_held
+    assert len(events) == 1
+    with pytest.raises(TermLostError):
+        term.check()
+
+
+async def test_the_block_of_a_leader_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    async def lead() -> None:
+        async with openers.jet.elect("e", ttl=3):
+            await way[0](openers)
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(SOON):
+        with pytest.raises(way[1]):
+            await lead()
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+
+
+async def test_a_worker_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    queue = await openers.jet.queue("garage")
+    await told(queue.work(handle_signals=False), openers, way)
+
+
+async def test_a_worker_with_a_job_in_hand_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    queue = await openers.jet.queue("garage", lease=3)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @queue.job
+    async def repair() -> None:
+        begun.set()
+        await may_end.wait()
+
+    await repair.enqueue()
+    working = asyncio.ensure_future(queue.work(handle_signals=False))
+    async with asyncio.timeout(SOON):
+        await begun.wait()
+        await way[0](openers)
+        may_end.set()
+        with pytest.raises(way[1]):
+            await working
+
+
+async def test_whoever_waits_for_the_outcome_of_a_job_is_told(
+    openers: Openers, way: tuple[Befalls, type[StoreError]]
+) -> None:
+    queue = await openers.jet.queue("garage")
+
+    @queue.job
+    async def repair() -> None: ...
+
+    handle = await repair.enqueue()
+    await told(handle.outcome(timeout=None), openers, way)
+
+
+async def test_whoever_claims_jobs_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    queue = await openers.jet.queue("garage")
+    async with queue.claims() as claims:
+        await told(claims.take(timeout=600), openers, way)
+
+
+@pytest.mark.parametrize("sync", ["interval", "off"])
+async def test_a_read_notices_that_the_store_is_gone(tmp_path: Path, sync: str) -> None:
+    path = tmp_path / "a.pelton"
+    async with open_engine(path, sync=sync, interval=0.05) as jet:
+        await jet.create_stream("s", subjects=["s.>"], allow_direct=True)
+        await jet.publish("s.1", b"1")
+        stream = await jet.stream("s")
+        path.unlink()
+
+        async def read() -> None:
+            while True:
+                await stream.get_message(1)
+                await asyncio.sleep(0)
+
+        async with asyncio.timeout(SOON):
+            with pytest.raises(StoreGoneError):
+                await read()
+
+
+# --- a process that changes the key itself goes on
+
+
+async def test_a_leader_that_gives_its_store_another_key_leads_on(openers: Openers) -> None:
+    async with asyncio.timeout(SOON), openers.jet.elect("e", ttl=1) as term:
+        await openers.jet.rekey("new")
+        await renewals_of("KV_ELECTION_e", openers.jet)
+        assert term.is_held
+        assert term.token
+
+
+async def test_a_candidate_that_gives_its_store_another_key_stands_on(openers: Openers) -> None:
+    won: list[str] = []
+
+    def candidate(name: str) -> Election:
+        return openers.jet.elect("e", name=name, ttl=1, on_won=lambda term: won.append(name))
+
+    first, second = candidate("first"), candidate("second")
+    async with asyncio.timeout(SOON):
+        leading = asyncio.ensure_future(first.run())
+        while not won:
+            await asyncio.sleep(0.01)
+        waiting = asyncio.ensure_future(second.run())
+        while second.state == "unknown":
+            await asyncio.sleep(0.01)
+        await openers.jet.rekey("new")
+        await openers.jet.rekey("newer")
+        first.stop()
+        await leading
+        while len(won) == 1:
+            await asyncio.sleep(0.01)
+        assert won == ["first", "second"]
+        second.stop()
+        await waiting
+
+
+async def test_a_lock_outlives_another_key_of_its_own_process(openers: Openers) -> None:
+    held = await openers.jet.lock("car1", ttl=1).acquire()
+    async with asyncio.timeout(SOON):
+        await renewals_of("KV_pelton_locks", openers.jet)
+        await openers.jet.rekey("new")
+        await renewals_of("KV_pelton_locks", openers.jet)
+    assert held.is_held
+    await held.release()
+
+
+async def test_a_job_outlives_another_key_of_its_own_process(openers: Openers) -> None:
+    queue = await openers.jet.queue("garage", lease=1)
+
+    @queue.job
+    async def repair() -> str:
+        await openers.jet.rekey("new")
+        # Longer than the lease.
+        await asyncio.sleep(1.5)
+        return "done"
+
+    handle = await repair.enqueue()
+    async with asyncio.timeout(SOON):
+        await queue.work(until_empty=True, handle_signals=False)
+        assert (await handle.outcome(timeout=1)).value() == "done"
+
+
+async def renewals_of(stream: str, jet: Jet) -> None:
+    """Return when what is kept in a bucket was renewed, and once more: it takes longer than one term."""
+    for _ in range(4):
+        last = (await (await jet.stream(stream)).info()).state.last_seq
+        while (await (await jet.stream(stream)).info()).state.last_seq == last:
+            await asyncio.sleep(0.01)
