@@ -29,11 +29,10 @@ from pelton.storage.forks import let_go_of_inherited, opened
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.log_repair import broken, is_whole
 from pelton.storage.places import obstacle_at
-from pelton.storage.schema import SCHEMA_VERSION, check_owner, migrate, newer, pragma
+from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
 from pelton.storage.store_file import OWNER_ONLY, StoreFile
 from pelton.storage.sync_record import SyncRecord, has_failed
 from pelton.storage.wal import Medium, WalSync
-from pelton.subjects import matches
 
 _CACHE_KIB: Final = 32 * 1024
 _BUSY_OPENING_MS: Final = 10_000
@@ -41,12 +40,6 @@ _BUSY_READING_MS: Final = 10_000
 _OPEN_TRIES: Final = 3
 # What is read from a log that the kernel has partly forgotten may look like anything.
 _UNREADABLE: Final = ("foreign", "key", "corrupt", "newer", "io")
-
-
-def _matches(*values: object) -> bool:
-    subject_filter, subject = values
-    text = subject.decode(errors="replace") if isinstance(subject, bytes) else str(subject)
-    return matches(str(subject_filter), text)
 
 
 class Database:
@@ -207,7 +200,7 @@ class Database:
             if not self.memory:
                 self._record = SyncRecord(self.path)
                 self._checkpointer = Checkpointer(self.path, self.connection, self._record, self.ending.end)
-            self.connection.create_scalar_function("pelton_matches", _matches, 2, deterministic=True)
+            add_functions(self.connection)
             self._bring_up_to_date()
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self.connection.set_busy_timeout(0)

@@ -42,6 +42,7 @@ from typing import Final
 import apsw
 
 from pelton.storage.faults import Fault
+from pelton.subjects import matches
 
 APPLICATION_ID: Final = 0x50454C54
 SCHEMA_VERSION: Final = 2
@@ -161,3 +162,14 @@ def newer(path: str, version: int) -> Fault:
     return Fault(
         "newer", path, f"the store has schema {version}, this Pelton knows up to {SCHEMA_VERSION}; upgrade Pelton"
     )
+
+
+def add_functions(connection: apsw.Connection) -> None:
+    """Define what our statements call: ``pelton_matches(filter, subject)``."""
+    connection.create_scalar_function("pelton_matches", _matches, 2, deterministic=True)
+
+
+def _matches(*values: object) -> bool:
+    subject_filter, subject = values
+    text = subject.decode(errors="replace") if isinstance(subject, bytes) else str(subject)
+    return matches(str(subject_filter), text)
