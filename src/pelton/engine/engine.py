@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar, cast
 
 from pelton._version import VERSION
@@ -60,7 +59,7 @@ from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.transactions.works import CallWork, Publishing, PublishWork
 from pelton.engine.verbs.audit import Audit
 from pelton.engine.verbs.table import HANDLERS, QUESTIONS, READS
-from pelton.runtime import Runtime
+from pelton.runtime import Halt, Runtime, on_thread
 from pelton.storage import Committer, Database, Fault, Medium, MemoryChannel, WakeChannel
 
 R = TypeVar("R")
@@ -349,9 +348,22 @@ class Engine:
             raise ConfigError("'memory:' has no file to back up: open a file")
         self.check_loop()
         self.check_place()
-        told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
-        key = self._settings.key
-        await asyncio.to_thread(lambda: backup(self._settings.path, target, streams=streams, progress=told, key=key))
+        path, key = self._settings.path, self._settings.key
+
+        def work(halt: Halt) -> None:
+            backup(path, target, streams=streams, progress=self._telling(progress, halt), key=key)
+
+        await on_thread(work)
+
+    def _telling(self, progress: Progress | None, halt: Halt) -> Progress:
+        """Return what tells ``progress`` on the loop, and ends the work when nobody waits for it any more."""
+
+        def tell(done: int, total: int) -> None:
+            halt.check()
+            if progress is not None:
+                self._loop.call_soon_threadsafe(progress, done, total)
+
+        return tell
 
     async def restore(
         self,
@@ -367,11 +379,18 @@ class Engine:
         self.check_loop()
         self.check_place()
         self._transactions.check_outside()
-        told = None if progress is None else lambda *so_far: self._loop.call_soon_threadsafe(progress, *so_far)
-        own = key_bytes(self._settings.key)
-        work = partial(restore_into, source, self._settings.path, own, streams=streams, names=names, key=key)
-        found = await asyncio.to_thread(work, progress=told)
-        self._channel.wake_others()
+        path, own = self._settings.path, key_bytes(self._settings.key)
+
+        def work(halt: Halt) -> list[str]:
+            told = self._telling(progress, halt)
+            return restore_into(source, path, own, streams=streams, names=names, key=key, progress=told, halt=halt)
+
+        try:
+            found = await on_thread(work)
+        finally:
+            # Also where the caller was cancelled when it was just done.
+            self._channel.wake_others()
+            self.woken()
         # See it here as well, before anything is asked of it, and do what it has left to do.
         await self.stage(lambda: None, durable=True)
         self.woken()

@@ -10,6 +10,7 @@ from random import Random
 
 from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
+from pelton.runtime.halting import Halt, on_thread
 from pelton.runtime.home import Home, running_loop
 from pelton.runtime.ids import Ids
 from pelton.runtime.iteration import at_home
@@ -24,6 +25,7 @@ from pelton.runtime.within import within
 
 __all__ = [
     "Clock",
+    "Halt",
     "Home",
     "Ids",
     "Random",
@@ -38,6 +40,7 @@ __all__ = [
     "at_home",
     "calls_for",
     "cpu_wait",
+    "on_thread",
     "owner",
     "pause",
     "running_loop",

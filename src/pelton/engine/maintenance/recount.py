@@ -15,11 +15,14 @@ from pelton.api import AccountLimits
 from pelton.consumers import ConsumerLog, Interest, consumer_info
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Registry, Session, Surroundings
+from pelton.runtime import Halt
 from pelton.storage import Database, Fault, intact
 from pelton.storage.messages import DAMAGED_COLUMNS
 from pelton.storage.packing import ORIGINAL_LENGTH, unpack
 from pelton.streams import StreamLog
 
+# SQLite's own steps between two looks whether to halt: about a millisecond.
+_STEPS: Final = 10_000
 _STATES: Final = (("stream_state", "streams"), ("consumer_state", "consumers"))
 _OF_STREAMS: Final = (
     ("subjects", "stream"),
@@ -35,14 +38,16 @@ _OF_CONSUMERS: Final = tuple(
 )
 
 
-def recount(database_path: str, key: bytes | None = None) -> list[str]:
+def recount(database_path: str, key: bytes | None = None, halt: Halt | None = None) -> list[str]:
     """Return every contradiction found in the store file (encrypted with `key`), in words; empty where there is none.
 
     Where SQLite finds its own pages damaged, only that is told: nothing on them can be counted.
 
-    Raises the ``Fault`` of a file that cannot be opened as a store.
+    ``halt`` ends it in the middle. Raises the ``Fault`` of a file that cannot be opened as a store.
     """
     database = Database(database_path, key=key)
+    if halt is not None:
+        database.connection.set_progress_handler(lambda: halt.is_asked_for, _STEPS)
     found: list[str] = []
     try:
         with database.reading():

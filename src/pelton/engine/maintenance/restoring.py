@@ -11,7 +11,9 @@ import msgspec
 from pelton.api import ConfigError, StoreError, StreamConfig, api_error
 from pelton.api.build import check_name
 from pelton.engine.keys import Key, key_bytes
-from pelton.engine.maintenance.upkeep import Path, Progress, public_faults, verify
+from pelton.engine.maintenance.recount import recount
+from pelton.engine.maintenance.upkeep import Path, Progress, existing, public_faults
+from pelton.runtime import Halt
 from pelton.sourcing import check_circle
 from pelton.storage import Database, Fault, translated
 from pelton.storage.restoring import Restored, copy_streams
@@ -29,7 +31,8 @@ def restore_into(
     streams: Sequence[str] | None,
     names: Mapping[str, str],
     key: Key | None,
-    progress: Progress | None,
+    progress: Progress,
+    halt: Halt,
 ) -> list[str]:
     """Copy streams of a backup, which is verified first, into a store; return their names there. Blocks."""
     if os.path.isdir(backup):
@@ -38,7 +41,9 @@ def restore_into(
             "and carry the streams over with feed"
         )
     secret = key_bytes(key)
-    if found := verify(backup, secret):
+    with public_faults():
+        found = recount(existing(backup), secret, halt)
+    if found:
         raise StoreError(os.fspath(backup), f"it is damaged: {found[0]}; salvage what it holds with pelton.salvage")
     with public_faults():
         if os.path.realpath(backup) == os.path.realpath(path):
@@ -52,7 +57,7 @@ def restore_into(
                     target.execute("PRAGMA synchronous=FULL")
                     with target.writing():
                         chosen = _chosen(source, target, streams, names)
-                        copy_streams(source, target, chosen, names, progress or (lambda done, total: None))
+                        copy_streams(source, target, chosen, names, progress)
                 return [stream.name for stream in chosen]
             finally:
                 target.close()

@@ -98,8 +98,7 @@ def verify(path: Path, key: Key | None = None) -> list[str]:
     """
     path = path_of("verify", path)
     with public_faults():
-        _must_exist(path)
-        return recount(os.path.realpath(path), key_bytes(key))
+        return recount(existing(path), key_bytes(key))
 
 
 def salvage(path: Path, target: Path, key: Key | None = None) -> list[str]:
@@ -112,10 +111,11 @@ def salvage(path: Path, target: Path, key: Key | None = None) -> list[str]:
     """
     path, target = path_of("salvage", path), path_of("salvage", target)
     with public_faults():
-        _must_exist(path)
-        return save_readable(os.path.realpath(path), key_bytes(key), target)
+        return save_readable(existing(path), key_bytes(key), target)
 
 
-def _must_exist(path: str) -> None:
+def existing(path: Path) -> str:
+    """Return the real path of a file. Raises Fault of kind ``settings`` if there is none."""
     if not os.path.exists(path):
-        raise Fault("settings", path, "there is no such file")
+        raise Fault("settings", os.fspath(path), "there is no such file")
+    return os.path.realpath(path)
