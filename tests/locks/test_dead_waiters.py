@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton import Held, Jet, Lock
-from pelton.locks import Commons, Keeper, place
+from pelton.locks import Keeper, LockManager, place
 from pelton.locks.line import GLANCE_S, PATIENCE_S
 from pelton.testing import World
 from tests.stopping import stand_still
@@ -144,7 +144,7 @@ class Village:
         self.tasks: dict[str, asyncio.Task[Held]] = {}
 
     def lock(self, name: str) -> Lock:
-        return Lock(Commons(self.clients[name].jet, Keeper), place("lock", "a", 1, 30))
+        return Lock(LockManager(self.clients[name].jet, Keeper), place("lock", "a", 1, 30))
 
     async def acquire(self) -> None:
         for name in self.clients:

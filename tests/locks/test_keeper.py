@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.locks import Commons, Held, Keeper, Lock, place
+from pelton.locks import Held, Keeper, Lock, LockManager, place
 from pelton.testing import Client, Hazards, World
 
 TTL = 10
@@ -18,7 +18,7 @@ SOON = 60.0
 
 
 async def acquired(world: World, client: Client, ttl: int = TTL) -> Held:
-    lock = Lock(Commons(client.jet, Keeper), place("lock", "a", 1, ttl))
+    lock = Lock(LockManager(client.jet, Keeper), place("lock", "a", 1, ttl))
     task = client.spawn(lock.acquire())
     await world.run(0.5)
     held = await task
@@ -60,7 +60,7 @@ async def test_who_is_cut_off_is_told_before_others_can_have_it() -> None:
             told.append(world.clock.monotonic())
 
         client.spawn(wait())
-        waiting = other.spawn(Lock(Commons(other.jet, Keeper), place("lock", "a", 1, TTL)).acquire())
+        waiting = other.spawn(Lock(LockManager(other.jet, Keeper), place("lock", "a", 1, TTL)).acquire())
         await world.run(0.8 * TTL - 1.0)
         assert held.is_held
         await world.run(0.5)
@@ -98,5 +98,5 @@ async def test_the_thread_ends_with_the_store(tmp_path: Path) -> None:
     async with pelton.open(tmp_path / "a.pelton") as jet:
         async with jet.lock("a"):
             assert any(thread.name == "pelton-keeper" for thread in threading.enumerate())
-        keeper = jet._commons.keeper
+        keeper = jet._lock_manager.keeper
     assert not keeper._thread.is_alive()

@@ -43,7 +43,7 @@ async def in_line(jet: Jet, filter: str, number: int) -> None:
 async def robbed(lock: Lock, rest: Awaitable[None]) -> None:
     """Hold a lock whose key somebody overwrites, and do something then."""
     async with lock:
-        await (await lock._commons.table._jet.bucket("pelton_locks")).put(f"lock.{lock.name}", b"somebody else's")
+        await (await lock._manager.table._jet.bucket("pelton_locks")).put(f"lock.{lock.name}", b"somebody else's")
         await rest
 
 
@@ -110,7 +110,7 @@ async def test_who_cannot_have_it_in_time_leaves_the_line(pair: Pair) -> None:
 async def test_the_lease_of_who_died_ends_and_its_tokens_are_old(pair: Pair) -> None:
     one, other = pair
     held = await one.lock("car1", ttl=1).acquire()
-    one._commons.keeper.drop(held._lease)
+    one._lock_manager.keeper.drop(held._lease)
     nxt = await other.lock("car1", ttl=1).acquire(timeout=SOON)
     assert held.lost
     assert nxt.token > held.token

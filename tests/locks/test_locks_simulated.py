@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 from pelton.api import PeltonError
-from pelton.locks import Commons, Held, Keeper, Lock, Semaphore, place
+from pelton.locks import Held, Keeper, Lock, LockManager, Semaphore, place
 from pelton.runtime import Random
 from pelton.testing import Client, FencedRegister, Hazards, World
 
@@ -32,8 +32,8 @@ class User:
         self.held: Held | None = None
         self.times = 0
         self._troubled = troubled
-        commons, setting = Commons(client.jet, Keeper), troubled.place
-        self._lock = Lock(commons, setting) if setting.kind == "lock" else Semaphore(commons, setting)
+        manager, setting = LockManager(client.jet, Keeper), troubled.place
+        self._lock = Lock(manager, setting) if setting.kind == "lock" else Semaphore(manager, setting)
         client.spawn(self._use())
 
     @property

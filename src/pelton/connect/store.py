@@ -38,7 +38,7 @@ from pelton.buckets import (
 )
 from pelton.engine import Engine, Key
 from pelton.jet import Streams
-from pelton.locks import Commons, Election, ElectionOptions, Lock, Semaphore, place
+from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore, place
 from pelton.queue import Queue, Transaction
 from pelton.sourcing import Carrier
 
@@ -156,8 +156,8 @@ class Jet(Streams):
         return Election(self, election, **options)
 
     @cached_property
-    def _commons(self) -> Commons:
-        return Commons(self)
+    def _lock_manager(self) -> LockManager:
+        return LockManager(self)
 
     def lock(self, name: str, *, ttl: Seconds = 30) -> Lock:
         """Return the lock of this name, one among all processes: ``async with jet.lock("car1") as held``.
@@ -165,14 +165,14 @@ class Jet(Streams):
         It is renewed in the background while it is held; if its holder dies, others have it after ``ttl`` (whole
         seconds, at least 1). Raises ConfigError.
         """
-        return Lock(self._commons, place("lock", name, 1, ttl))
+        return Lock(self._lock_manager, place("lock", name, 1, ttl))
 
     def semaphore(self, name: str, *, slots: int, ttl: Seconds = 30) -> Semaphore:
         """Return the semaphore of this name, which up to ``slots`` callers hold at once; else as :meth:`lock`.
 
         All its users have to agree on ``slots`` (at most 1,000). Raises ConfigError.
         """
-        return Semaphore(self._commons, place("semaphore", name, slots, ttl))
+        return Semaphore(self._lock_manager, place("semaphore", name, slots, ttl))
 
     async def clone(self) -> Jet:
         """Open the same store or cluster again, for the event loop that calls this; close it as well.
@@ -190,8 +190,8 @@ class Jet(Streams):
         """Finish what is under way and let go of the store; locks that are held are lost. Idempotent."""
         self.backend.check_loop()
         try:
-            if "_commons" in vars(self):
-                await self._commons.close()
+            if "_lock_manager" in vars(self):
+                await self._lock_manager.close()
         finally:
             await super().close()
 

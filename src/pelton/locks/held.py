@@ -6,17 +6,15 @@ import asyncio
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pelton.api import LockLostError, LockNotHeldError, PeltonError, WrongLastSequenceError
 from pelton.locks.acquiring import Got
 from pelton.locks.keeper import Kept
 from pelton.locks.lease import ENDS_AFTER, moment
+from pelton.locks.manager import LockManager
 from pelton.locks.records import Place, holding_of
 from pelton.runtime import Signal, owner, within
-
-if TYPE_CHECKING:
-    from pelton.locks.commons import Commons
 
 _TRIES: Final = 3
 
@@ -29,11 +27,11 @@ class Held:
     was stopped in the middle of a write.
     """
 
-    def __init__(self, commons: Commons, place: Place, got: Got) -> None:
+    def __init__(self, manager: LockManager, place: Place, got: Got) -> None:
         self.name: str = place.name
         self.token: int = got.lease.token
         self.ttl: int = place.ttl
-        self._commons = commons
+        self._manager = manager
         self._place = place
         self._lease = got.lease
         self._id = got.holding.owner
@@ -44,8 +42,8 @@ class Held:
         self._guards: list[Guard] = []
         # The keeper must not keep alive what nobody can release any more.
         told = weakref.WeakMethod(self._told)
-        commons.keeper.hold(Kept(got.lease, got.holding, lambda: _call(told)))
-        weakref.finalize(self, commons.keeper.drop, got.lease)
+        manager.keeper.hold(Kept(got.lease, got.holding, lambda: _call(told)))
+        weakref.finalize(self, manager.keeper.drop, got.lease)
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else "released" if self._is_given_back else "held"
@@ -54,7 +52,7 @@ class Held:
     @property
     def lost(self) -> bool:
         """Whether somebody else may hold it by now, as far as can be told this moment."""
-        return self._lease.state != "released" and self._lease.is_over(moment(self._commons.clock))
+        return self._lease.state != "released" and self._lease.is_over(moment(self._manager.clock))
 
     @property
     def caller(self) -> object:
@@ -74,7 +72,7 @@ class Held:
     @property
     def is_held(self) -> bool:
         """Whether it is held this moment: neither lost nor released."""
-        return not self._is_given_back and not self._lease.is_over(moment(self._commons.clock))
+        return not self._is_given_back and not self._lease.is_over(moment(self._manager.clock))
 
     def check(self) -> None:
         """Raise LockLostError where it is lost, LockNotHeldError where it was released."""
@@ -85,7 +83,7 @@ class Held:
 
     async def until_lost(self) -> bool:
         """Return when it is lost, with True, or was released, with False."""
-        self._commons.check_loop()
+        self._manager.check_loop()
         while self.is_held:
             seen = self._ended.generation
             if self.is_held:
@@ -97,12 +95,12 @@ class Held:
 
         Raises LockNotHeldError, LockLostError; StoreError where that cannot be stored: then its lease runs out.
         """
-        self._commons.check_loop()
+        self._manager.check_loop()
         if self._is_given_back:
             raise LockNotHeldError(str(self._place))
         self._is_given_back = True
-        self._commons.forget(self)
-        self._commons.keeper.drop(self._lease)
+        self._manager.forget(self)
+        self._manager.keeper.drop(self._lease)
         self._ended.notify()
         was_lost, failure = self.lost, await self._leave()
         if was_lost or self._lease.state == "lost" or (failure is not None and self.lost):
@@ -118,8 +116,8 @@ class Held:
             # What is lost ends by itself in this time: a store that does not answer is not waited for any longer.
             seconds = self.ttl * ENDS_AFTER if self.lost else None
             # Also where the caller is cancelled: those who wait in line must not wait for the lease to end.
-            removal = self._commons.runtime.finish(self._remove(), "pelton-lock-release")
-            if not await (removal if seconds is None else within(self._commons.clock, seconds, removal)):
+            removal = self._manager.runtime.finish(self._remove(), "pelton-lock-release")
+            if not await (removal if seconds is None else within(self._manager.clock, seconds, removal)):
                 self._lease.lose("another has it")
         except (PeltonError, TimeoutError) as error:
             return error
@@ -127,7 +125,7 @@ class Held:
 
     async def _remove(self) -> bool:
         """Remove what was held, if it is still ours; a renewal may be under way."""
-        table, revision = self._commons.table, self._lease.revision
+        table, revision = self._manager.table, self._lease.revision
         for _ in range(_TRIES):
             try:
                 await table.remove(self._lease.key, revision)
@@ -147,7 +145,7 @@ class Held:
         return guard
 
     def _error(self) -> LockLostError:
-        self._lease.judge(moment(self._commons.clock))
+        self._lease.judge(moment(self._manager.clock))
         return LockLostError(str(self._place), self.token, self._lease.reason)
 
     def _told(self) -> None:

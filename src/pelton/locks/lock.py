@@ -10,9 +10,9 @@ from pelton.api import LockLostError, LockNotHeldError, LockTimeoutError, Pelton
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
 from pelton.locks.acquiring import Got
-from pelton.locks.commons import Commons
 from pelton.locks.held import Guard, Held
 from pelton.locks.line import Line
+from pelton.locks.manager import LockManager
 from pelton.locks.records import Place
 from pelton.runtime import owner, within
 
@@ -22,10 +22,10 @@ _log: Final = logging.getLogger("pelton")
 class Exclusion:
     """What a lock and a semaphore have in common. Any number of tasks may share one."""
 
-    def __init__(self, commons: Commons, place: Place) -> None:
+    def __init__(self, manager: LockManager, place: Place) -> None:
         self.name: str = place.name
         self.ttl: int = place.ttl
-        self._commons = commons
+        self._manager = manager
         self._place = place
         self._held: list[Held] = []
         self._blocks: list[tuple[Held, Guard]] = []
@@ -39,12 +39,12 @@ class Exclusion:
         Raises LockTimeoutError, LockReentryError, ConfigError.
         """
         limit = None if timeout is None else seconds_to_ns("timeout", timeout, str(self._place)) / 1e9
-        acquisition = self._commons.acquisition(self._place)
+        acquisition = self._manager.acquisition(self._place)
         got = await acquisition.at_once()
         if got is None:
             try:
                 waiting = acquisition.in_line()
-                got = await (waiting if limit is None else within(self._commons.clock, limit, waiting))
+                got = await (waiting if limit is None else within(self._manager.clock, limit, waiting))
             except TimeoutError:
                 assert limit is not None
                 raise LockTimeoutError(str(self._place), limit) from None
@@ -55,12 +55,12 @@ class Exclusion:
 
         Raises LockReentryError, ConfigError.
         """
-        got = await self._commons.acquisition(self._place).at_once()
+        got = await self._manager.acquisition(self._place).at_once()
         return None if got is None else self._begin(got)
 
     def _begin(self, got: Got) -> Held:
-        held = Held(self._commons, self._place, got)
-        self._commons.remember(held)
+        held = Held(self._manager, self._place, got)
+        self._manager.remember(held)
         self._held = [one for one in self._held if not one.is_given_back]
         self._held.append(held)
         return held
@@ -99,7 +99,7 @@ class Exclusion:
     async def holders(self) -> list[str]:
         """Return who holds it now: host and process id of each."""
         line = Line(self._place.keys, 0, 0)
-        for row in await self._commons.table.read(self._place.filters[:1]):
+        for row in await self._manager.table.read(self._place.filters[:1]):
             line.note(row, 0)
         return [slot.holder.who for slot in line.slots.values() if slot.holder is not None]
 
@@ -117,6 +117,6 @@ class Semaphore(Exclusion):
     ``async with`` as with a :class:`Lock`. A caller may hold several.
     """
 
-    def __init__(self, commons: Commons, place: Place) -> None:
-        super().__init__(commons, place)
+    def __init__(self, manager: LockManager, place: Place) -> None:
+        super().__init__(manager, place)
         self.slots: int = place.slots

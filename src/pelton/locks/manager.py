@@ -6,19 +6,39 @@ import os
 import platform
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Protocol
 from weakref import WeakSet
 
 from pelton.api import Backend, LockReentryError
 from pelton.jet import Streams
 from pelton.locks.acquiring import Acquisition
-from pelton.locks.held import Held
 from pelton.locks.keeper import Keeper, ThreadKeeper
 from pelton.locks.records import Place
 from pelton.locks.table import Table
 from pelton.runtime import Runtime, owner
 
 
-class Commons:
+class HeldLock(Protocol):
+    """What the manager has to know of a lock that is held."""
+
+    @property
+    def place(self) -> str:
+        """The name of the lock or semaphore."""
+
+    @property
+    def token(self) -> int:
+        """Its fencing token."""
+
+    @property
+    def caller(self) -> object:
+        """The task or thread that acquired it."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is neither released nor lost."""
+
+
+class LockManager:
     """Behind the locks and semaphores of one open store."""
 
     def __init__(self, jet: Streams, keeper: Callable[[Backend, Runtime], Keeper] = ThreadKeeper) -> None:
@@ -29,7 +49,7 @@ class Commons:
         self.keeper = keeper(jet.backend, jet.runtime)
         self._who = f"{platform.node()} {os.getpid()}"
         self._waiting: set[str] = set()
-        self._held: defaultdict[str, WeakSet[Held]] = defaultdict(WeakSet)
+        self._held: defaultdict[str, WeakSet[HeldLock]] = defaultdict(WeakSet)
 
     def acquisition(self, place: Place) -> Acquisition:
         """Return a new way to a slot. Raises LockReentryError where a caller would wait for itself."""
@@ -40,11 +60,11 @@ class Commons:
                     raise LockReentryError(str(place), held.token)
         return Acquisition(self.table, self.runtime, place, self._who, self._waiting)
 
-    def remember(self, held: Held) -> None:
+    def remember(self, held: HeldLock) -> None:
         """Note that something is held."""
         self._held[held.place].add(held)
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: HeldLock) -> None:
         """Note that something is not held any more."""
         place = held.place
         found = self._held.get(place)
