@@ -69,14 +69,16 @@ async def test_who_comes_in_the_same_tick_of_the_folder_is_not_missed(tmp_path: 
 async def test_a_number_that_a_dead_process_had_is_passed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "a-wake"
     folder.mkdir(0o700)
-    for number in (1, 2, 3):
+    monkeypatch.setattr(wake, "_count", count(1))
+    for _ in range(3):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
-            dead.bind(str(folder / f"{os.getpid()}-{number}"))
+            dead.bind(str(folder / wake._new_name()))
+    fourth = wake._new_name()
     monkeypatch.setattr(wake, "_count", count(1))
     channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
     assert not channel.polled
     channel.wake_others()
-    assert os.listdir(folder) == [f"{os.getpid()}-4"]
+    assert os.listdir(folder) == [fourth]
     channel.close()
     assert os.listdir(tmp_path) == []
 
@@ -222,3 +224,25 @@ async def test_memory_stores_wake_by_name() -> None:
     for channel in (first, second, stranger):
         channel.close()
     assert MemoryChannel._members == {}
+
+
+async def test_one_without_a_socket_is_there_as_long_as_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
+    with monkeypatch.context() as patched:
+        patched.setattr(WakeChannel, "_join", lambda self: False)
+        refused = WakeChannel(str(tmp_path / "a"), Woken(), time.monotonic)
+    process, number = refused.name.split("-")[:2]
+    for each in (channel, refused):
+        assert each.is_alive(channel.name)
+        assert each.is_alive(refused.name)
+        # No process has this id; in another container one may.
+        assert not each.is_alive(f"999999999-{number}-polled")
+        assert each.is_alive(f"999999999-1{number}-polled")
+        assert not each.is_alive("999999999-../a-polled")
+    assert not refused.is_alive(f"999999999-{number}")
+    assert refused.is_alive(f"999999999-1{number}")
+    assert process == str(os.getpid())
+    channel.close()
+    refused.close()

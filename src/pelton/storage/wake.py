@@ -7,7 +7,9 @@ process looks at the store.
 
 The list of peers is read again only when the folder's time stamp has moved. Where sockets cannot be had
 (Windows, a folder that cannot be written or trusted, see ``wake_folder.py``), :attr:`WakeChannel.polled` is True and
-the engine falls back to looking now and then, with a warning.
+the engine falls back to looking now and then, with a warning. Some openers of a store may have a socket and others
+none. So a name tells whether there is a socket to look for; if not, its process is looked for, and one of another
+namespace of process ids (a container), which cannot be seen from here, is never taken for gone.
 """
 
 from __future__ import annotations
@@ -31,6 +33,29 @@ _count = itertools.count(1)
 _warned: set[str] = set()
 _TICK_S: Final = 0.1
 _BIND_TRIES: Final = 100
+_DIGITS: Final = 6
+# Ends the names of openers that have no socket.
+_POLLED: Final = "-polled"
+
+
+def _new_name() -> str:
+    """Return a name for an opener of this process: its process id, and a number that begins with its namespace."""
+    return f"{os.getpid()}-{_namespace()}{next(_count) % 10**_DIGITS:0{_DIGITS}d}"
+
+
+def _namespace() -> str:
+    """Return the number of the namespace in which process ids of ours mean something; empty where there are none."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""
+
+
+def _may_run(name: str) -> bool:
+    """Return whether the process of an opener runs, as far as can be told."""
+    process, number = name.removesuffix(_POLLED).split("-")
+    namespace = number[:-_DIGITS]
+    return bool(namespace and namespace != _namespace()) or _runs(int(process))
 
 
 class WakeChannel:
@@ -42,7 +67,7 @@ class WakeChannel:
     def __init__(self, path: str, on_wake: Callable[[], None], monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._path = path
-        self.name = f"{os.getpid()}-{next(_count)}"
+        self.name = _new_name()
         self._on_wake = on_wake
         self._folder: WakeFolder | None = None
         self._stamp = 0
@@ -51,6 +76,8 @@ class WakeChannel:
         self._peers: list[str] = []
         self._socket: socket.socket | None = None
         self.polled = not (hasattr(socket, "AF_UNIX") and self._join())
+        if self.polled:
+            self.name += _POLLED
 
     def _join(self) -> bool:
         # Another opener that leaves last may remove the folder between our making it and binding in it.
@@ -64,7 +91,7 @@ class WakeChannel:
                     self._warn(error)
                     return False
                 # Another process had our number, died and left its socket; in a container numbers come again.
-                self.name = f"{os.getpid()}-{next(_count)}"
+                self.name = _new_name()
                 continue
             return True
         return False
@@ -127,8 +154,8 @@ class WakeChannel:
 
     def is_alive(self, name: str) -> bool:
         """Return whether an opener of this name is there."""
-        if self._socket is None:
-            return is_name(name) and _runs(int(name.partition("-")[0]))
+        if self._socket is None or name.endswith(_POLLED):
+            return is_name(name.removesuffix(_POLLED)) and _may_run(name)
         return name == self.name or name in self._others()
 
     def is_gone(self, name: str) -> bool:
