@@ -29,7 +29,7 @@ power: $(VENV)/.dev
 # each other, and the network is cut, and mended; ARGS="--kills N": so many.
 crash: $(VENV)/.dev java
 	$(BIN)/python -m pytest tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py \
-		tests/spark/pipelines/test_archive_crash.py tests/spark/pipelines/test_replay_crash.py tests/spark/hosts --kills 200 $(ARGS)
+		tests/spark/pipelines/test_lake_archive_crash.py tests/spark/pipelines/test_stream_replay_crash.py tests/spark/hosts --kills 200 $(ARGS)
 
 # A thousand simulated elections and locks, a hundred exclusive queues; and fifty of real processes that are stopped
 # and killed, on both backends.

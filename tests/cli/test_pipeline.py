@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import pelton
 from pelton.cli.main import main
 from pelton.spark.pipelines.session import NoJavaError, cause, check_java
-from tests.spark.pipelines.test_archive import fill
+from tests.spark.pipelines.test_lake_archive import fill
 from tests.spark.pipelines.worked import work
 
 

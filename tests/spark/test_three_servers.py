@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 import pelton
 from pelton.testing.nats_server import NatsCluster
 from tests.spark.driver import killing, wait_until
-from tests.spark.test_write_cluster import rows
-from tests.spark.test_write_crash import LINES, sorted_rows
-from tests.spark.test_write_stream import feed, lose_last_commit
-from tests.spark.write_role import write
+from tests.spark.write.test_cluster_writer import rows
+from tests.spark.write.test_stream_writer import feed, lose_last_commit
+from tests.spark.write.test_write_crash import LINES, sorted_rows
+from tests.spark.write.write_role import write
 
 Row = tuple[int, str, bytes]
 
@@ -82,7 +82,7 @@ def test_a_sink_whose_driver_and_leader_die_before_the_commit_stores_each_row_on
 ) -> None:
     feed(tmp_path / "in", "1", LINES)
     arguments = (tmp_path, "servers", servers.url, "held")
-    with killing("tests.spark.write_role", *arguments) as driver:
+    with killing("tests.spark.write.write_role", *arguments) as driver:
         # One task is done, the other has not begun: so the batch is not.
         wait_until(lambda: len(rows(servers.url)) > len(LINES) // 3, driver)
     (tmp_path / "go").touch()

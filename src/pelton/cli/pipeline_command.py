@@ -159,12 +159,12 @@ def _report(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
 
 def _place(options: argparse.Namespace) -> dict[str, str]:
     """Return the options of the data source that say where the store is. Raises ConfigError."""
-    from pelton.spark.secrecy import place_of
+    from pelton.spark.redaction import address_options
 
     exists = os.path.exists(options.store)
     if not exists and ":" not in options.store:
         raise ConfigError(f"{options.store}: no such file")
-    place = {"path": os.path.abspath(options.store)} if exists else place_of(options.store)
+    place = {"path": os.path.abspath(options.store)} if exists else address_options(options.store)
     key = key_of(options) if exists else None
     if isinstance(key, KeyFile):
         place["keyFile"] = os.path.abspath(options.key_file)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 try:
     from pelton.spark.errors import DataLossError, LateReplayError
-    from pelton.spark.executors import Worked, enqueue_from, work
-    from pelton.spark.job_rows import MissingRowError, RowError
-    from pelton.spark.offsets import lag
+    from pelton.spark.read.offsets import lag
     from pelton.spark.source import PeltonSource, register
+    from pelton.spark.work.executors import Worked, enqueue_from, work
+    from pelton.spark.work.job_rows import MissingRowError, RowError
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("pyspark", "py4j", "pyarrow", "numpy", "pandas"):
         raise

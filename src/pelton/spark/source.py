@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pelton.spark.columns import checked_schema, full_schema
-from pelton.spark.options import check_batch, check_streaming, read_options
-from pelton.spark.reader import PeltonReader, reader
-from pelton.spark.stream_reader import PeltonStreamReader
-from pelton.spark.writer import BatchWriter, StreamWriter
+from pelton.spark.active_session import activate
+from pelton.spark.columns.read_schema import checked_schema, read_schema
+from pelton.spark.read.batch_reader import PeltonBatchReader, reader
+from pelton.spark.read.options import check_batch, check_streaming, read_options
+from pelton.spark.read.stream_reader import PeltonStreamReader
+from pelton.spark.write.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +32,9 @@ class PeltonSource(DataSource):
     def schema(self) -> str:
         """Return the columns of a read that names none."""
         options = read_options(self.options)
-        return full_schema(options.decode, options.value_schema)
+        return read_schema(options.decode, options.value_schema)
 
-    def reader(self, schema: StructType) -> PeltonReader:
+    def reader(self, schema: StructType) -> PeltonBatchReader:
         """Return what reads a batch. Raises ConfigError."""
         options = read_options(self.options)
         check_batch(options)
@@ -57,12 +58,4 @@ class PeltonSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Make ``format("pelton")`` known to a session that does not find it by itself, and to writes from this thread."""
     spark.dataSource.register(PeltonSource)
-    be_active(spark)
-
-
-def be_active(spark: SparkSession) -> None:
-    """Make a session that of this thread: ``df.write`` looks for formats made in Python there, and nowhere else."""
-    session = getattr(spark, "_jsparkSession", None)
-    # A session of Spark Connect has none: there the server does that.
-    if session is not None and spark._jvm is not None:
-        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+    activate(spark)

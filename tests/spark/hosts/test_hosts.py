@@ -19,7 +19,7 @@ import pelton
 from pelton.spark.pipelines.session import no_java
 from tests.spark.hosts.role import ANSWER
 from tests.spark.session import ROOT
-from tests.spark.test_work import history, make
+from tests.spark.work.test_executors import history, make
 
 ROWS = 200
 _PATIENCE_S = 600

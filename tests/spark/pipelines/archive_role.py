@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any
 
 from pelton.spark import pipelines
-from pelton.spark.pipelines.lake import Lake
+from pelton.spark.pipelines.delta_table import LakeTable
 from tests.spark.session import start_session
 
 ROWS = 10
@@ -16,14 +16,14 @@ ROWS = 10
 def main(home: Path, place: str, value: str, point: str, number: int) -> None:
     """Stand still ``before`` the transaction of batch ``number``, or ``after`` it; tell so by a file of that name."""
     spark = start_session(home / "warehouse")
-    Lake.commit = _standing_still(Lake.commit, home / f"{point}-{number}", point, number)  # type: ignore[method-assign]  # that is its purpose
+    LakeTable.commit = _standing_still(LakeTable.commit, home / f"{point}-{number}", point, number)  # type: ignore[method-assign]  # that is its purpose
     options = {place: value, "stream": "orders", "maxRowsPerTrigger": ROWS, "minPartitions": 2}
     frame = spark.readStream.format("pelton").options(**options).load()
     pipelines.archive(frame, str(home / "lake"), checkpoint=str(home / "checkpoint")).awaitTermination()
 
 
 def _standing_still(commit: Callable[..., bool], told: Path, point: str, number: int) -> Any:
-    def stand_still(lake: Lake, parts: Any, schema: Any, batch: Any) -> bool:
+    def stand_still(lake: LakeTable, parts: Any, schema: Any, batch: Any) -> bool:
         if batch.number != number:
             return commit(lake, parts, schema, batch)
         if point == "after":

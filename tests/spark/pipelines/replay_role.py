@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs call it
 
 from pelton.spark import pipelines
-from pelton.spark.pipelines import replaying
+from pelton.spark.pipelines import stream_replay
 from tests.spark.session import start_session
 
 RATE = 10
@@ -25,7 +25,7 @@ def main(home: Path, place: str, value: str, stop_at: int) -> None:
                 time.sleep(_PAUSE_S)
 
     # What is of interest are the steps, not that they take a second.
-    replaying.pause = lambda seconds: None
+    stream_replay.pause = lambda seconds: None
     spark = start_session(home / "warehouse")
     rows = pipelines.read_archive(spark, str(home / "lake"))
     pipelines.replay(rows, "again", write_id="r", rate=RATE, transform=renamed, progress=progress, **{place: value})

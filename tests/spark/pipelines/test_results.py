@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import pelton
 from pelton.spark import enqueue_from, pipelines, work
-from tests.spark.test_write_stream import lose_last_commit
+from tests.spark.write.test_stream_writer import lose_last_commit
 
 
 def paint(rows: pd.DataFrame) -> pd.DataFrame:

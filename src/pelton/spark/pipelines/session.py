@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pelton.api import PeltonError
-from pelton.spark.options import place_options
-from pelton.spark.place import Place
+from pelton.spark.options import store_options
+from pelton.spark.store_handle import StoreHandle
 
 _JAVA: Final = 17
 _ERROR: Final = re.compile(r"^(?:\w+\.)*(\w*Error: .+)$", re.MULTILINE)
@@ -77,15 +77,15 @@ def check_java() -> None:
         raise NoJavaError(reason)
 
 
-def leave(place: Mapping[str, str]) -> None:
+def leave(store: Mapping[str, str]) -> None:
     """Visit a store file for the last time, after Spark.
 
     Spark kills its processes when it is done with them. What they leave beside the file, an empty log and sockets, goes
     with the next that opens and closes it.
     """
-    options, _ = place_options(place, ())
+    options, _ = store_options(store, ())
     if not options.is_cluster:
-        Place(options).close()
+        StoreHandle(options).close()
 
 
 @contextmanager

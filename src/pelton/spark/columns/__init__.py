@@ -1,0 +1,1 @@
+"""Rows and messages as Arrow columns: schemas, decoding, JSON, checksums."""

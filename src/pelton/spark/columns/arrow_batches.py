@@ -1,0 +1,122 @@
+"""Messages to Arrow batches, column by column, only those that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pelton.api import ConfigError, headers
+from pelton.spark.columns.decoder import Decode, decoded, decoder
+from pelton.spark.columns.read_schema import ERROR, VALUE, arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class MessageColumns(NamedTuple):
+    """Messages, column by column."""
+
+    sequence: Numbers
+    time_ns: Numbers
+    subject: pa.Array
+    headers: Sequence[bytes | None]
+    data: pa.Array
+
+
+def int64s(column: bytes) -> Numbers:
+    """Return int64 numbers as they lie in memory."""
+    return np.frombuffer(column, np.int64)
+
+
+def array_of(kind: pa.DataType, values: bytes, lengths: bytes) -> pa.Array:
+    """Return texts or bytes that lie end to end, of int32 ``lengths``; nothing is copied."""
+    offsets = np.zeros(len(lengths) // 4 + 1, np.int32)
+    np.cumsum(np.frombuffer(lengths, np.int32), out=offsets[1:])
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+
+
+def _time(columns: MessageColumns, stream: str, kind: pa.DataType) -> pa.Array:
+    return pa.array(columns.time_ns // 1000).view(kind)
+
+
+def _stream(columns: MessageColumns, stream: str, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(stream, kind), len(columns.sequence))
+
+
+def _headers(columns: MessageColumns, stream: str, kind: pa.DataType) -> pa.Array:
+    if columns.headers.count(None) == len(columns.headers):
+        return pa.nulls(len(columns.headers), kind)
+    return pa.array([_decoded_headers(block) if block else None for block in columns.headers], kind)
+
+
+def _decoded_headers(block: bytes) -> list[tuple[str, list[str]]]:
+    found = headers.decode(block)
+    return [(_text(name), [_text(value) for value in found.get_all(name)]) for name in found]
+
+
+def _text(value: str) -> str:
+    # Bytes that are no UTF-8 travel as surrogates in Python, and not at all in Arrow.
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+_BUILDERS: Final[dict[str, Callable[[MessageColumns, str, pa.DataType], pa.Array]]] = {
+    "stream": _stream,
+    "subject": lambda columns, stream, kind: columns.subject,
+    "sequence": lambda columns, stream, kind: pa.array(columns.sequence),
+    "time": _time,
+    "headers": _headers,
+    "data": lambda columns, stream, kind: columns.data,
+    "size": lambda columns, stream, kind: pc.binary_length(columns.data).cast(kind),
+}
+
+
+class BatchBuilder:
+    """Makes the batches of one stream, with the columns of ``schema`` in its order."""
+
+    def __init__(self, stream: str, schema: StructType, decode: Decode | None) -> None:
+        self._stream = stream
+        self._schema = arrow_schema(schema)
+        self._builders = [(_BUILDERS.get(field.name), field.name, field.type) for field in self._schema]
+        self._wants_values = any(builder is None for builder, _, _ in self._builders)
+        kinds = {field.name: field.dataType for field in schema}
+        self._read = None
+        if decode is not None and self._wants_values:
+            if VALUE not in kinds:
+                raise ConfigError(f"column {ERROR} tells why there is no {VALUE}: select both")
+            self._read = decoder(decode, kinds[VALUE])
+            self._value_kind = self._schema.field(VALUE).type
+
+    def of(self, columns: MessageColumns) -> pa.RecordBatch:
+        """Return a batch."""
+        values = self._values(columns.data.to_pylist()) if self._wants_values else {}
+        arrays = [
+            values[name] if build is None else build(columns, self._stream, kind)
+            for build, name, kind in self._builders
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _values(self, payloads: Sequence[bytes]) -> dict[str, pa.Array]:
+        assert self._read is not None
+        values, errors = decoded(self._read, payloads)
+        try:
+            array = pa.array(values, self._value_kind)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            array = self._fitting(values, errors)
+        return {VALUE: array, ERROR: pa.array(errors, pa.string())}
+
+    def _fitting(self, values: list[Any], errors: list[str | None]) -> pa.Array:
+        """Return values where one at least does not fit the type: a number that is too long for its decimal."""
+        for index, value in enumerate(values):
+            try:
+                pa.scalar(value, self._value_kind)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                values[index] = None
+                errors[index] = f"{type(error).__name__}: {error}"
+        return pa.array(values, self._value_kind)

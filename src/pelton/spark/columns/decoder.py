@@ -1,0 +1,88 @@
+"""Payloads to values: what does not parse becomes null with the reason beside it, and is never dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from pelton.api import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+Decode = Literal["json", "msgpack", "text"]
+Decoder = Callable[[bytes], Any]
+_REASON_LENGTH: Final = 200
+_PLAIN: Final[dict[str, Any]] = {
+    "string": str,
+    "boolean": bool,
+    "bigint": int,
+    "int": int,
+    "smallint": int,
+    "tinyint": int,
+    "double": float,
+    "float": float,
+    "binary": bytes,
+    "timestamp": datetime,
+    "date": date,
+}
+_BITS: Final = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}
+
+
+def decoder(decode: Decode, kind: DataType) -> Decoder:
+    """Return what turns one payload into a value of a type; it raises ValueError where it cannot.
+
+    A field that is missing is null, one that the type does not have is passed by. Raises ConfigError for a type
+    that payloads cannot be read into.
+    """
+    if decode == "text":
+        return lambda data: data.decode()
+    expected = _python_type(kind)
+    read: Any = (msgspec.json if decode == "json" else msgspec.msgpack).Decoder(expected | None)
+    builtins = msgspec.to_builtins
+    # Arrow takes dicts, and the plain values that it has types for.
+    kept = (datetime, date, Decimal, bytes)
+    return lambda data: builtins(read.decode(data), builtin_types=kept)
+
+
+def decoded(read: Decoder, payloads: Sequence[bytes]) -> tuple[list[Any], list[str | None]]:
+    """Return the value of each payload, and why there is none."""
+    values: list[Any] = []
+    errors: list[str | None] = []
+    for data in payloads:
+        try:
+            values.append(read(data))
+            errors.append(None)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            values.append(None)
+            errors.append(f"{type(error).__name__}: {error}"[:_REASON_LENGTH])
+    return values, errors
+
+
+def _python_type(kind: DataType) -> Any:
+    """Return the type that msgspec checks a value against."""
+    name = kind.typeName()
+    if name == "struct":
+        fields = [(field.name, _python_type(field.dataType) | None, None) for field in kind.fields]  # type: ignore[attr-defined]  # a StructType
+        encoded = {f"f{number}": field[0] for number, field in enumerate(fields)}
+        renamed = [(ours, field[1], None) for ours, field in zip(encoded, fields, strict=True)]
+        return msgspec.defstruct("Value", renamed, rename=encoded)
+    if name == "array":
+        return list[_python_type(kind.elementType) | None]  # type: ignore[attr-defined,misc]  # an ArrayType
+    if name == "map":
+        return dict[str, _python_type(kind.valueType) | None]  # type: ignore[attr-defined,misc]  # a MapType
+    if name == "decimal":
+        return Decimal
+    simple = kind.simpleString()
+    if simple not in _PLAIN:
+        raise ConfigError(f"a payload cannot be read into {simple}: take a string, and cast it")
+    if simple in _BITS:
+        from typing import Annotated
+
+        limit = 1 << _BITS[simple]
+        return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+    return _PLAIN[simple]

@@ -1,0 +1,70 @@
+"""The columns of a read: what there is, what a user's schema may name, and how Arrow writes it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pelton.api import ConfigError
+from pelton.spark.columns.decoder import Decode
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+VALUE: Final = "value"
+ERROR: Final = "error"
+# A header may stand more than once, and each value counts.
+_COLUMNS: Final = {
+    "stream": "string",
+    "subject": "string",
+    "sequence": "bigint",
+    "time": "timestamp",
+    "headers": "map<string,array<string>>",
+    "data": "binary",
+    "size": "bigint",
+}
+_WHOLE_TYPE: Final = re.compile(r"\s*(\w+|(struct|array|map)\s*<.*|\w+\s*\([\d\s,]+\))\s*", re.IGNORECASE | re.DOTALL)
+
+
+def read_schema(decode: Decode | None, value_schema: str | None) -> str:
+    """Return all columns: those of every message and, where payloads are decoded, ``value`` and ``error``.
+
+    As text, which Spark parses: the process that asks has no session to do so; as one type, so that its parser names
+    what is wrong in ``value_schema``. Raises ConfigError.
+    """
+    columns = [f"{name}: {kind}{'' if name == 'headers' else ' NOT NULL'}" for name, kind in _COLUMNS.items()]
+    if decode is not None:
+        columns += [f"{VALUE}: {_value_type(decode, value_schema)}", f"{ERROR}: string"]
+    elif value_schema is not None:
+        raise ConfigError("valueSchema says what a payload holds, decode how: say decode=json or msgpack too")
+    return f"struct<{', '.join(columns)}>"
+
+
+def _value_type(decode: Decode, value_schema: str | None) -> str:
+    if decode == "text":
+        return "string"
+    if value_schema is None:
+        raise ConfigError(f"decode={decode} needs valueSchema, such as 'id BIGINT, amount DOUBLE', or a schema")
+    return value_schema if _WHOLE_TYPE.fullmatch(value_schema) else f"struct<{value_schema}>"
+
+
+def checked_schema(schema: StructType, decode: Decode | None) -> StructType:
+    """Return a schema that names columns there are, as it is. Raises ConfigError."""
+    for field in schema:
+        kind = field.dataType.simpleString()
+        if decode is not None and field.name in (VALUE, ERROR):
+            continue
+        if field.name not in _COLUMNS:
+            known = ", ".join([*_COLUMNS, *([VALUE, ERROR] if decode else [])])
+            raise ConfigError(f"there is no column {field.name!r}: a message has {known}")
+        if kind != _COLUMNS[field.name]:
+            raise ConfigError(f"column {field.name} is {_COLUMNS[field.name]}, not {kind}")
+    return schema
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return exactly what Spark will compare our batches with."""
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,143 @@
+"""What queues leave behind, as DataFrames: how jobs ended, and dead letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs call it
+
+from pelton.api import ConfigError
+from pelton.queue.naming import QueueNames
+from pelton.spark.options import StoreOptions, store_options
+from pelton.spark.store_handle import StoreHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_OUTCOME: Final = (
+    "struct<id:string,job:string,state:string,key:string,attempt:int,worker:string,enqueued_at:bigint,"
+    "started_at:bigint,finished_at:bigint,result:string,error:string>"
+)
+_LETTER: Final = f"struct<outcome:{_OUTCOME},envelope:struct<job:string,args:string,redriven_from:string>>"
+_ATTEMPTS: Final = r" \(attempt [0-9]+ of [0-9]+\)$"
+_QUOTED: Final = r"'[^']*'|\"[^\"]*\""
+_NUMBER: Final = r"[0-9]+(\.[0-9]+)?"
+_LONGEST_CAUSE: Final = 160
+
+
+def history(spark: SparkSession, queue: str, **store: str) -> DataFrame:
+    """Return how the jobs of a queue ended, one row a job.
+
+    ``store`` says where the queue is as ``format("pelton")`` does: ``path=``, or ``servers=``, and what opens it.
+    ``wait_s`` is from the enqueue to the start of the last attempt, earlier attempts and their backoff included;
+    ``run_s`` is that attempt. ``cause`` is the error without what differs from job to job; see :func:`cause_of`.
+    Raises ConfigError.
+    """
+    names = QueueNames(queue)
+    return _read(spark, names, names.history, store, _OUTCOME).select(*_ending())
+
+
+def _ending() -> list[Column | str]:
+    """Return what there is to say of how a job ended."""
+    # Nanoseconds go as whole numbers: as seconds since 1970 they would lose their end.
+    wait, run = "value.started_at - value.enqueued_at", "value.finished_at - value.started_at"
+    return [
+        "value.id",
+        "value.job",
+        F.coalesce("value.key", F.lit("")).alias("key"),
+        "value.state",
+        "value.attempt",
+        "value.worker",
+        *_times("enqueued_at", "started_at", "finished_at"),
+        F.expr(f"({wait}) / 1e9").alias("wait_s"),
+        F.expr(f"({run}) / 1e9").alias("run_s"),
+        F.coalesce("value.error", F.lit("")).alias("error"),
+        cause_of(F.coalesce("value.error", F.lit(""))).alias("cause"),
+    ]
+
+
+def results(spark: SparkSession, queue: str, schema: str | None = None, **store: str) -> DataFrame:
+    """Return how jobs end as a stream of rows, for :func:`~pelton.spark.pipelines.archive`: a table of results.
+
+    Beside what :func:`history` says of a job there are ``result``, and ``stream``, ``sequence`` and ``time`` of the
+    history's message. ``schema`` gives the result's columns ("car STRING, hours DOUBLE"), null where it does not fit
+    and where the job failed; without it the result is JSON. In a store file a row is written with the completion of
+    its job, in one transaction. ``store`` as in :func:`history`. Raises ConfigError.
+    """
+    names = QueueNames(queue)
+    queue_store(queue, store)
+    reader = spark.readStream.format("pelton").schema("stream STRING, sequence BIGINT, time TIMESTAMP, data BINARY")
+    rows = reader.options(**store).option("stream", names.history).load()
+    value = F.from_json(F.col("data").cast("string"), _OUTCOME).alias("value")
+    result = F.col("value.result")
+    return rows.select("stream", "sequence", "time", value).select(
+        "stream",
+        "sequence",
+        "time",
+        *_ending(),
+        (result if schema is None else F.from_json(result, schema)).alias("result"),
+    )
+
+
+def dead_letters(spark: SparkSession, queue: str, **store: str) -> DataFrame:
+    """Return the failed jobs of a queue that can be driven again, one row a letter; ``store`` as in :func:`history`.
+
+    ``args`` is JSON; ``failed_at`` when the last attempt ended. Raises ConfigError.
+    """
+    names = QueueNames(queue)
+    rows = _read(spark, names, names.dead, store, _LETTER)
+    error = F.coalesce("value.outcome.error", F.lit(""))
+    return rows.select(
+        "value.outcome.id",
+        "value.outcome.job",
+        F.coalesce("value.outcome.key", F.lit("")).alias("key"),
+        error.alias("error"),
+        cause_of(error).alias("cause"),
+        F.col("value.outcome.attempt").alias("attempts"),
+        *_times("enqueued_at", "finished_at", within="value.outcome", finished_at="failed_at"),
+        "value.outcome.worker",
+        "value.envelope.args",
+        F.coalesce("value.envelope.redriven_from", F.lit("")).alias("redriven_from"),
+    )
+
+
+def by_cause(letters: DataFrame) -> DataFrame:
+    """Return dead letters counted by job and cause, most first, with an example of each."""
+    counted = letters.groupBy("job", "cause").agg(
+        F.count("*").alias("letters"),
+        F.countDistinct("key").alias("keys"),
+        F.min("failed_at").alias("first"),
+        F.max("failed_at").alias("last"),
+        F.min_by("id", "failed_at").alias("example"),
+    )
+    return counted.orderBy(F.desc("letters"), "job", "cause")
+
+
+def cause_of(error: Column) -> Column:
+    """Return an error's first line without what differs from job to job: quoted texts, and numbers."""
+    line = F.substring_index(F.regexp_replace(error, _ATTEMPTS, ""), "\n", 1)
+    plain = F.regexp_replace(F.regexp_replace(line, _QUOTED, "'…'"), _NUMBER, "#")
+    return F.substring(plain, 1, _LONGEST_CAUSE)
+
+
+def queue_store(queue: str, store: dict[str, str]) -> StoreOptions:
+    """Return where a queue is, having looked that it is there. Raises ConfigError."""
+    options, _ = store_options(store, ())
+    jobs = QueueNames(queue).jobs
+    with StoreHandle(options) as opened:
+        if not opened.present([jobs]):
+            where = "on the cluster" if options.is_cluster else f"in {options.address}"
+            raise ConfigError(f"there is no queue {queue!r} {where}")
+    return options
+
+
+def _read(spark: SparkSession, names: QueueNames, stream: str, store: dict[str, str], schema: str) -> DataFrame:
+    queue_store(names.queue, store)
+    reader = spark.read.format("pelton").schema("sequence BIGINT, data BINARY").options(**store)
+    found = reader.option("stream", stream).load()
+    return found.select(F.from_json(F.col("data").cast("string"), schema).alias("value"))
+
+
+def _times(*names: str, within: str = "value", **renamed: str) -> list[Column]:
+    """Return nanoseconds as timestamps, which have microseconds."""
+    return [F.expr(f"timestamp_micros({within}.{name} div 1000)").alias(renamed.get(name, name)) for name in names]

@@ -1,0 +1,144 @@
+"""What a task does for a range of a cluster's stream: batched direct gets (ADR-31).
+
+A stream that does not allow direct gets is read by an ordered consumer (ADR-17), which the servers feed; a work queue,
+where another consumer would be in the way, message by message: allow direct gets for those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pelton.api import DirectGet, MessageNotFoundError, StoredMessage, StreamNotFoundError, api_error
+from pelton.spark.columns.arrow_batches import MessageColumns
+from pelton.spark.store_handle import StoreHandle, StreamView
+from pelton.subjects import compile_filter
+
+if TYPE_CHECKING:
+    from pelton.spark.columns.arrow_batches import BatchBuilder
+    from pelton.spark.options import StoreOptions
+    from pelton.spark.read.data_loss import DataLossPolicy
+    from pelton.spark.read.ranges import SequenceRange
+
+_ROWS: Final = 1000
+_BYTES: Final = 4 * 1024 * 1024
+
+
+def read_cluster(
+    options: StoreOptions, part: SequenceRange, filters: Sequence[str], builder: BatchBuilder, losses: DataLossPolicy
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range as batches. Raises DataLossError, StreamNotFoundError."""
+    with StoreHandle(options) as store:
+        stream = _look(store, part, part.first, losses)
+        read = _direct if stream.config.allow_direct else _ordered if stream.allows_transient_consumers else _one_by_one
+        position = part.first
+        for messages in read(store, part, filters):
+            # What was removed while it was read shows as a gap, and then in the stream's first sequence.
+            if messages[0].seq > position:
+                _look(store, part, position, losses)
+            position = messages[-1].seq + 1
+            wanted = _matching(messages, filters)
+            if wanted:
+                yield builder.of(_columns(wanted))
+        if position <= part.last:
+            _look(store, part, position, losses)
+
+
+def _look(store: StoreHandle, part: SequenceRange, position: int, losses: DataLossPolicy) -> StreamView:
+    """Return the stream, if it is the one that was meant, and say what it has lost."""
+    stream = store.stream(part.stream)
+    if stream.created != part.created:
+        error = api_error("JSStreamNotFoundErr", stream=part.stream)
+        assert isinstance(error, StreamNotFoundError)
+        raise error
+    losses.look(part, position, stream.first)
+    return stream
+
+
+def _direct(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
+    """Read batch by batch. The server knows one filter a request: where there are more, all is read and sorted out."""
+    subject = filters[0] if len(filters) == 1 else ">"
+    seq = part.first
+    while seq <= part.last:
+        request = DirectGet(seq=seq, next_by_subj=subject, batch=min(_ROWS, part.last - seq + 1), max_bytes=_BYTES)
+        try:
+            found = store.run(store.jet.backend.direct_get, part.stream, request).messages
+        except MessageNotFoundError:
+            return
+        found = _upto(found, part.last)
+        if not found:
+            return
+        yield found
+        seq = found[-1].seq + 1
+
+
+def _one_by_one(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
+    """Ask for one message after the other: slow, and without any effect."""
+    subject = filters[0] if len(filters) == 1 else ">"
+    handle = store.run(store.jet.stream, part.stream)
+
+    async def take(seq: int) -> list[StoredMessage]:
+        found: list[StoredMessage] = []
+        with suppress(MessageNotFoundError):
+            while seq <= part.last and len(found) < _ROWS:
+                found.append(await handle.get_next_message(subject, seq))
+                seq = found[-1].seq + 1
+        return _upto(found, part.last)
+
+    seq = part.first
+    while found := store.run(take, seq):
+        yield found
+        seq = found[-1].seq + 1
+
+
+def _ordered(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
+    """Read by a consumer; it ends when it has told all there was, which ``count`` says."""
+    fields: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": part.first}
+    if filters:
+        fields["filter_subjects"] = list(filters)
+    handle = store.run(store.jet.stream, part.stream)
+    messages: Any = handle.ordered(**fields)
+
+    async def take() -> list[StoredMessage]:
+        found: list[StoredMessage] = []
+        async for message in messages:
+            d = message.delivered
+            found.append(StoredMessage(d.subject, d.seq, d.time_ns, d.headers or b"", d.data))
+            if d.seq >= part.last or not d.num_pending or len(found) >= _ROWS:
+                ended.append(d.seq >= part.last or not d.num_pending)
+                break
+        return found
+
+    ended = [store.stream(part.stream).last < part.first]
+    try:
+        while not ended[-1]:
+            found = _upto(store.run(take), part.last)
+            if found:
+                yield found
+    finally:
+        store.run(messages.aclose)
+
+
+def _upto(messages: list[StoredMessage], last: int) -> list[StoredMessage]:
+    return messages if not messages or messages[-1].seq <= last else [m for m in messages if m.seq <= last]
+
+
+def _matching(messages: list[StoredMessage], filters: Sequence[str]) -> list[StoredMessage]:
+    if len(filters) < 2:
+        return messages
+    tests = [compile_filter(text) for text in filters]
+    return [message for message in messages if any(test(message.subject) for test in tests)]
+
+
+def _columns(messages: list[StoredMessage]) -> MessageColumns:
+    return MessageColumns(
+        np.array([message.seq for message in messages], np.int64),
+        np.array([message.time_ns for message in messages], np.int64),
+        pa.array([message.subject for message in messages], pa.string()),
+        [message.hdrs or None for message in messages],
+        pa.array([message.data for message in messages], pa.binary()),
+    )

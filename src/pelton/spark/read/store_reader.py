@@ -1,0 +1,63 @@
+"""What a task does for a range of an embedded stream: reads the rows where they lie in the file, beside all writers."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pelton.engine import BulkReader
+from pelton.spark.columns.arrow_batches import MessageColumns, array_of, int64s
+from pelton.spark.columns.checksums import sums_of_columns
+from pelton.spark.columns.joined_columns import split_columns
+from pelton.spark.read.data_loss import DataLossPolicy
+from pelton.spark.store_handle import encryption_key
+
+if TYPE_CHECKING:
+    from pelton.spark.columns.arrow_batches import BatchBuilder
+    from pelton.spark.options import StoreOptions
+    from pelton.spark.read.ranges import SequenceRange
+    from pelton.storage import Portion
+
+
+def read_store(
+    options: StoreOptions, part: SequenceRange, filters: Sequence[str], builder: BatchBuilder, losses: DataLossPolicy
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range as batches. Raises DataLossError, CorruptMessageError, where they matter."""
+    key = encryption_key(options)
+    with BulkReader(
+        options.address,
+        part.stream,
+        part.created,
+        filters=filters,
+        key=key,
+        sums=sums_of_columns,
+        split=split_columns,
+    ) as reader:
+        position = part.first
+        while position <= part.last:
+            # A portion is thousands of small objects that hold no cycles: looking for some costs a tenth.
+            gc.disable()
+            try:
+                found = reader.read(position, part.last)
+                losses.look(part, position, found.first)
+                for seq in found.damaged:
+                    losses.damaged(reader.corrupt(seq))
+                batch = builder.of(_columns(found)) if found.messages else None
+            finally:
+                gc.enable()
+            position = found.after + 1
+            if batch is not None:
+                yield batch
+
+
+def _columns(found: Portion) -> MessageColumns:
+    return MessageColumns(
+        int64s(found.seqs),
+        int64s(found.times),
+        array_of(pa.string(), found.subjects, found.subject_lengths),
+        found.headers,
+        array_of(pa.binary(), found.payloads, found.payload_lengths),
+    )

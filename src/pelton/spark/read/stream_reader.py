@@ -1,0 +1,232 @@
+"""Streaming reads: ``spark.readStream.format("pelton")``.
+
+The story. Spark keeps one process of ours a query, which says how far there is to read (``latestOffset``) and cuts
+that into tasks (``partitions``); tasks run elsewhere. Spark writes what ``latestOffset`` returned into the checkpoint
+before it reads a row, and on a restart, or when the end of a batch was not written down, asks for the very same range
+again: the cut depends on nothing but the range, and messages never change, so a batch read twice is the same batch.
+
+What fails, and how: messages of the range that limits removed, and a stream that was deleted or made anew, are errors
+(or noted, ``failOnDataLoss``). What a task reads is looked at again by the task: see ``losses.py``.
+
+A durable consumer (``consumer``) only follows: see ``following.py``. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pelton.api import StreamNotFoundError
+from pelton.runtime import stopwatch
+from pelton.spark.errors import DataLossError
+from pelton.spark.read.admission import Backlog, allowed, end_of
+from pelton.spark.read.consumer_tracker import ConsumerTracker
+from pelton.spark.read.data_loss import DataLossPolicy
+from pelton.spark.read.offsets import Offset, StreamPosition, begin, from_json, next_end, to_json
+from pelton.spark.read.range_reader import read_range
+from pelton.spark.read.ranges import SequenceRange, split_ranges
+from pelton.spark.store_handle import StoreHandle, StreamView
+from pelton.spark.stream_names import is_selected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pelton.spark.read.options import ReadOptions
+
+
+class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams batch by batch, for as long as the query runs."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self._target: Offset | None = None
+        self._batch_began = stopwatch()
+        self._empty_upto: dict[tuple[str, str], int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks get what was asked for, and open what they need themselves.
+        return {"options": self.options, "schema": self.schema}
+
+    @cached_property
+    def _store(self) -> StoreHandle:
+        return StoreHandle(self.options.store)
+
+    @cached_property
+    def _losses(self) -> DataLossPolicy:
+        return DataLossPolicy(fail=self.options.fail_on_data_loss)
+
+    @cached_property
+    def _tracker(self) -> ConsumerTracker:
+        return ConsumerTracker(self._store, self.options)
+
+    # --- how far there is to read
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Return where a new query begins."""
+        found = self._store.streams(self.options.streams)
+        begins = {stream.name: self._begin(stream) for stream in found}
+        return to_json({s.name: StreamPosition(begins[s.name], s.created, begins[s.name]) for s in found})
+
+    def _begin(self, stream: StreamView) -> int:
+        start = self.options.start.of(stream.name)
+        first = self._store.sequence(stream, start)
+        if start.kind != "sequence" and first == stream.first and stream.messages:
+            # The front, wherever it is when the first batch reads it: limits move it all the time.
+            return 0
+        return first - 1
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next batch ends; ``start`` itself where there is none to be made yet."""
+        before = from_json(start)
+        self._tracker.reconcile(before)
+        streams = self._streams(before)
+        backlogs = {name: self._backlog(stream, before.get(name)) for name, stream in streams.items()}
+        if isinstance(limit, ReadAllAvailable):
+            rows = {name: backlog.messages for name, backlog in backlogs.items()}
+        elif self._is_too_little(backlogs):
+            return start
+        else:
+            rows = allowed(self.options.max_rows, self.options.max_bytes, backlogs)
+        lasts = {name: self._end(stream, backlogs[name], rows.get(name, 0)) for name, stream in streams.items()}
+        ends = {name: StreamPosition(last, streams[name].created) for name, last in lasts.items() if last}
+        if not ends:
+            return start
+        self._batch_began = stopwatch()
+        return to_json(next_end(before, ends))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what Spark shows as the limit; all limits are applied by us, which of Spark's can be one only."""
+        return ReadMaxBytes(self.options.max_bytes) if self.options.max_bytes else ReadMaxRows(self.options.max_rows)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where the streams end, for the query's progress: what lies between is its lag."""
+        found = self._store.present(self.options.streams)
+        return to_json({stream.name: StreamPosition(stream.last, stream.created) for stream in found})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note where the streams end now: the query ends there."""
+        found = self._store.present(self.options.streams)
+        self._target = {stream.name: StreamPosition(stream.last, stream.created) for stream in found}
+
+    # --- what is read
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of one batch. Raises DataLossError."""
+        before, ends = from_json(start), from_json(end)
+        ranges = [
+            part for name, upto in ends.items() if (part := self._range(name, begin(upto, before.get(name)), upto))
+        ]
+        return split_ranges(ranges, rows=self.options.rows_per_partition, at_least=self.options.min_partitions)
+
+    def _range(self, name: str, before: StreamPosition | None, upto: StreamPosition) -> SequenceRange | None:
+        known = before if before is not None and before.created == upto.created else None
+        first = known.sequence + 1 if known else 1
+        if first > upto.sequence:
+            return None
+        try:
+            stream = self._store.stream(name)
+        except StreamNotFoundError:
+            stream = None
+        if stream is None or stream.created != upto.created:
+            self._losses.lost(DataLossError(name, first, upto.sequence, "it was deleted while a query read it"))
+            return None
+        fails_on_loss = known is not None and self._must_hold(stream)
+        at_front = first == 1 and self.options.start.of(name).kind != "sequence"
+        part = SequenceRange(name, stream.created, first, upto.sequence, fails_on_loss=fails_on_loss, at_front=at_front)
+        self._losses.look(part, first, stream.first)
+        first = max(first, stream.first)
+        if first > upto.sequence:
+            return None
+        return SequenceRange(name, stream.created, first, upto.sequence, fails_on_loss=fails_on_loss, at_front=at_front)
+
+    def _must_hold(self, stream: StreamView) -> bool:
+        # A work queue that we alone take from keeps what we have not acknowledged.
+        return stream.drops_oldest or (self.options.consumer is not None and not self.options.subjects)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        assert isinstance(partition, SequenceRange)
+        yield from read_range(self.options, self.schema, partition, self.options.subjects)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Hear that a batch was written down as done: the consumer follows."""
+        self._tracker.committed(from_json(end))
+
+    def stop(self) -> None:
+        """Let go of the store."""
+        store = self.__dict__.pop("_store", None)
+        if store is not None:
+            store.close()
+
+    # --- the streams as they are now
+
+    def _streams(self, before: Offset) -> dict[str, StreamView]:
+        """Return the streams to read on, and say which are missing. Raises DataLossError."""
+        found = {stream.name: stream for stream in self._store.present(self.options.streams)}
+        for name, position in before.items():
+            stream = found.get(name)
+            if stream is None or stream.created != position.created:
+                why = self._why_gone(name) if stream is None else "it was deleted and made anew"
+                self._losses.lost(DataLossError(name, position.sequence + 1, position.sequence + 1, why))
+            elif position.sequence > stream.last and not self._begins_later(name, position):
+                why = f"it ends at {stream.last}, before {position.sequence}, up to which it was read: was it restored?"
+                self._losses.lost(DataLossError(name, stream.last + 1, position.sequence, why))
+        target = self._target
+        return found if target is None else {name: found[name] for name in target if name in found}
+
+    def _why_gone(self, name: str) -> str:
+        if is_selected(name, self.options.streams):
+            return "it was deleted while a query read it"
+        asked = ",".join(self.options.streams)
+        return f"the checkpoint is of a query that reads it, and option stream ({asked}) does not"
+
+    def _begins_later(self, name: str, position: StreamPosition) -> bool:
+        return position.sequence < self.options.start.of(name).value
+
+    def _backlog(self, stream: StreamView, before: StreamPosition | None) -> Backlog:
+        known = before if before is not None and before.created == stream.created else None
+        first = max(known.sequence + 1 if known else 1, stream.first)
+        last = stream.last if self._target is None else min(stream.last, self._target[stream.name].sequence)
+        size = stream.bytes / stream.messages if stream.messages else 0.0
+        span = max(last - first + 1, 0)
+        if not self.options.subjects and (stream.is_gapless or span <= self.options.max_rows):
+            return Backlog(first, last, span, size)
+        return Backlog(first, last, self._counted(stream, first, last), size)
+
+    def _counted(self, stream: StreamView, first: int, last: int) -> int:
+        """Count what matches, but what is known to hold nothing only once."""
+        key = (stream.name, stream.created)
+        first = max(first, self._empty_upto.get(key, 0) + 1)
+        if first > last:
+            return 0
+        filters = self.options.subjects
+        count = self._store.count_from(stream, first, filters)
+        if last < stream.last:
+            count -= self._store.count_from(stream, last + 1, filters)
+        if not count:
+            self._empty_upto[key] = last
+        return count
+
+    def _end(self, stream: StreamView, backlog: Backlog, rows: int) -> int:
+        """Return the last sequence of the next batch; 0 where the stream has no part in it."""
+        if not rows or backlog.last < backlog.first:
+            return 0
+        return end_of(backlog, rows, lambda seq: self._store.count_from(stream, seq, self.options.subjects))
+
+    def _is_too_little(self, backlogs: dict[str, Backlog]) -> bool:
+        """Whether to wait for more, which has an end: a delay, or that no more is to come."""
+        if self._target is not None or stopwatch() - self._batch_began >= self.options.max_delay:
+            return False
+        return sum(backlog.messages for backlog in backlogs.values()) < self.options.min_rows

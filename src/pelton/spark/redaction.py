@@ -1,0 +1,50 @@
+"""Options that hold secrets. Pure.
+
+Spark shows the options of a query: in its plans, so on its pages and in its event log. It blackens the values of those
+whose names tell (``spark.redaction.regex``: secret, password, token). So secrets are taken under such names alone,
+or in files, and refused elsewhere before anybody relies on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pelton.api import ConfigError
+
+_SEED_LENGTH: Final = 58
+
+
+def refuse_unredacted(given: Mapping[str, str]) -> None:
+    """Raise ConfigError for a secret where Spark would show it."""
+    options = {name.lower(): value for name, value in given.items()}
+    if "key" in options:
+        raise ConfigError("option key would be shown by Spark in its plans: call it secretKey, or give keyFile")
+    if "@" in options.get("servers", ""):
+        raise ConfigError(
+            "option servers holds a login, which Spark would show in its plans: give it as the options user and "
+            "password, or token"
+        )
+    nkey = options.get("nkey", "")
+    if len(nkey) == _SEED_LENGTH and nkey.startswith("S"):
+        raise ConfigError(
+            "option nkey holds a seed, which Spark would show in its plans: put it into a file on every executor, and "
+            "give that file's path"
+        )
+
+
+def address_options(address: str) -> dict[str, str]:
+    """Return a cluster's address as options: a login that it holds becomes options of its own.
+
+    Raises ConfigError where servers have different ones.
+    """
+    scheme, _, hosts = address.partition("://")
+    logins = {place.rpartition("@")[0] for place in hosts.split(",")} - {""}
+    if not logins:
+        return {"servers": address}
+    if len(logins) > 1:
+        raise ConfigError("each server of the address has another login: Spark takes one for all")
+    user, colon, password = logins.pop().partition(":")
+    login = {"user": user, "password": password} if colon else {"token": user}
+    plain = ",".join(place.rpartition("@")[2] for place in hosts.split(","))
+    return {"servers": f"{scheme}://{plain}", **login}

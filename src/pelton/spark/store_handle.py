@@ -1,0 +1,210 @@
+"""A store or a cluster as Spark's planning side sees it: which streams there are, and where they begin and end.
+
+Spark calls from one thread and keeps the process for as long as a query runs, so the store stays open on an event loop
+of its own (a portal), which keeps connections alive between calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+from pelton import connect
+from pelton.api import (
+    ConsumerCreate,
+    ConsumerDelete,
+    DirectGet,
+    DirectGetDisabledError,
+    MessageNotFoundError,
+    NotAStoreError,
+    NotFoundError,
+    StreamConfig,
+    StreamInfoRequest,
+    StreamNotFoundError,
+    consumer_config,
+    parse_rfc3339,
+    rfc3339,
+)
+from pelton.connect import Jet
+from pelton.engine import Key, KeyFile
+from pelton.spark.options import Bound, StoreOptions
+from pelton.spark.stream_names import is_selected
+from pelton.sync.portal import Portal
+
+T = TypeVar("T")
+_WILD: Final = frozenset("*?[")
+_COUNTING_S: Final = 5
+
+
+def encryption_key(options: StoreOptions) -> Key | None:
+    """Return what opens an encrypted store; None for a plain one."""
+    return KeyFile(options.key_file) if options.key_file is not None else options.key
+
+
+def open_store(options: StoreOptions) -> connect.Opening:
+    """Return the store or cluster, about to be opened. Raises NotAStoreError: reading makes no store."""
+    if options.is_cluster:
+        return connect.open(options.address, **options.login)
+    if not os.path.exists(options.address):
+        raise NotAStoreError(options.address, "there is no such file; give an absolute path, Spark has its own folder")
+    return connect.open(options.address, key=encryption_key(options))
+
+
+@dataclass(frozen=True)
+class StreamView:
+    """A stream as it is now. ``created`` (RFC 3339) tells it from one that gets its name later."""
+
+    config: StreamConfig
+    created: str
+    first: int
+    last: int
+    messages: int
+    bytes: int
+    last_time: str
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.config.name
+
+    @property
+    def is_gapless(self) -> bool:
+        """Whether every sequence from the first to the last is stored."""
+        return self.messages == self.last - self.first + 1
+
+    @property
+    def allows_transient_consumers(self) -> bool:
+        """Whether consumers come and go without a trace: one more of a work queue would be refused, or keep things."""
+        return self.config.retention == "limits"
+
+    @property
+    def drops_oldest(self) -> bool:
+        """Whether its first messages go only by limits and purges, so that whoever misses them has lost them.
+
+        Messages of a work queue go when somebody is done with them, those of a bucket when they are replaced.
+        """
+        return self.config.retention == "limits" and self.config.max_msgs_per_subject <= 0
+
+
+class StoreHandle:
+    """An open store or cluster; close it."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.options = options
+        self._portal = Portal(options.address)
+        try:
+            self.jet: Jet = self.run(lambda: open_store(options))
+        except BaseException:
+            self._portal.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store. Idempotent."""
+        if self._portal.is_usable:
+            self.run(self.jet.close)
+            self._portal.stop()
+
+    def run(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Do something asynchronous, and wait for it."""
+        result: T = self._portal.run(function, *args)
+        return result
+
+    def streams(self, patterns: Sequence[str]) -> list[StreamView]:
+        """Return the streams of names and patterns, by name. Raises StreamNotFoundError for a name that is none's."""
+        names = {pattern for pattern in patterns if not _WILD & set(pattern)}
+        wild = [pattern for pattern in patterns if pattern not in names]
+        if wild:
+            there = self.run(self.jet.stream_names)
+            names |= {name for name in there if is_selected(name, wild)}
+        return [self.stream(name) for name in sorted(names)]
+
+    def present(self, patterns: Sequence[str]) -> list[StreamView]:
+        """Return those of them that there are; a name that is none's is left out."""
+        there = self.run(self.jet.stream_names)
+        names = [name for name in there if is_selected(name, patterns)]
+        found: list[StreamView] = []
+        for name in sorted(names):
+            # It may have been deleted since.
+            with suppress(StreamNotFoundError):
+                found.append(self.stream(name))
+        return found
+
+    def stream(self, name: str) -> StreamView:
+        """Return a stream as it is now. Raises StreamNotFoundError."""
+        info = self.run(self.jet.backend.call, StreamInfoRequest(name=name))
+        state = info.state
+        first = max(state.first_seq, 1)
+        return StreamView(info.config, info.created, first, state.last_seq, state.messages, state.bytes, state.last_ts)
+
+    def sequence(self, stream: StreamView, bound: Bound) -> int:
+        """Return the first sequence at or after a bound; the last one plus 1 where there is none."""
+        if bound.kind == "earliest":
+            return stream.first
+        if bound.kind == "sequence":
+            return bound.value
+        if bound.kind == "latest" or not stream.messages or parse_rfc3339(stream.last_time) < bound.value:
+            return stream.last + 1
+        return self.run(self._first_at, stream, rfc3339(bound.value))
+
+    async def _first_at(self, stream: StreamView, time: str) -> int:
+        request = DirectGet(start_time=time, next_by_subj=">", batch=1)
+        try:
+            return (await self.jet.backend.direct_get(stream.name, request)).messages[0].seq
+        except MessageNotFoundError:
+            return stream.last + 1
+        except DirectGetDisabledError:
+            if not stream.allows_transient_consumers:
+                raise
+        handle = await self.jet.stream(stream.name)
+        async with aclosing(handle.ordered(deliver_policy="by_start_time", opt_start_time=time)) as messages:  # type: ignore[type-var]  # an async generator
+            async for message in messages:
+                return message.delivered.seq
+        return stream.last + 1
+
+    def count_from(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
+        """Return how many messages there are from a sequence on, or more, where a work queue does not tell.
+
+        More is told where filters overlap, and where direct gets are not allowed.
+        """
+        span = max(stream.last - max(seq, stream.first) + 1, 0)
+        if not span or (stream.is_gapless and not filters):
+            return span
+        if stream.allows_transient_consumers:
+            return self.run(self._count, stream, max(seq, 1), filters)
+        if not stream.config.allow_direct:
+            return span
+        return sum(self.run(self._count_directly, stream, seq, subject) for subject in filters or (">",))
+
+    async def _count_directly(self, stream: StreamView, seq: int, subject: str) -> int:
+        request = DirectGet(seq=max(seq, 1), next_by_subj=subject, batch=1)
+        try:
+            reply = await self.jet.backend.direct_get(stream.name, request)
+        except MessageNotFoundError:
+            return 0
+        return len(reply.messages) + reply.num_pending
+
+    async def _count(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
+        """Make a consumer, which is told how much there is for it, and let it go."""
+        fields = {"filter_subjects": list(filters)} if filters else {}
+        config = consumer_config(
+            deliver_policy="by_start_sequence",
+            opt_start_seq=seq,
+            ack_policy="none",
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=_COUNTING_S,
+            **fields,
+        )
+        info = await self.jet.backend.call(ConsumerCreate(stream_name=stream.name, config=config))
+        with suppress(NotFoundError):
+            await self.jet.backend.call(ConsumerDelete(stream=stream.name, name=info.name))
+        return info.num_pending

@@ -1,0 +1,192 @@
+"""What a task does that works for a queue: claims a batch, runs the function on it, settles each job by itself.
+
+The story. A task is a worker as any other: it opens the store in its own process, holds its jobs under leases that a
+thread renews, and writes down what became of them (``queue/claims.py``). Spark's part is to store it, and to hand out
+the function. So a task that fails, is killed or runs twice costs nothing but time: its jobs are handed back, or come
+back when their leases run out, and what it settled stays settled. The function runs on a thread, so that the loop stays
+free for the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from pelton.api import ConfigError
+from pelton.runtime import system_runtime
+from pelton.spark.store_handle import open_store
+from pelton.spark.work.job_rows import JobRows, ResultRows
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pelton.api import StreamConfig
+    from pelton.queue import ClaimedJob, Claims, JobRules
+    from pelton.spark.options import StoreOptions
+
+TALLY: Final = "task INT, completed BIGINT, failed BIGINT, lost BIGINT"
+_TALLY: Final = pa.schema(
+    [("task", pa.int32()), ("completed", pa.int64()), ("failed", pa.int64()), ("lost", pa.int64())]
+)
+_LOOK_S: Final = 0.5
+Kind = Literal["pandas", "arrow"]
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What all tasks of a call do. Pickled with the function. ``duration`` in seconds; a limit of None is none."""
+
+    store: StoreOptions
+    queue: str
+    function: Callable[[Any], Any]
+    kind: Kind
+    rules: JobRules
+    arguments: StructType | None
+    results: StreamConfig | None
+    subject: str | None
+    claim: int
+    until_empty: bool
+    max_jobs: int | None
+    duration: float | None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """TaskPlan in one task; for ``mapInArrow``. What comes in only says how many tasks there are."""
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        tally = asyncio.run(_Task(self).work())
+        task = context.partitionId() if context is not None else 0
+        yield pa.RecordBatch.from_pylist([{"task": task, **tally}], schema=_TALLY)
+
+
+class _Task:
+    """One task's run of a work."""
+
+    def __init__(self, work: TaskPlan) -> None:
+        self._work = work
+        self._rows = JobRows(work.arguments)
+        self._results = ResultRows(work.results, work.subject)
+        self._clock = system_runtime().clock
+        self._tally = {"completed": 0, "failed": 0, "lost": 0}
+        self._taken = 0
+        self._end: float | None = None
+
+    async def work(self) -> dict[str, int]:
+        """TaskPlan until an end is met; return how many jobs ended how."""
+        # Jobs come and go by the hundred, without cycles: looking for some costs a tenth.
+        gc.disable()
+        try:
+            await self._work_on()
+        finally:
+            gc.enable()
+        return self._tally
+
+    async def _work_on(self) -> None:
+        work = self._work
+        async with open_store(work.store) as jet:
+            queue = await jet.queue(work.queue)
+            async with queue.claims(work.rules) as claims:
+                # How long it took to open the store is not the jobs' time.
+                if work.duration is not None:
+                    self._end = self._clock.monotonic() + work.duration
+                await self._work_with(claims)
+
+    async def _work_with(self, claims: Claims) -> None:
+        jobs: list[ClaimedJob] = []
+        while True:
+            # What is settled and what is taken next share a transaction, where there are any.
+            settled, found = await asyncio.gather(
+                self._settle(claims, jobs), self._take(claims, 0.0), return_exceptions=True
+            )
+            for answer in (settled, found):
+                if isinstance(answer, BaseException):
+                    raise answer
+            jobs = found if isinstance(found, list) else []
+            if not jobs:
+                if self._is_over() or (self._work.until_empty and await claims.is_empty()):
+                    return
+                jobs = await self._take(claims, _LOOK_S)
+            if jobs:
+                await asyncio.to_thread(self._decide, jobs)
+
+    def _room(self) -> int:
+        limit = self._work.max_jobs
+        return self._work.claim if limit is None else min(self._work.claim, limit - self._taken)
+
+    def _left(self) -> float:
+        """Return how many seconds are left."""
+        return inf if self._end is None else self._end - self._clock.monotonic()
+
+    def _is_over(self) -> bool:
+        return self._room() <= 0 or self._left() <= 0
+
+    async def _take(self, claims: Claims, timeout: float) -> list[ClaimedJob]:
+        if self._is_over():
+            return []
+        jobs = await claims.take(self._room(), timeout=min(timeout, self._left()))
+        self._taken += len(jobs)
+        return jobs
+
+    async def _settle(self, claims: Claims, jobs: list[ClaimedJob]) -> None:
+        if not jobs:
+            return
+        lost = await claims.settle(jobs)
+        completed = sum(job.ending is True and not job.lost for job in jobs)
+        self._tally["completed"] += completed
+        self._tally["lost"] += len(lost)
+        self._tally["failed"] += len(jobs) - completed - len(lost)
+
+    def _decide(self, jobs: list[ClaimedJob]) -> None:
+        """Run the function; what it raises is every job's failure."""
+        fit, rows = self._rows.rows(jobs)
+        if not fit:
+            return
+        try:
+            made = self._call(rows)
+        except Exception as error:  # whatever a function raises is its jobs' outcome
+            for job in fit:
+                job.fail(error)
+            return
+        self._results.take(fit, rows.column("id"), _as_batch(made))
+
+    def _call(self, rows: pa.RecordBatch) -> Any:
+        given = rows.to_pandas() if self._work.kind == "pandas" else rows
+        gc.enable()
+        try:
+            return self._work.function(given)
+        finally:
+            gc.disable()
+
+
+def _as_batch(made: Any) -> pa.RecordBatch:
+    """Return what a function returned as one batch. Raises ConfigError for what is no table."""
+    if not isinstance(made, (pa.RecordBatch, pa.Table)):
+        if not hasattr(made, "columns"):
+            raise ConfigError(f"the function returned {type(made).__name__}: return a DataFrame, or an Arrow table")
+        made = pa.Table.from_pandas(made, preserve_index=False)
+    if isinstance(made, pa.Table):
+        arrays = [column.combine_chunks() for column in made.columns]
+        made = pa.RecordBatch.from_arrays(arrays, schema=made.schema)
+    return _in_micros(made)
+
+
+def _in_micros(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return times as Spark has them: pandas counts nanoseconds."""
+    fields = [
+        field.with_type(pa.timestamp("us", field.type.tz)) if _is_fine(field.type) else field for field in rows.schema
+    ]
+    if not any(_is_fine(field.type) for field in rows.schema):
+        return rows
+    arrays = [column.cast(field.type, safe=False) for column, field in zip(rows.columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _is_fine(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")

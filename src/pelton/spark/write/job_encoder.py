@@ -1,0 +1,50 @@
+"""Rows to jobs: each column is an argument by its name, but for ``key`` and ``idempotency_key``.
+
+The job's function is not at hand here, so its workers check the arguments: one that does not fit fails as a dead
+letter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pelton.api import ConfigError
+from pelton.queue.form import JobForm
+from pelton.spark.columns.row_json import json_rows
+from pelton.spark.write import row_encoder as rows
+from pelton.spark.write.row_encoder import EncodedRows, InputColumns, RowEncoder
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class JobEncoder(RowEncoder):
+    """EncodedRows that enqueue jobs."""
+
+    def __init__(self, schema: StructType, form: JobForm) -> None:
+        columns = InputColumns(schema)
+        self._has_key = columns.take("key", rows.TEXT)
+        self._has_id = columns.take("idempotency_key", rows.TEXT)
+        self._arguments = columns.rest()
+        self._form = form
+
+    def messages(self, batch: pa.RecordBatch) -> EncodedRows:
+        """Return a job a row; without key where that is null."""
+        count = batch.num_rows
+        arguments = json_rows(batch, self._arguments) if self._arguments else [b"{}"] * count
+        keys = rows.optional(batch, "key", self._has_key) or [None] * count
+        ids = rows.optional(batch, "idempotency_key", self._has_id) or [None] * count
+        try:
+            jobs = [self._form.message(*job) for job in zip(arguments, map(_text, keys), map(_text, ids), strict=True)]
+        except ConfigError as error:
+            raise ConfigError(f"column key: {error}") from None
+        has_blocks = any(block is not None for _, _, block in jobs)
+        blocks = [block for _, _, block in jobs] if has_blocks else None
+        subjects, payloads = [subject for subject, _, _ in jobs], [data for _, data, _ in jobs]
+        return EncodedRows(pa.array(subjects, pa.string()), pa.array(payloads, pa.binary()), blocks)
+
+
+def _text(value: str | None) -> str:
+    return value or ""

@@ -1,0 +1,31 @@
+"""What is noted of batches on a cluster, and which clock tells how old a note is."""
+
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.spark.errors import LateReplayError
+from pelton.spark.write.commit_log import CommitLog
+from pelton.spark.write.task_attempt import BatchId
+from pelton.testing.nats_server import nats_server
+
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+async def test_the_age_of_a_note_is_told_by_the_server_and_not_by_the_clock_of_a_task(
+    tmp_path: Path, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = BatchId("query", 7)
+    with nats_server(tmp_path) as server:
+        async with pelton.open(server.url) as jet:
+            commit_log = CommitLog(jet, "orders")
+            await commit_log.prepare()
+            assert await commit_log.begin(batch, "run", first=True, window_ns=1, late=False)
+            real = jet.runtime.clock.now
+            monkeypatch.setattr(type(jet.runtime.clock), "now", lambda self: real() + hours * HOUR_NS)
+            with pytest.raises(LateReplayError):
+                await commit_log.begin(batch, "another run", first=True, window_ns=1, late=False)
+            assert await commit_log.begin(batch, "another run", first=True, window_ns=HOUR_NS, late=False)
+            assert await commit_log.begin(batch, "another run", first=True, window_ns=1, late=True)

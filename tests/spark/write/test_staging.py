@@ -1,0 +1,77 @@
+"""The folders of staged files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pelton.api import NotAStoreError
+from pelton.spark.write.staging import Staging, file_name
+from pelton.spark.write.task_attempt import BatchId
+
+_DAYS_AGO = (1_000_000_000, 1_000_000_000)
+
+
+def fill(staging: Staging, writer: str, number: int) -> Path:
+    path = Path(staging.new_file(BatchId(writer, number), "file"))
+    path.write_bytes(b"")
+    return path
+
+
+def test_a_batch_that_is_done_takes_earlier_ones_along(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path / "staged"))
+    first, second, third = [fill(staging, "query", number) for number in (1, 2, 10)]
+    other = fill(staging, "other", 1)
+    staging.done(BatchId("query", 2))
+    assert [path.exists() for path in (first, second, third, other)] == [False, False, True, True]
+    staging.done(BatchId("query", 10))
+    staging.done(BatchId("other", 1))
+    assert not (tmp_path / "staged").exists()
+    staging.done(BatchId("other", 1))
+
+
+def test_what_a_dead_driver_left_goes_after_a_day_unless_something_in_it_is_new(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path / "staged"))
+    old, young = fill(staging, "a", 0), fill(staging, "b", 0)
+    for part in (old, old.parent, old.parent.parent):
+        os.utime(part, _DAYS_AGO)
+    for part in (young.parent, young.parent.parent):
+        os.utime(part, _DAYS_AGO)
+    staging.done(BatchId("another", 0))
+    assert [path.exists() for path in (old, young)] == [False, True]
+
+
+def test_what_somebody_else_keeps_there_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "staged"
+    staging = Staging(str(folder))
+    mine = fill(staging, "a", 0)
+    precious = [folder / "notes.txt", folder / "mine" / "notes.txt", folder / "a" / "notes.txt"]
+    for each in precious:
+        each.parent.mkdir(exist_ok=True)
+        each.write_text("precious")
+    for each in (*precious, folder / "mine"):
+        os.utime(each, _DAYS_AGO)
+    staging.done(BatchId("a", 0))
+    staging.done(BatchId("another", 0))
+    assert not mine.exists()
+    assert [each.read_text() for each in precious] == ["precious"] * 3
+
+
+def test_nothing_is_staged_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "staged").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotAStoreError, match="link"):
+        fill(Staging(str(tmp_path / "staged")), "a", 0)
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+@pytest.mark.parametrize("text", ["a b", "", "a\r\nb", "a.b", "../a", "é", "\ud800", "a" * 101])
+def test_any_text_has_a_name_of_its_own(text: str) -> None:
+    name = file_name(text)
+    assert name != file_name(text + "x")
+    assert name.isascii()
+    assert name.isalnum()
+
+
+def test_plain_texts_are_their_own_names() -> None:
+    assert file_name("daily-load_3") == "daily-load_3"
