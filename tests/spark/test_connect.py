@@ -1,4 +1,4 @@
-"""Spark Connect: a program without a JVM, whose session is a server's, can do all that others can."""
+"""Spark Connect: a program without a JVM, whose session is on a server, can do everything."""
 
 import json
 import os

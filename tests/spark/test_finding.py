@@ -1,4 +1,4 @@
-"""The data source is found."""
+"""Spark finds the data source."""
 
 import asyncio
 import subprocess

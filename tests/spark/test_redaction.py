@@ -1,4 +1,4 @@
-"""Secrets are taken only where Spark does not show them."""
+"""Secrets are accepted only where Spark redacts them."""
 
 import re
 

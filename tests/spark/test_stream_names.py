@@ -1,4 +1,4 @@
-"""Which streams a query means."""
+"""The streams that a query selects."""
 
 import pytest
 

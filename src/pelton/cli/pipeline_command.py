@@ -85,9 +85,12 @@ def run(options: argparse.Namespace) -> int:
         return 1
     place = _place(options)
     _check(options)
-    with session.told(), session.running("pelton pipeline", master=options.master, memory=options.memory) as spark:
+    with (
+        session.readable_errors(),
+        session.running("pelton pipeline", master=options.master, memory=options.memory) as spark,
+    ):
         options.verb(spark, options, place)
-    session.leave(place)
+    session.clean_up(place)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Streams as Spark DataFrames, through PySpark's data source API. Needs the extra: ``pip install 'pelton[spark]'``.
 
-``spark.read.format("pelton")`` is found by itself where Pelton is installed; :func:`register` is for where it is not
-(code that was shipped with the job).
+Spark finds ``format("pelton")`` by itself if Pelton is installed; call :func:`register` if it isn't (code that is
+shipped with the job).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What only Spark can meet."""
+"""Errors that only Spark's reads and writes raise."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pelton.api import PeltonError
 
 
 class DataLossError(PeltonError):
-    """Messages that were to be read are gone: a limit or a purge removed them, or their stream was deleted.
+    """Messages of the range to read are gone: a limit or a purge removed them, or their stream was deleted.
 
-    ``first`` and ``last`` are the range of sequences, as far as it is known.
+    ``first`` and ``last`` are the missing sequences, as far as they are known.
     """
 
     def __init__(self, stream: str, first: int, last: int, why: str = "") -> None:
@@ -23,7 +23,7 @@ class DataLossError(PeltonError):
 
 
 class LateReplayError(PeltonError):
-    """A batch is to be repeated after its stream has forgotten what it stored of it: rows would be there twice."""
+    """A batch is repeated after the stream's deduplication window has passed, so its rows could be stored twice."""
 
     def __init__(self, stream: str, writer: str, batch: int, begun: str, window_ns: int) -> None:
         self.stream, self.writer, self.batch = stream, writer, batch

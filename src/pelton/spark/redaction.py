@@ -1,8 +1,8 @@
-"""Options that hold secrets. Pure.
+"""Secrets in options, and Spark's redaction of them. Pure.
 
-Spark shows the options of a query: in its plans, so on its pages and in its event log. It blackens the values of those
-whose names tell (``spark.redaction.regex``: secret, password, token). So secrets are taken under such names alone,
-or in files, and refused elsewhere before anybody relies on it.
+Spark shows a query's options in its plans, so in its UI and its event log, and redacts only values whose names match
+``spark.redaction.regex`` (secret, password, token). So secrets are accepted under such names or in files, and are
+refused elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SEED_LENGTH: Final = 58
 
 
 def refuse_unredacted(given: Mapping[str, str]) -> None:
-    """Raise ConfigError for a secret where Spark would show it."""
+    """Raise ConfigError for a secret that Spark would not redact."""
     options = {name.lower(): value for name, value in given.items()}
     if "key" in options:
         raise ConfigError("option key would be shown by Spark in its plans: call it secretKey, or give keyFile")
@@ -34,17 +34,17 @@ def refuse_unredacted(given: Mapping[str, str]) -> None:
 
 
 def address_options(address: str) -> dict[str, str]:
-    """Return a cluster's address as options: a login that it holds becomes options of its own.
+    """Return a cluster's address as options, with the login in options of its own.
 
-    Raises ConfigError where servers have different ones.
+    Raises ConfigError if the servers have different logins.
     """
     scheme, _, hosts = address.partition("://")
-    logins = {place.rpartition("@")[0] for place in hosts.split(",")} - {""}
+    logins = {host.rpartition("@")[0] for host in hosts.split(",")} - {""}
     if not logins:
         return {"servers": address}
     if len(logins) > 1:
         raise ConfigError("each server of the address has another login: Spark takes one for all")
     user, colon, password = logins.pop().partition(":")
     login = {"user": user, "password": password} if colon else {"token": user}
-    plain = ",".join(place.rpartition("@")[2] for place in hosts.split(","))
+    plain = ",".join(host.rpartition("@")[2] for host in hosts.split(","))
     return {"servers": f"{scheme}://{plain}", **login}

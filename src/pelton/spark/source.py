@@ -1,6 +1,6 @@
-"""The data source ``pelton``: what Spark asks of it, handed to those who do it.
+"""The data source ``pelton``: it makes the readers and writers that Spark asks for.
 
-Spark makes one from a query's options wherever it needs it, in processes that come and go: it only reads options.
+Spark creates one from a query's options wherever it needs one, in short-lived processes: all it does is parse options.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ if TYPE_CHECKING:
 
 
 class PeltonSource(DataSource):
-    """Streams of a store or a cluster as tables."""
+    """Streams of a store file or a cluster as tables."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` is given."""
+        """Return the name for ``format``."""
         return "pelton"
 
     def schema(self) -> str:
-        """Return the columns of a read that names none."""
+        """Return the schema of a read without one of its own."""
         options = read_options(self.options)
         return read_schema(options.decode, options.value_schema)
 
     def reader(self, schema: StructType) -> PeltonBatchReader:
-        """Return what reads a batch. Raises ConfigError."""
+        """Return the reader of a batch query. Raises ConfigError."""
         options = read_options(self.options)
         check_batch(options)
         return reader(options, checked_schema(schema, options.decode))
 
     def streamReader(self, schema: StructType) -> PeltonStreamReader:  # noqa: N802  # Spark's name
-        """Return what reads batch by batch. Raises ConfigError."""
+        """Return the reader of a streaming query. Raises ConfigError."""
         options = read_options(self.options)
         check_streaming(options)
         return PeltonStreamReader(options, checked_schema(schema, options.decode))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Return what writes a batch. Raises ConfigError, also where the columns do not fit."""
+        """Return the writer of a DataFrame. Raises ConfigError, also for columns that do not fit the target."""
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
-        """Return what writes the batches of a streaming query. Raises as :meth:`writer`."""
+        """Return the writer of a streaming query's batches. Raises as :meth:`writer`."""
         return StreamWriter(self.options, schema, overwrite=overwrite)
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("pelton")`` known to a session that does not find it by itself, and to writes from this thread."""
+    """Register ``format("pelton")`` with a session that does not find it by itself, and for writes from this thread."""
     spark.dataSource.register(PeltonSource)
     activate(spark)

@@ -1,4 +1,4 @@
-"""A store or a cluster as Spark's planning side sees it: which streams there are, and where they begin and end.
+"""An open store file or cluster, used from Spark's blocking calls: its streams, and where they begin and end.
 
 Spark calls from one thread and keeps the process for as long as a query runs, so the store stays open on an event loop
 of its own (a portal), which keeps connections alive between calls.
@@ -40,12 +40,12 @@ _COUNTING_S: Final = 5
 
 
 def encryption_key(options: StoreOptions) -> Key | None:
-    """Return what opens an encrypted store; None for a plain one."""
+    """Return the key of an encrypted store; None for a plain one."""
     return KeyFile(options.key_file) if options.key_file is not None else options.key
 
 
 def open_store(options: StoreOptions) -> connect.Opening:
-    """Return the store or cluster, about to be opened. Raises NotAStoreError: reading makes no store."""
+    """Open a store file or a cluster. Raises NotAStoreError: Spark never creates a store."""
     if options.is_cluster:
         return connect.open(options.address, **options.login)
     if not os.path.exists(options.address):
@@ -55,7 +55,7 @@ def open_store(options: StoreOptions) -> connect.Opening:
 
 @dataclass(frozen=True)
 class StreamView:
-    """A stream as it is now. ``created`` (RFC 3339) tells it from one that gets its name later."""
+    """A snapshot of a stream. ``created`` (RFC 3339) distinguishes it from a later stream of the same name."""
 
     config: StreamConfig
     created: str
@@ -77,20 +77,20 @@ class StreamView:
 
     @property
     def allows_transient_consumers(self) -> bool:
-        """Whether consumers come and go without a trace: one more of a work queue would be refused, or keep things."""
+        """Whether a transient consumer has no side effects: on a work queue it is refused, or keeps messages."""
         return self.config.retention == "limits"
 
     @property
     def drops_oldest(self) -> bool:
-        """Whether its first messages go only by limits and purges, so that whoever misses them has lost them.
+        """Whether only limits and purges remove its first messages, so that a reader that misses them lost them.
 
-        Messages of a work queue go when somebody is done with them, those of a bucket when they are replaced.
+        In a work queue, acknowledged messages are removed; in a bucket, those that were replaced.
         """
         return self.config.retention == "limits" and self.config.max_msgs_per_subject <= 0
 
 
 class StoreHandle:
-    """An open store or cluster; close it."""
+    """An open store file or cluster; close it after use."""
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
@@ -108,18 +108,18 @@ class StoreHandle:
         self.close()
 
     def close(self) -> None:
-        """Let go of the store. Idempotent."""
+        """Close the store. Idempotent."""
         if self._portal.is_usable:
             self.run(self.jet.close)
             self._portal.stop()
 
     def run(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Do something asynchronous, and wait for it."""
+        """Run a coroutine function on the event loop, and wait for its result."""
         result: T = self._portal.run(function, *args)
         return result
 
     def streams(self, patterns: Sequence[str]) -> list[StreamView]:
-        """Return the streams of names and patterns, by name. Raises StreamNotFoundError for a name that is none's."""
+        """Return the streams of names and patterns, sorted. Raises StreamNotFoundError for a name without a stream."""
         names = {pattern for pattern in patterns if not _WILD & set(pattern)}
         wild = [pattern for pattern in patterns if pattern not in names]
         if wild:
@@ -128,7 +128,7 @@ class StoreHandle:
         return [self.stream(name) for name in sorted(names)]
 
     def present(self, patterns: Sequence[str]) -> list[StreamView]:
-        """Return those of them that there are; a name that is none's is left out."""
+        """Return the same streams, but skip names without a stream."""
         there = self.run(self.jet.stream_names)
         names = [name for name in there if is_selected(name, patterns)]
         found: list[StreamView] = []
@@ -139,14 +139,14 @@ class StoreHandle:
         return found
 
     def stream(self, name: str) -> StreamView:
-        """Return a stream as it is now. Raises StreamNotFoundError."""
+        """Return a snapshot of a stream. Raises StreamNotFoundError."""
         info = self.run(self.jet.backend.call, StreamInfoRequest(name=name))
         state = info.state
         first = max(state.first_seq, 1)
         return StreamView(info.config, info.created, first, state.last_seq, state.messages, state.bytes, state.last_ts)
 
     def sequence(self, stream: StreamView, bound: Bound) -> int:
-        """Return the first sequence at or after a bound; the last one plus 1 where there is none."""
+        """Return the first sequence at or after a bound; the last one plus 1 if there is none."""
         if bound.kind == "earliest":
             return stream.first
         if bound.kind == "sequence":
@@ -171,9 +171,9 @@ class StoreHandle:
         return stream.last + 1
 
     def count_from(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
-        """Return how many messages there are from a sequence on, or more, where a work queue does not tell.
+        """Return the number of messages from a sequence on.
 
-        More is told where filters overlap, and where direct gets are not allowed.
+        For a work queue it can be too high: if filters overlap, or if direct gets are not allowed.
         """
         span = max(stream.last - max(seq, stream.first) + 1, 0)
         if not span or (stream.is_gapless and not filters):
@@ -193,7 +193,7 @@ class StoreHandle:
         return len(reply.messages) + reply.num_pending
 
     async def _count(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
-        """Make a consumer, which is told how much there is for it, and let it go."""
+        """Count with a consumer that is deleted at once: its ``num_pending``."""
         fields = {"filter_subjects": list(filters)} if filters else {}
         config = consumer_config(
             deliver_policy="by_start_sequence",

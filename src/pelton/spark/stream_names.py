@@ -1,4 +1,4 @@
-"""Which streams a query means by its option ``stream``. Pure."""
+"""The streams that the option ``stream`` selects, by name or pattern. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
-# What writes note for themselves. A query that reads all streams and writes to one of them would never come to rest
-# if it read its own notes; so patterns do not mean it, only its name does.
+# The commit log of writes. A query that reads all streams and writes to one of them would never finish if it also read
+# its own commits, so patterns do not select this stream; only its name does.
 COMMIT_STREAM: Final = "SPARK_COMMITS"
 
 
 def is_selected(name: str, asked: Iterable[str]) -> bool:
-    """Whether names and patterns (``*``, ``?``) mean a stream."""
+    """Whether names and patterns (``*``, ``?``) select a stream."""
     return any(name == one or (name != COMMIT_STREAM and fnmatchcase(name, one)) for one in asked)

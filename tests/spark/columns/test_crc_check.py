@@ -1,4 +1,4 @@
-"""One CRC over all payloads tells whether every row meets its own."""
+"""One CRC over all payloads verifies the checksum of every row."""
 
 from zlib import crc32
 

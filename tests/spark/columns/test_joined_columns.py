@@ -1,4 +1,4 @@
-"""Rows that SQLite joins and numpy splits are those of a scan, and damage is never taken for a message."""
+"""Columns that SQLite joins and numpy splits equal those of a scan, and corruption is never delivered."""
 
 from pathlib import Path
 from random import Random

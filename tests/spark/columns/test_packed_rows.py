@@ -1,4 +1,4 @@
-"""What Spark's rows become on their way into a store."""
+"""Rows packed for a store's bulk append."""
 
 from array import array
 from zlib import crc32

@@ -1,4 +1,4 @@
-"""Streams into a lake, each message once, whatever is lost on the way."""
+"""Archives of streams: each message once, whatever fails on the way."""
 
 from pathlib import Path
 from typing import Any

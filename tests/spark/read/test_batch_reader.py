@@ -152,9 +152,9 @@ def test_predicates_are_pushed_down(spark: SparkSession, tmp_path: Path) -> None
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         frame = read(spark, tmp_path / "s.pelton", rowsPerPartition=100)
-        push_filters = frame.where("sequence > 250 and sequence <= 440")
-        assert sequences(push_filters) == list(range(251, 441))
-        assert push_filters.rdd.getNumPartitions() == 2
+        narrow = frame.where("sequence > 250 and sequence <= 440")
+        assert sequences(narrow) == list(range(251, 441))
+        assert narrow.rdd.getNumPartitions() == 2
         by_subject = frame.where("subject = 'orders.us.3'")
         assert sequences(by_subject) == [m.seq for m in messages if m.subject == "orders.us.3"]
         time = messages[700].time.replace("T", " ").rstrip("Z")[:26]

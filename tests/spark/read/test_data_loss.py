@@ -1,4 +1,4 @@
-"""A damaged message that Spark passes by: told in the task's log, and left for those who keep the store."""
+"""A corrupted message that Spark skips: logged by the task, and kept in the store."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a stream's policy removes: never read when it was due, and missed only by who was promised it."""
+"""Messages that a stream's limits remove: never read when expired, and missing only if they were promised."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a query stands, and where its first batch began."""
+"""Offsets of a streaming query, and the start of its first batch."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""How reads are cut into tasks."""
+"""How a read is partitioned into tasks."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Executors as workers: every job once in effect, keys in order, failures by row, a killed executor's jobs again."""
+"""Executors as workers: each job takes effect once, keys in order, failures by row, redelivery after a kill."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What the driver does with staged files, without Spark."""
+"""How the driver loads staged files, without Spark."""
 
 import os
 import shutil

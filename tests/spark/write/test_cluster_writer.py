@@ -1,4 +1,4 @@
-"""Writes to a cluster: message ids keep what is repeated from being stored twice."""
+"""Writes to a cluster: message ids prevent that a repeated batch is stored twice."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is noted of batches on a cluster, and which clock tells how old a note is."""
+"""The commit log of a cluster's batches, and whose clock gives an entry's age."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What options of a write are taken."""
+"""The options that a write accepts."""
 
 import pytest
 

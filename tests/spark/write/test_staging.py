@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from pelton.api import NotAStoreError
-from pelton.spark.write.staging import Staging, file_name
+from pelton.spark.write.staging import StagingFolder, file_name
 from pelton.spark.write.task_attempt import BatchId
 
 _DAYS_AGO = (1_000_000_000, 1_000_000_000)
 
 
-def fill(staging: Staging, writer: str, number: int) -> Path:
+def fill(staging: StagingFolder, writer: str, number: int) -> Path:
     path = Path(staging.new_file(BatchId(writer, number), "file"))
     path.write_bytes(b"")
     return path
 
 
 def test_a_batch_that_is_done_takes_earlier_ones_along(tmp_path: Path) -> None:
-    staging = Staging(str(tmp_path / "staged"))
+    staging = StagingFolder(str(tmp_path / "staged"))
     first, second, third = [fill(staging, "query", number) for number in (1, 2, 10)]
     other = fill(staging, "other", 1)
     staging.done(BatchId("query", 2))
@@ -31,7 +31,7 @@ def test_a_batch_that_is_done_takes_earlier_ones_along(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_driver_left_goes_after_a_day_unless_something_in_it_is_new(tmp_path: Path) -> None:
-    staging = Staging(str(tmp_path / "staged"))
+    staging = StagingFolder(str(tmp_path / "staged"))
     old, young = fill(staging, "a", 0), fill(staging, "b", 0)
     for part in (old, old.parent, old.parent.parent):
         os.utime(part, _DAYS_AGO)
@@ -43,7 +43,7 @@ def test_what_a_dead_driver_left_goes_after_a_day_unless_something_in_it_is_new(
 
 def test_what_somebody_else_keeps_there_stays(tmp_path: Path) -> None:
     folder = tmp_path / "staged"
-    staging = Staging(str(folder))
+    staging = StagingFolder(str(folder))
     mine = fill(staging, "a", 0)
     precious = [folder / "notes.txt", folder / "mine" / "notes.txt", folder / "a" / "notes.txt"]
     for each in precious:
@@ -61,7 +61,7 @@ def test_nothing_is_staged_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "staged").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(NotAStoreError, match="link"):
-        fill(Staging(str(tmp_path / "staged")), "a", 0)
+        fill(StagingFolder(str(tmp_path / "staged")), "a", 0)
     assert os.listdir(tmp_path / "elsewhere") == []
 
 

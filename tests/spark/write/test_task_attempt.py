@@ -1,4 +1,4 @@
-"""Tries of tasks that Spark makes beside each other, and what it says of them; without a session."""
+"""Task attempts that run side by side, and the batch that Spark reports to them; without a session."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -39,9 +39,9 @@ def show_lake(console: Console, store: Path, flights: Sequence[Flight], carriers
         console.print(_NO_SPARK.format(what=str(error).removeprefix("Spark needs ")), markup=False)
         return
     began = stopwatch()
-    with console.status("Spark starts"), session.told(), session.running("pelton demo") as spark:
+    with console.status("Spark starts"), session.readable_errors(), session.running("pelton demo") as spark:
         _run(spark, console, store.resolve(), flights, carriers)
-    session.leave({"path": str(store.resolve())})
+    session.clean_up({"path": str(store.resolve())})
     console.print(f"All of it by Spark, from its start to its end, in {stopwatch() - began:,.0f} s")
 
 

@@ -1,4 +1,4 @@
-"""Messages to Arrow batches, column by column, only those that were asked for."""
+"""Messages as Arrow batches, with only the columns that the query selects."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class MessageColumns(NamedTuple):
 
 
 def int64s(column: bytes) -> Numbers:
-    """Return int64 numbers as they lie in memory."""
+    """Return an int64 array over bytes, without a copy."""
     return np.frombuffer(column, np.int64)
 
 
 def array_of(kind: pa.DataType, values: bytes, lengths: bytes) -> pa.Array:
-    """Return texts or bytes that lie end to end, of int32 ``lengths``; nothing is copied."""
+    """Return a string or binary array over concatenated values with int32 ``lengths``, without copying the values."""
     offsets = np.zeros(len(lengths) // 4 + 1, np.int32)
     np.cumsum(np.frombuffer(lengths, np.int32), out=offsets[1:])
     return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
@@ -62,7 +62,7 @@ def _decoded_headers(block: bytes) -> list[tuple[str, list[str]]]:
 
 
 def _text(value: str) -> str:
-    # Bytes that are no UTF-8 travel as surrogates in Python, and not at all in Arrow.
+    # Python keeps bytes that are not UTF-8 as surrogates, which Arrow refuses.
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -78,7 +78,7 @@ _BUILDERS: Final[dict[str, Callable[[MessageColumns, str, pa.DataType], pa.Array
 
 
 class BatchBuilder:
-    """Makes the batches of one stream, with the columns of ``schema`` in its order."""
+    """Builds the batches of one stream, with the columns of ``schema`` in its order."""
 
     def __init__(self, stream: str, schema: StructType, decode: Decode | None) -> None:
         self._stream = stream
@@ -94,7 +94,7 @@ class BatchBuilder:
             self._value_kind = self._schema.field(VALUE).type
 
     def of(self, columns: MessageColumns) -> pa.RecordBatch:
-        """Return a batch."""
+        """Return the messages as a batch."""
         values = self._values(columns.data.to_pylist()) if self._wants_values else {}
         arrays = [
             values[name] if build is None else build(columns, self._stream, kind)
@@ -112,7 +112,7 @@ class BatchBuilder:
         return {VALUE: array, ERROR: pa.array(errors, pa.string())}
 
     def _fitting(self, values: list[Any], errors: list[str | None]) -> pa.Array:
-        """Return values where one at least does not fit the type: a number that is too long for its decimal."""
+        """Return the values, None for each that does not fit the type, such as a number too long for its decimal."""
         for index, value in enumerate(values):
             try:
                 pa.scalar(value, self._value_kind)

@@ -1,7 +1,7 @@
-"""Checksums of thousands of rows at a time: what functions of these names in :mod:`pelton.storage` do, with numpy.
+"""CRC-32 of thousands of rows at once, with numpy: the functions of the same names in :mod:`pelton.storage`.
 
-A CRC is linear: that of a content followed by where and when a row is stored is the exclusive or of what each 16 bits
-of those contribute. What each value of each 16 bits contributes is looked up in tables of 256 KiB.
+A CRC is linear: the checksum of a content followed by a row's sequence and time is the XOR of what each 16 bits
+contribute. Tables of 256 KiB hold the contribution of each value of each 16 bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NONE: Final = crc32(_POSITION)
 
 
 def sums_of_columns(seqs: bytes, times: bytes, header_lengths: bytes, contents: bytes) -> bytes:
-    """Return the checksums of rows, as the function of this name in the storage does."""
+    """Return the checksums of rows, as the storage's function of this name does."""
     sums = np.full(len(contents) // 4, _NONE, np.uint32)
     tables = iter(_tables())
     for column, kind in ((seqs, "i8"), (times, "i8"), (header_lengths, "i4"), (contents, "u4")):
@@ -35,9 +35,9 @@ def sums_of_columns(seqs: bytes, times: bytes, header_lengths: bytes, contents: 
 
 
 def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:
-    """Return the checksums of rows that follow each other, as the function of this name in the storage does."""
+    """Return the checksums of consecutive rows, as the storage's function of this name does."""
     seqs, begun = np.arange(first, first + len(contents) // 4, dtype="<i8").view("<u2"), _words(contents, "u4")
-    # What all rows have in common comes in once.
+    # What all rows have in common is computed once.
     sums = np.full(len(contents) // 4, crc32(_POSITION[:8] + pack("<qi", ts, -1)), np.uint32)
     tables = _tables()
     for word in range(_SEQ_WORDS):
@@ -48,7 +48,7 @@ def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:
 
 
 def positions(seqs: Numbers, times: Numbers) -> Sums:
-    """Return the checksums of where and when rows without headers are stored, of which there is one at least."""
+    """Return the checksums of the sequences and times of rows without headers; there must be at least one row."""
     sums = np.full(len(seqs), crc32(pack("<qqi", seqs[0], times[0], -1)), np.uint32)
     for values, first in ((seqs, 0), (times, _SEQ_WORDS)):
         varied = int(np.bitwise_or.reduce(values ^ values[0]))
@@ -65,7 +65,7 @@ def _words(column: memoryview | bytes | Numbers, kind: str) -> np.ndarray[Any, n
 
 @cache
 def _tables() -> list[Sums]:
-    """Return the tables of a row's 16 bits in order: those of its position, and those of the content's checksum."""
+    """Return the tables of each 16 bits of a row: first of sequence and time, then of the content's checksum."""
     positions = [
         table([crc32((1 << first + bit).to_bytes(20, "little")) ^ _NONE for bit in range(_BITS)])
         for first in range(0, 8 * len(_POSITION), _BITS)
@@ -77,7 +77,7 @@ def _tables() -> list[Sums]:
 
 
 def table(contributions: list[int]) -> Sums:
-    """Return what each value of some bits contributes, of what each bit does."""
+    """Return the contribution of every value of some bits, given the contribution of each bit."""
     found = np.zeros(1, np.uint32)
     for contribution in contributions:
         found = np.concatenate([found, found ^ np.uint32(contribution)])

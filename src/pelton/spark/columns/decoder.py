@@ -1,4 +1,4 @@
-"""Payloads to values: what does not parse becomes null with the reason beside it, and is never dropped."""
+"""Decodes payloads: one that does not parse becomes null with the reason beside it, and is never dropped."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ _BITS: Final = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}
 
 
 def decoder(decode: Decode, kind: DataType) -> Decoder:
-    """Return what turns one payload into a value of a type; it raises ValueError where it cannot.
+    """Return a function that decodes a payload to a value of a type, and raises ValueError if it cannot.
 
-    A field that is missing is null, one that the type does not have is passed by. Raises ConfigError for a type
-    that payloads cannot be read into.
+    A missing field is null, a field that the type does not have is ignored. Raises ConfigError for a type that no
+    payload can be decoded to.
     """
     if decode == "text":
         return lambda data: data.decode()
     expected = _python_type(kind)
     read: Any = (msgspec.json if decode == "json" else msgspec.msgpack).Decoder(expected | None)
     builtins = msgspec.to_builtins
-    # Arrow takes dicts, and the plain values that it has types for.
+    # Arrow accepts dicts, and plain values of its own types.
     kept = (datetime, date, Decimal, bytes)
     return lambda data: builtins(read.decode(data), builtin_types=kept)
 
 
 def decoded(read: Decoder, payloads: Sequence[bytes]) -> tuple[list[Any], list[str | None]]:
-    """Return the value of each payload, and why there is none."""
+    """Return the value of each payload, and the error of each that has none."""
     values: list[Any] = []
     errors: list[str | None] = []
     for data in payloads:
@@ -64,7 +64,7 @@ def decoded(read: Decoder, payloads: Sequence[bytes]) -> tuple[list[Any], list[s
 
 
 def _python_type(kind: DataType) -> Any:
-    """Return the type that msgspec checks a value against."""
+    """Return the Python type that msgspec validates a value against."""
     name = kind.typeName()
     if name == "struct":
         fields = [(field.name, _python_type(field.dataType) | None, None) for field in kind.fields]  # type: ignore[attr-defined]  # a StructType

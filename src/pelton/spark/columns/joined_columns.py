@@ -1,4 +1,4 @@
-"""What SQLite joined, split and checked: what ``pelton.storage.SplitColumns`` asks for, with numpy and Arrow."""
+"""Splits the columns that SQLite joined and verifies them: ``pelton.storage.SplitColumns`` with numpy and Arrow."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pelton.storage import SUM_DIGITS, Joined, Split
 _SPACE: Final = b" "
 _NOT_IN_NUMBERS: Final = b" -"
 _ZERO: Final = ord("0")
-# What each digit counts, but the first.
-_DIGITS: Final = np.array([0, *(10.0**place for place in reversed(range(SUM_DIGITS - 1)))])
+# The weight of each digit, except the first.
+_DIGITS: Final = np.array([0, *(10.0**exponent for exponent in reversed(range(SUM_DIGITS - 1)))])
 
 
 def split_columns(joined: Joined) -> Split | None:
-    """Return rows in columns; None where one is packed, damaged, or anything but plain."""
+    """Return the rows as columns; None if any row is packed, corrupted, or otherwise not plain."""
     if not joined.rows:
         return Split(b"", b"", b"", b"", b"")
     lengths, times = (_numbers(text, joined.rows) for text in (joined.payload_lengths, joined.times))
@@ -42,7 +42,7 @@ def split_columns(joined: Joined) -> Split | None:
 
 
 def _numbers(text: bytes, rows: int) -> Numbers | None:
-    """Return numbers with a space between; None where they are none, or not as many."""
+    """Parse numbers separated by spaces; None if they are not numbers, or not as many as rows."""
     first, _, _ = text.partition(_SPACE)
     if first.isdigit() and text == ((first + _SPACE) * rows)[:-1]:
         return np.full(rows, int(first), np.int64)
@@ -53,7 +53,7 @@ def _numbers(text: bytes, rows: int) -> Numbers | None:
 
 
 def _sums(text: bytes) -> Sums | None:
-    """Return checksums; None where one is more than that: of a packed row."""
+    """Parse checksums; None if one is longer: that of a packed row."""
     if len(text) % SUM_DIGITS or not text.isdigit():
         return None
     digits = np.frombuffer(text, np.uint8).reshape(-1, SUM_DIGITS)
@@ -62,7 +62,7 @@ def _sums(text: bytes) -> Sums | None:
 
 
 def _between_spaces(texts: bytes, rows: int) -> np.ndarray[tuple[int], np.dtype[np.int32]] | None:
-    """Return the lengths of texts with a space between; None where there are not as many."""
+    """Return the lengths of texts separated by spaces; None if there are not as many as rows."""
     spaces = np.flatnonzero(np.frombuffer(texts, np.uint8) == ord(_SPACE))
     if len(spaces) != rows - 1:
         return None
@@ -70,7 +70,7 @@ def _between_spaces(texts: bytes, rows: int) -> np.ndarray[tuple[int], np.dtype[
 
 
 def _sums_of(texts: bytes, lengths: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Repeated:
-    """Return the checksum of each text; they are few, many times."""
+    """Return the checksum of each text, computed once for each distinct text."""
     found = array_of(pa.binary(), texts, lengths.tobytes()).dictionary_encode()
     different = np.array([crc32(text) for text in found.dictionary.to_pylist()], np.uint32)
     return Repeated(different, found.indices.to_numpy())

@@ -1,7 +1,7 @@
-"""Messages from Arrow to what a store takes many of at a time, with no more than one object of Python's a row.
+"""Packs messages from Arrow for a store's bulk append, with at most one Python object for each row.
 
-That one is the payload while its checksum is made. All else goes by columns: distinct subjects once, the others as
-numbers into them.
+That object is the payload, while its checksum is computed. Everything else is columnar: distinct subjects once, and
+rows as indices into them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SHIFT: Final = 8
 _SUBJECTS_END: Final = 1 << 24
 _PAYLOADS_END: Final = 10**FIELD - 1
 _FEW_ROWS: Final = 8192
-# As many payloads at a time stay in the cache: a quarter less for their checksums.
+# So many payloads stay in the CPU's cache, which makes their checksums a quarter faster.
 _NEAR_ROWS: Final = 1024
 _BYTES: Final = 8 * 1024 * 1024
 
 
 def rebatched(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches of rows and cut large ones, so that each is worth its while and none fills the memory."""
+    """Join small batches and split large ones, so that each is worth its overhead and none fills the memory."""
     few: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -59,7 +59,7 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def pack(subjects: pa.StringArray, payloads: pa.BinaryArray) -> Packed | None:
-    """Return messages without headers packed; None where a subject is too long for one."""
+    """Return packed messages without headers; None if a subject or all payloads together are too long for that."""
     coded = subjects.dictionary_encode()
     ends, texts = _offsets(coded.dictionary), coded.dictionary
     lengths = np.diff(ends)
@@ -86,7 +86,7 @@ def pack(subjects: pa.StringArray, payloads: pa.BinaryArray) -> Packed | None:
 
 
 def _offsets(values: pa.Array) -> Numbers:
-    """Return where each value of texts or bytes begins, and the last one ends."""
+    """Return the offsets of a string or binary array: where each value begins, and where the last one ends."""
     return np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
 
 
@@ -95,7 +95,7 @@ def _between(values: pa.Array, ends: Numbers) -> memoryview:
 
 
 def _pieces(cuts: Numbers) -> tuple[int, memoryview]:
-    """Return the length that all payloads have; where they differ -1 and, in digits, where each lies."""
+    """Return the length of all payloads; if lengths differ, -1 and the position of each in digits."""
     lengths = np.diff(cuts)
     length = int(lengths[0])
     if (lengths == length).all():
@@ -115,10 +115,10 @@ def _contents(texts: pa.StringArray, codes: Numbers, payloads: pa.BinaryArray) -
 
 
 def _bounds(codes: Numbers, subjects: int) -> tuple[list[int], list[int]]:
-    """Return where each subject comes first and last."""
+    """Return the first and the last row of each subject."""
     places = np.arange(len(codes))
     firsts, lasts = np.empty(subjects, np.int64), np.empty(subjects, np.int64)
-    # Of several values for one place the last one stays.
+    # If an index occurs several times, the last assignment wins.
     lasts[codes] = places
     firsts[codes[::-1]] = places[::-1]
     return firsts.tolist(), lasts.tolist()

@@ -1,4 +1,4 @@
-"""The columns of a read: what there is, what a user's schema may name, and how Arrow writes it."""
+"""The schema of a read: all columns, the check of a user's schema, and its Arrow form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VALUE: Final = "value"
 ERROR: Final = "error"
-# A header may stand more than once, and each value counts.
+# A header can occur several times, and every value counts.
 _COLUMNS: Final = {
     "stream": "string",
     "subject": "string",
@@ -30,10 +30,10 @@ _WHOLE_TYPE: Final = re.compile(r"\s*(\w+|(struct|array|map)\s*<.*|\w+\s*\([\d\s
 
 
 def read_schema(decode: Decode | None, value_schema: str | None) -> str:
-    """Return all columns: those of every message and, where payloads are decoded, ``value`` and ``error``.
+    """Return all columns: those of every message and, if payloads are decoded, ``value`` and ``error``.
 
-    As text, which Spark parses: the process that asks has no session to do so; as one type, so that its parser names
-    what is wrong in ``value_schema``. Raises ConfigError.
+    As DDL text, which Spark parses, because the process that asks has no session for that; and as one type, so that
+    Spark's parser names what is wrong in ``value_schema``. Raises ConfigError.
     """
     columns = [f"{name}: {kind}{'' if name == 'headers' else ' NOT NULL'}" for name, kind in _COLUMNS.items()]
     if decode is not None:
@@ -52,7 +52,7 @@ def _value_type(decode: Decode, value_schema: str | None) -> str:
 
 
 def checked_schema(schema: StructType, decode: Decode | None) -> StructType:
-    """Return a schema that names columns there are, as it is. Raises ConfigError."""
+    """Return a user's schema unchanged. Raises ConfigError for an unknown column or a wrong type."""
     for field in schema:
         kind = field.dataType.simpleString()
         if decode is not None and field.name in (VALUE, ERROR):
@@ -66,5 +66,5 @@ def checked_schema(schema: StructType, decode: Decode | None) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return exactly what Spark will compare our batches with."""
+    """Return the Arrow schema that Spark compares our batches with."""
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,6 +1,6 @@
-"""Rows as JSON, an object a row by column name: what ``decode=json`` reads back.
+"""Rows as JSON, one object for each row, by column name: ``decode=json`` reads it back.
 
-Times are RFC 3339 in UTC (without a zone where Spark has none), dates ISO 8601, decimals text, bytes base64. JSON has
+Times are RFC 3339 in UTC (without a zone if Spark has none), dates ISO 8601, decimals text, bytes base64. JSON has
 no NaN and no infinity: those are null. A null field is written as null.
 """
 
@@ -15,7 +15,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def json_rows(batch: pa.RecordBatch, columns: list[str]) -> list[bytes]:
-    """Return each row of some columns as JSON."""
+    """Return some columns of each row as JSON."""
     chosen = batch.select(columns)
     fields = [_in_utc(field) for field in chosen.schema]
     arrays = [

@@ -1,4 +1,4 @@
-"""Pipelines that users run: streams to a lake and back, dead letters as a table, what queues have done as figures.
+"""Ready-made pipelines: archive streams to a data lake and replay them, dead letters as a table, job metrics.
 
 Each is a function on DataFrames, and a verb of ``pelton pipeline``.
 """

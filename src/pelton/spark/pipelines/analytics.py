@@ -1,7 +1,7 @@
-"""What a queue's jobs have done, as figures: how many, how fast, how often again, why not, and how evenly.
+"""Metrics of a queue's jobs: counts, throughput, wait and run times, retries, causes of failure, and fairness.
 
-Percentiles are Spark's ``percentile_approx``: exact up to ten thousand different values a group, beyond that a value
-whose rank is off by at most a ten-thousandth.
+Percentiles are Spark's ``percentile_approx``: exact for up to ten thousand distinct values in a group; beyond that, the
+rank of the value is off by at most one ten-thousandth.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NEEDED: Final = frozenset(
 
 
 class JobMetrics(NamedTuple):
-    """Tables made of a queue's history.
+    """Tables computed from a queue's history.
 
-    ``summary`` is one row over all; ``by_job`` the same a job; ``over_time`` one row a step of time in which jobs
-    ended; ``causes`` failures by job and cause, most first; ``by_key`` one row a key, the longest waits first.
-    Durations are seconds.
+    ``summary`` has one row for all jobs; ``by_job`` one for each job name; ``over_time`` one for each time window in
+    which jobs ended; ``causes`` counts failures by job and cause, most frequent first; ``by_key`` has one row for each
+    key, the longest waits first. Durations are in seconds.
     """
 
     summary: DataFrame
@@ -41,11 +41,11 @@ class JobMetrics(NamedTuple):
 
 
 def job_metrics(history: DataFrame, *, step: str | None = None) -> JobMetrics:
-    """Return what :func:`history` (or a part of it, or several together) comes to.
+    """Return the metrics of a :func:`history`, or of a part of one, or of several together.
 
-    ``step``: how finely time is cut, such as ``"1 minute"``; None: so that there are about 60 steps, for which Spark
-    looks at the history once. Fairness (in ``summary``) is Jain's index of the keys' mean waits: 1 where all keys wait
-    alike, 1/n where one of n waits for all. Raises ConfigError.
+    ``step`` is the length of the time windows, such as ``"1 minute"``; None chooses one that gives about 60 windows,
+    which scans the history once more. Fairness (in ``summary``) is Jain's index of the keys' mean waits: 1 if all keys
+    wait alike, 1/n if one of n keys does all the waiting. Raises ConfigError.
     """
     missing = _NEEDED - set(history.columns)
     if missing:

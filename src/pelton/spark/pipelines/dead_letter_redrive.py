@@ -1,4 +1,4 @@
-"""Dead letters driven again: those that a DataFrame has chosen, by the queue's own verb."""
+"""Redrives dead letters: those that a DataFrame selects go back to their queue."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Progress = Callable[[int, int], None]
 
 
 class Redriven(NamedTuple):
-    """How many letters are jobs again, and how many had gone before (driven by somebody else, or removed)."""
+    """How many dead letters were redriven, and how many were gone already (redriven by another process, or removed)."""
 
     redriven: int
     gone: int
 
 
 def redrive(letters: DataFrame, queue: str, *, progress: Progress | None = None, **store: str) -> Redriven:
-    """Put the jobs of dead letters into the queue again, and take them out of the dead letters.
+    """Put the jobs of dead letters into the queue again, and remove them from the dead letters.
 
-    ``letters`` are rows of :func:`dead_letters`, chosen by whatever Spark can do; their ``id`` counts. It can be
-    repeated: a letter that was driven is gone. ``store`` as in :func:`history`; ``progress`` is told done and all.
-    Raises ConfigError.
+    ``letters`` are rows of :func:`dead_letters`, selected with any DataFrame operation; only their ``id`` is used. The
+    call can be repeated: a letter that was redriven is gone. ``store`` as in :func:`history`; ``progress`` is called
+    with the number done and the total. Raises ConfigError.
     """
     if "id" not in letters.columns:
         raise ConfigError("redrive needs the column id of the dead letters")

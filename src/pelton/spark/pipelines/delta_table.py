@@ -1,6 +1,6 @@
-"""A Delta table: what executors have written becomes part of it in one transaction, noted with the batch it was.
+"""A Delta table: files that executors have written become part of it in one transaction that records the batch.
 
-Files that tasks wrote and nobody committed (a try that failed, a driver that died) are in the folder and not in the
+Files that tasks wrote but no driver committed (a failed attempt, a driver that died) are in the folder, but not in the
 table; Delta's ``vacuum`` removes them.
 """
 
@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction
 
 from pelton.api import ConfigError, PeltonError
 from pelton.runtime import system_runtime
-from pelton.spark.pipelines.parquet_files import PARTITIONS, whole
+from pelton.spark.pipelines.parquet_files import PARTITIONS, absolute_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,13 +28,13 @@ _TRIES: Final = 5
 
 
 class LakeTable:
-    """A Delta table at ``target``: a folder, or an address that ``deltalake`` knows."""
+    """A Delta table at ``target``: a folder, or a URI that ``deltalake`` supports."""
 
     def __init__(self, target: str) -> None:
-        self.target = whole(target)
+        self.target = absolute_path(target)
 
     def prepare(self, schema: pa.Schema) -> None:
-        """Make the table where it is missing. Raises ConfigError where it has other columns."""
+        """Create the table if it is missing. Raises ConfigError if it has other columns."""
         DeltaTable.create(self.target, schema=schema, mode="ignore", partition_by=list(PARTITIONS))
         table = DeltaTable(self.target)
         there, wanted = _columns(table.schema()), _columns(Schema.from_arrow(schema))
@@ -47,7 +47,7 @@ class LakeTable:
             raise ConfigError(f"{self.target} is not partitioned by {', '.join(PARTITIONS)}: archive to another folder")
 
     def has(self, batch: BatchId) -> bool:
-        """Whether a batch, or a later one of its writer, is in the table."""
+        """Whether the batch, or a later one of its writer, is in the table."""
         return self._has(DeltaTable(self.target), batch)
 
     def _has(self, table: DeltaTable, batch: BatchId) -> bool:
@@ -55,7 +55,7 @@ class LakeTable:
         return noted is not None and noted >= batch.number
 
     def commit(self, parts: Sequence[ParquetFile], schema: pa.Schema, batch: BatchId | None) -> bool:
-        """Add files to the table; False, and nothing is added, where the ``batch`` is in it already."""
+        """Add files to the table; False, without adding any, if the ``batch`` is in it already."""
         for _ in range(_TRIES):
             table = DeltaTable(self.target)
             if batch is not None and self._has(table, batch):
@@ -63,7 +63,7 @@ class LakeTable:
             try:
                 self._add(table, parts, schema, batch)
             except CommitFailedError:
-                # Somebody else has committed meanwhile: perhaps the same batch.
+                # Another writer has committed meanwhile: perhaps the same batch.
                 continue
             return True
         raise PeltonError(f"{self.target}: others commit all the time; the files are written, and the table is not")
@@ -85,7 +85,7 @@ class LakeTable:
 
 
 def files(target: str, version: int | None) -> tuple[str, list[str], str]:
-    """Return where a table is, its files, and its schema as JSON, which is also Spark's. Raises ConfigError."""
+    """Return a table's root, its files, and its schema as JSON, which Spark reads too. Raises ConfigError."""
     root = LakeTable(target).target
     try:
         table = DeltaTable(root, version=version)

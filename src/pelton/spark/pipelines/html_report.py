@@ -1,4 +1,4 @@
-"""A queue's figures as one HTML file: self-contained, with plots, for whoever has no Spark at hand."""
+"""A queue's metrics as one self-contained HTML file with plots."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _COUNTED: Final = ("jobs", "completed", "failed", "cancelled", "retries")
 
 
 def report(metrics: JobMetrics, path: str | Path, *, title: str = "What the queue has done") -> None:
-    """Write figures and plots to an HTML file. Raises OSError where that cannot be."""
+    """Write metrics and plots to an HTML file. Raises OSError if that fails."""
     Path(path).write_text(draw(metrics, title), encoding="utf-8")
 
 
 def draw(metrics: JobMetrics, title: str) -> str:
-    """Return the page as text: it collects the tables, of which the longest are cut."""
+    """Return the page as text; collects the tables, the longest ones only in part."""
     summary = metrics.summary.collect()[0]
     if not summary["jobs"]:
         return page(title, head(title, "No job has ended yet."))
@@ -42,7 +42,7 @@ def draw(metrics: JobMetrics, title: str) -> str:
 
 
 def shown(seconds: float | None) -> str:
-    """Return a duration as people write it."""
+    """Return a duration in readable form."""
     if seconds is None:
         return "-"
     for unit, length in _UNITS:
@@ -92,7 +92,7 @@ def _over_time(steps: Sequence[Row]) -> str:
 
 
 def _unit(most: float) -> tuple[str, float]:
-    """Return the unit in which the longest of some durations reads well, and its seconds."""
+    """Return the unit in which the longest of some durations reads well, and its length in seconds."""
     return next(((unit, length) for unit, length in _UNITS if most >= 2 * length), ("µs", 1e-6))
 
 

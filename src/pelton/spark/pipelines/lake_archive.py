@@ -1,9 +1,9 @@
-"""Archive: streams to a table in a lake, each message once.
+"""Archive: streams to a table in a data lake, each message exactly once.
 
-The story. A streaming query reads; every batch of it is written by executors as Parquet files, which nobody sees, and
-then made part of the Delta table in one transaction that also notes the query and the number of the batch. A batch that
-Spark repeats, because its driver died before the checkpoint said that it was done, finds its note and adds nothing.
-Plain Parquet has no transactions: there Spark's own file sink keeps a log of the files that count, beside them, and
+Design: a streaming query reads. Executors write each batch as Parquet files, which are not visible until one
+transaction adds them to the Delta table, and records the query and the batch number in it. If Spark repeats a batch,
+because the driver died before the checkpoint recorded it as done, it is found in the table, and nothing is added. Plain
+Parquet has no transactions: there, Spark's own file sink keeps a log of the committed files beside them, and
 readers that honour it (Spark) see each row once.
 """
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from pelton.api import ConfigError, PeltonError
 from pelton.spark.columns.read_schema import arrow_schema
-from pelton.spark.pipelines.parquet_files import PART_DDL, PARTITIONS, ParquetFile, ParquetWriter, whole
+from pelton.spark.pipelines.parquet_files import PART_DDL, PARTITIONS, ParquetFile, PartitionWriter, absolute_path
 from pelton.spark.write.task_attempt import BatchId
 
 if TYPE_CHECKING:
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
 
 Form = Literal["delta", "parquet"]
 _METADATA: Final = "metadata"
-_LOOK_S: Final = 1
+_POLL_S: Final = 1
 
 
 def archive(
     frame: DataFrame, target: str, *, checkpoint: str, form: Form = "delta", every: float | None = None
 ) -> StreamingQuery:
-    """Write a stream to a table partitioned by date (UTC) and stream; return the query, which has begun.
+    """Write a stream to a table partitioned by date (UTC) and stream; return the query, which is running.
 
-    ``frame`` is a ``readStream`` with at least the columns ``stream`` and ``time``; what else it has is kept.
-    ``every``: a batch so many seconds, until stopped; None: all there is, then the query ends. ``checkpoint`` is the
-    folder that tells how far the archive is: one a target, and kept with it. Raises ConfigError.
+    ``frame`` is a ``readStream`` with at least the columns ``stream`` and ``time``; its other columns are kept.
+    ``every``: seconds between batches, until stopped; None: archive what there is, then end the query. ``checkpoint``
+    is the query's checkpoint folder: use one for each target, and keep it with the target. Raises ConfigError.
     """
     if not frame.isStreaming:
         raise ConfigError("archive follows a stream: spark.readStream; for a DataFrame that has an end use append")
     dated = with_date(frame)
     _schema(dated)
     if form == "delta":
-        writer = dated.writeStream.foreachBatch(_Batches(target, whole(checkpoint)))
+        writer = dated.writeStream.foreachBatch(_Batches(target, absolute_path(checkpoint)))
     else:
-        writer = dated.writeStream.format("parquet").partitionBy(*PARTITIONS).option("path", whole(target))
-    writer = writer.option("checkpointLocation", whole(checkpoint))
+        writer = dated.writeStream.format("parquet").partitionBy(*PARTITIONS).option("path", absolute_path(target))
+    writer = writer.option("checkpointLocation", absolute_path(checkpoint))
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every} seconds").start()
 
 
 def watch(query: StreamingQuery, progress: Callable[[int], None]) -> int:
-    """Wait for a query's end, telling how many rows it has read so far; return that. An interrupt stops the query."""
+    """Wait for a query's end, and return its number of rows; calls ``progress``. An interrupt stops the query."""
     rows: dict[int, int] = {}
     try:
         while True:
-            has_ended = query.awaitTermination(_LOOK_S)
+            has_ended = query.awaitTermination(_POLL_S)
             rows.update({one.batchId: one.numInputRows for one in query.recentProgress})
             progress(sum(rows.values()))
             if has_ended:
@@ -69,11 +69,10 @@ def watch(query: StreamingQuery, progress: Callable[[int], None]) -> int:
 
 
 def append(frame: DataFrame, target: str, *, write_id: str | None = None, version: int = 0) -> bool:
-    """Add a DataFrame to a Delta table in one transaction; return whether that was done.
+    """Add a DataFrame to a Delta table in one transaction; return whether it was added.
 
-    With ``write_id`` it can be repeated: where it, with this ``version`` or a greater one, is in the table already,
-    nothing is added and False is returned. Use it in ``foreachBatch`` with the batch's id as version.
-    Raises ConfigError.
+    With ``write_id`` the call can be repeated: if the table already has this ``version`` of it, or a later one, nothing
+    is added and the result is False. In ``foreachBatch``, use the batch's id as version. Raises ConfigError.
     """
     if frame.isStreaming:
         raise ConfigError("append takes a DataFrame that has an end; a stream is archived with archive")
@@ -81,21 +80,21 @@ def append(frame: DataFrame, target: str, *, write_id: str | None = None, versio
 
 
 def read_archive(spark: SparkSession, target: str, *, form: Form = "delta", version: int | None = None) -> DataFrame:
-    """Return an archive as a DataFrame: all of it, or (Delta) as it was at a ``version``. Raises ConfigError."""
+    """Return an archive as a DataFrame: all of it, or (Delta) as of a ``version``. Raises ConfigError."""
     if form == "parquet":
-        return spark.read.parquet(whole(target))
+        return spark.read.parquet(absolute_path(target))
     from pelton.spark.pipelines import delta_table
 
     root, uris, schema = delta_table.files(target, version)
     columns = StructType.fromJson(json.loads(schema))
     if not uris:
         return spark.createDataFrame([], columns)
-    # Spark puts columns that folders tell last.
+    # Spark puts partition columns last.
     return spark.read.schema(columns).option("basePath", root).parquet(*uris).select(*columns.names)
 
 
 def with_date(frame: DataFrame) -> DataFrame:
-    """Return a frame with the column ``date``: the day of ``time`` in UTC, or as it is where there is one."""
+    """Return a frame with the column ``date``: the day of ``time`` in UTC, unless it has one already."""
     missing = {"stream", "time"} - set(frame.columns)
     if missing:
         raise ConfigError(f"an archive needs the columns stream and time; {', '.join(sorted(missing))} is missing")
@@ -105,10 +104,10 @@ def with_date(frame: DataFrame) -> DataFrame:
 
 
 class _Batches:
-    """Appends each batch of a query; called by Spark, in the driver, or in a process beside it (Spark Connect)."""
+    """Appends each batch of a query; Spark calls it in the driver, or in a process beside it (Spark Connect)."""
 
     def __init__(self, target: str, checkpoint: str) -> None:
-        self._target = whole(target)
+        self._target = absolute_path(target)
         self._checkpoint = checkpoint
         self._query = ""
 
@@ -118,9 +117,9 @@ class _Batches:
 
 
 def _query_of(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id of the query that a checkpoint is of: one made anew in the same folder is another one.
+    """Return the id of a checkpoint's query; a new checkpoint in the same folder has another one.
 
-    Only the checkpoint tells it everywhere. How it does is Spark's own affair, so what is found is looked at.
+    Only the checkpoint has it in every environment. Its format is internal to Spark, so the id is validated.
     """
     text = "".join(row.value for row in spark.read.text(f"{checkpoint.rstrip('/')}/{_METADATA}").collect())
     try:
@@ -139,13 +138,13 @@ def _append(frame: DataFrame, target: str, batch: BatchId | None) -> bool:
     lake.prepare(schema)
     if batch is not None and lake.has(batch):
         return False
-    written = frame.mapInArrow(ParquetWriter(lake.target, schema), PART_DDL).collect()
+    written = frame.mapInArrow(PartitionWriter(lake.target, schema), PART_DDL).collect()
     parts = [ParquetFile(*row) for row in written]
     return bool(parts) and lake.commit(parts, schema, batch)
 
 
 def _schema(frame: DataFrame) -> Any:
-    """Return the columns as Arrow has them; each may be null, because a table outlives the frames it is fed from."""
+    """Return the Arrow schema, with all columns nullable, because a table outlives the frames that feed it."""
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema}
     for name, kind in (("date", "date"), ("stream", "string")):
         if kinds[name] != kind:

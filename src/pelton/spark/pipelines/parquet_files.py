@@ -1,6 +1,6 @@
-"""What executors do of an archive: rows become Parquet files, at least one for each date and stream that a task meets.
+"""Writes an archive's rows to Parquet files in tasks, at least one for each date and stream that a task has.
 
-Runs in Spark's Python workers. Files have names of their own in every try, so tries never meet.
+Runs in Spark's Python workers. Every attempt uses new file names, so attempts never conflict.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNSAFE: Final = frozenset("\"#%'*/:=?\\{[]^<>|") | {chr(code) for code in range
 
 
 class ParquetFile(NamedTuple):
-    """A file that was written: its path in the table, and what Delta notes of it."""
+    """A written file: its path in the table, and what Delta records of it."""
 
     path: str
     size: int
@@ -39,7 +39,7 @@ class ParquetFile(NamedTuple):
 
 @dataclass
 class _OpenFile:
-    """A file that grows."""
+    """A file that is being written."""
 
     path: str
     writer: Any
@@ -51,7 +51,7 @@ class _OpenFile:
     high: int | None = None
 
     def add(self, table: pa.Table) -> None:
-        """Take rows; what makes a row group is written."""
+        """Add rows, and write a row group when there are enough."""
         self.held.append(table)
         self.held_rows += table.num_rows
         self.held_bytes += table.nbytes
@@ -63,14 +63,14 @@ class _OpenFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held as one row group."""
+        """Write the buffered rows as one row group."""
         if self.held:
             self.writer.write_table(pa.concat_tables(self.held), row_group_size=self.held_rows)
             self.rows += self.held_rows
             self.held, self.held_rows, self.held_bytes = [], 0, 0
 
     def stats(self) -> str:
-        """Return what lets readers pass the file by."""
+        """Return Delta's statistics, with which readers skip files."""
         if self.low is None:
             return json.dumps({"numRecords": self.rows})
         ends = {"minValues": {"sequence": self.low}, "maxValues": {"sequence": self.high}}
@@ -78,14 +78,14 @@ class _OpenFile:
 
 
 @dataclass(frozen=True)
-class ParquetWriter:
+class PartitionWriter:
     """Writes the rows of one task under ``root``; the ``schema`` is the table's. For ``mapInArrow``."""
 
     root: str
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all; yield a row a file."""
+        """Write all rows; yield one row for each file."""
         done: list[ParquetFile] = []
         system, root = fs.FileSystem.from_uri(self.root)
         inside = pa.schema([column for column in self.schema if column.name not in PARTITIONS])
@@ -105,13 +105,13 @@ class ParquetWriter:
             yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=list(ParquetFile._fields))
 
 
-def whole(store: str) -> str:
-    """Return a folder as all see it: Spark's processes have folders of their own; an address is as it is."""
-    return store if "://" in store else os.path.abspath(store)
+def absolute_path(folder: str) -> str:
+    """Return a folder as an absolute path, because Spark's processes have other working directories; a URI as is."""
+    return folder if "://" in folder else os.path.abspath(folder)
 
 
 def folder_of(date: str, stream: str) -> str:
-    """Return the folder of a partition as Hive, and so Spark, names it."""
+    """Return a partition's folder as Hive, and so Spark, names it."""
     escaped = "".join(f"%{ord(sign):02X}" if sign in _UNSAFE else sign for sign in stream)
     return f"date={date}/stream={escaped}"
 

@@ -1,4 +1,4 @@
-"""What queues leave behind, as DataFrames: how jobs ended, and dead letters."""
+"""A queue's history, results and dead letters as DataFrames."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _LONGEST_CAUSE: Final = 160
 
 
 def history(spark: SparkSession, queue: str, **store: str) -> DataFrame:
-    """Return how the jobs of a queue ended, one row a job.
+    """Return the outcomes of a queue's jobs, one row for each job.
 
-    ``store`` says where the queue is as ``format("pelton")`` does: ``path=``, or ``servers=``, and what opens it.
-    ``wait_s`` is from the enqueue to the start of the last attempt, earlier attempts and their backoff included;
-    ``run_s`` is that attempt. ``cause`` is the error without what differs from job to job; see :func:`cause_of`.
-    Raises ConfigError.
+    ``store`` are the options of ``format("pelton")`` for where the queue is: ``path=``, or ``servers=``, and what opens
+    it. ``wait_s`` is the time from the enqueue to the start of the last attempt, including earlier attempts and their
+    backoff; ``run_s`` is the duration of that attempt. ``cause`` is the error without what differs from job to job; see
+    :func:`cause_of`. Raises ConfigError.
     """
     names = QueueNames(queue)
     return _read(spark, names, names.history, store, _OUTCOME).select(*_ending())
 
 
 def _ending() -> list[Column | str]:
-    """Return what there is to say of how a job ended."""
-    # Nanoseconds go as whole numbers: as seconds since 1970 they would lose their end.
+    """Return the columns of a job's outcome."""
+    # Subtract nanoseconds as integers: as fractional seconds since 1970 they would lose precision.
     wait, run = "value.started_at - value.enqueued_at", "value.finished_at - value.started_at"
     return [
         "value.id",
@@ -57,12 +57,12 @@ def _ending() -> list[Column | str]:
 
 
 def results(spark: SparkSession, queue: str, schema: str | None = None, **store: str) -> DataFrame:
-    """Return how jobs end as a stream of rows, for :func:`~pelton.spark.pipelines.archive`: a table of results.
+    """Return job outcomes as a streaming DataFrame, for :func:`~pelton.spark.pipelines.archive`: a table of results.
 
-    Beside what :func:`history` says of a job there are ``result``, and ``stream``, ``sequence`` and ``time`` of the
-    history's message. ``schema`` gives the result's columns ("car STRING, hours DOUBLE"), null where it does not fit
-    and where the job failed; without it the result is JSON. In a store file a row is written with the completion of
-    its job, in one transaction. ``store`` as in :func:`history`. Raises ConfigError.
+    In addition to the columns of :func:`history` there are ``result``, and ``stream``, ``sequence`` and ``time`` of the
+    history's message. ``schema`` gives the result's columns ("car STRING, hours DOUBLE"), which are null if the result
+    does not fit or the job failed; without it, the result is JSON. In a store file, a row is written in the transaction
+    that completes its job. ``store`` as in :func:`history`. Raises ConfigError.
     """
     names = QueueNames(queue)
     queue_store(queue, store)
@@ -80,9 +80,9 @@ def results(spark: SparkSession, queue: str, schema: str | None = None, **store:
 
 
 def dead_letters(spark: SparkSession, queue: str, **store: str) -> DataFrame:
-    """Return the failed jobs of a queue that can be driven again, one row a letter; ``store`` as in :func:`history`.
+    """Return a queue's dead letters, which can be redriven, one row for each; ``store`` as in :func:`history`.
 
-    ``args`` is JSON; ``failed_at`` when the last attempt ended. Raises ConfigError.
+    ``args`` is JSON; ``failed_at`` is the end of the last attempt. Raises ConfigError.
     """
     names = QueueNames(queue)
     rows = _read(spark, names, names.dead, store, _LETTER)
@@ -102,7 +102,7 @@ def dead_letters(spark: SparkSession, queue: str, **store: str) -> DataFrame:
 
 
 def by_cause(letters: DataFrame) -> DataFrame:
-    """Return dead letters counted by job and cause, most first, with an example of each."""
+    """Return dead letters counted by job and cause, most frequent first, with an example of each."""
     counted = letters.groupBy("job", "cause").agg(
         F.count("*").alias("letters"),
         F.countDistinct("key").alias("keys"),
@@ -114,14 +114,14 @@ def by_cause(letters: DataFrame) -> DataFrame:
 
 
 def cause_of(error: Column) -> Column:
-    """Return an error's first line without what differs from job to job: quoted texts, and numbers."""
+    """Return an error's first line without what differs from job to job: quoted texts and numbers."""
     line = F.substring_index(F.regexp_replace(error, _ATTEMPTS, ""), "\n", 1)
     plain = F.regexp_replace(F.regexp_replace(line, _QUOTED, "'…'"), _NUMBER, "#")
     return F.substring(plain, 1, _LONGEST_CAUSE)
 
 
 def queue_store(queue: str, store: dict[str, str]) -> StoreOptions:
-    """Return where a queue is, having looked that it is there. Raises ConfigError."""
+    """Return the store options of a queue. Raises ConfigError if there is no such queue."""
     options, _ = store_options(store, ())
     jobs = QueueNames(queue).jobs
     with StoreHandle(options) as opened:

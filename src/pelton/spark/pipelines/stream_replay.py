@@ -1,13 +1,13 @@
-"""Replay: an archive, or a stream, back to a stream: all at once, at a rate, or as it went at the time.
+"""Replay: an archive, or a stream, to a stream again: all at once, at a given rate, or at the original pace.
 
-The story. Rows are put in the order of their time (then stream and sequence), and each gets the step in which it is
-due: of so many rows, or of the time that had passed since the first. A step is one write of the data source, with
-``writeId`` and the step's number as ``writeVersion``. So a replay that died goes on where it was: steps that are
-written are known to the target, and each message is there once.
+Design: rows are sorted by time (then stream and sequence) and divided into steps: by the number of rows, or by the time
+since the first row. A step is one write of the data source, with ``writeId`` and the step's number as ``writeVersion``.
+So a replay that died continues where it stopped: the target's commit log knows the steps that are written, and each
+message is written once.
 
-Invariants: the steps depend on nothing but the rows, the rate and the pace; so a replay that goes on must be given the
-same ones. Within a step the order of rows is kept. A step is never early; where Spark is slower than the steps, they
-follow each other without a pause.
+Invariants: the steps depend only on the rows, the rate and the pace, so a replay that continues must be given the same
+ones. Within a step, the order of rows is kept. A step is never early; if Spark is slower than the steps, they follow
+each other without a pause.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 
 
 class Replayed(NamedTuple):
-    """How many rows were written now, and how many had been by an earlier try."""
+    """How many rows were written now, and how many by earlier calls."""
 
     rows: int
     before: int
@@ -60,15 +60,16 @@ def replay(
     progress: Progress | None = None,
     **store: str,
 ) -> Replayed:
-    """Write messages to a ``stream`` again; return when all are there.
+    """Write messages to a ``stream`` again; return when all are written.
 
-    ``frame`` is what a read of the data source or of an archive gives. It comes in the order of ``time``, ``stream``,
-    ``sequence``, in steps of a second: so many rows as ``rate`` says, or what came in a second of the time, at a
-    ``pace`` of 1.0; at 60 in a minute. Neither: all in one step (on a cluster then only tasks keep their order).
-    ``transform`` is applied to the frame and keeps those three columns, which are not written; what is follows the
-    data source: ``subject`` or a template of it (``"again.{stream}"``), ``data`` or all other columns as JSON,
-    ``headers``. ``write_id`` names this replay: it goes on where one with the same name stopped. ``store`` says where
-    the stream is, as ``format("pelton")`` does; ``progress`` is told rows done, and all. Raises ConfigError.
+    ``frame`` comes from a read of the data source, or of an archive. Its rows are written in the order of ``time``,
+    ``stream``, ``sequence``, in steps of one second: ``rate`` rows each, or the rows of ``pace`` seconds of original
+    time (1.0 is the original speed, 60 a minute each second). Without both, everything is one step (on a cluster, only
+    the rows of one task then keep their order). ``transform`` is applied to the frame; it must keep those three
+    columns, which are not written. The others are written as by the data source: ``subject``, or a template for it
+    (``"again.{stream}"``), ``data``, or all other columns as JSON, ``headers``. ``write_id`` names this replay: a call
+    with the same name continues where the earlier one stopped. ``store`` are the options of ``format("pelton")``
+    for where the stream is; ``progress`` is called with the rows done, and the total. Raises ConfigError.
     """
     _check(frame, rate, pace)
     options = {**store, "stream": stream, "writeId": write_id, **({"subject": subject} if subject else {})}
@@ -84,7 +85,7 @@ def replay(
 
 
 class Steps(NamedTuple):
-    """Rows, each with the number of its step, and how many rows a step has."""
+    """Rows with the number of their step, and the number of rows of each step."""
 
     rows: DataFrame
     sizes: dict[int, int]
@@ -92,7 +93,7 @@ class Steps(NamedTuple):
 
 @contextmanager
 def _cut(ordered: DataFrame, rate: float | None, pace: float | None) -> Iterator[Steps]:
-    """Cut ordered rows into steps, which are kept so that one of them is found without looking at the others."""
+    """Divide ordered rows into steps, cached so that one step is found without scanning the others."""
     number = F.lit(0).cast("bigint")
     if rate is not None:
         number = _by_rate(ordered, rate)
@@ -107,13 +108,13 @@ def _cut(ordered: DataFrame, rate: float | None, pace: float | None) -> Iterator
 
 
 def _play(steps: Steps, options: dict[str, str], last: int, progress: Progress) -> Replayed:
-    """Write each step when it is due; those up to ``last`` are written."""
+    """Write each step when it is due; steps up to ``last`` are written already."""
     total, done = sum(steps.sizes.values()), 0
     before = sum(size for step, size in steps.sizes.items() if step <= last)
     progress(before, total)
     for step in _in_time([step for step in steps.sizes if step > last]):
         rows = steps.rows.where(F.col(_STEP) == step).drop(_STEP)
-        # One task keeps the order of a small step; a single step is as wide as it is, and in order in a file.
+        # One task keeps the order of a small step; a single step keeps its partitions, and its order in a store file.
         write(rows if len(steps.sizes) == 1 else rows.coalesce(1), options, step)
         done += steps.sizes[step]
         progress(before + done, total)
@@ -121,7 +122,7 @@ def _play(steps: Steps, options: dict[str, str], last: int, progress: Progress) 
 
 
 def _in_time(left: list[int]) -> Iterator[int]:
-    """Yield steps when they are due; the first of them at once."""
+    """Yield steps when they are due, the first one at once."""
     began = stopwatch()
     for step in left:
         wait = (step - left[0]) * STEP_S - (stopwatch() - began)
@@ -131,7 +132,7 @@ def _in_time(left: list[int]) -> Iterator[int]:
 
 
 def write(rows: DataFrame, options: dict[str, str], version: int) -> None:
-    """Write rows once, whoever repeats it."""
+    """Write rows exactly once, even if the call is repeated."""
     template = options.get("subject", "")
     dropped = (*_OWN, "subject") if template else _OWN
     columns = [name for name in rows.columns if name not in dropped or f"{{{name}}}" in template]
@@ -164,9 +165,9 @@ def _by_pace(rows: DataFrame, pace: float) -> Column:
 
 
 def _by_rate(rows: DataFrame, rate: float) -> Column:
-    """Return which step each row of an ordered frame is in.
+    """Return the step of each row of an ordered frame.
 
-    Spark numbers rows within a partition; what is before a partition is counted.
+    Spark numbers rows within a partition only, so the rows of earlier partitions are counted.
     """
     part = F.spark_partition_id()
     counts = sorted((int(row[0]), int(row[1])) for row in rows.groupBy(part.alias("part")).count().collect())
@@ -183,12 +184,12 @@ def _by_rate(rows: DataFrame, rate: float) -> Column:
 
 
 def _last(stream: str, write_id: str, store: dict[str, str]) -> int:
-    """Return the last step of a replay that is written; -1 where none is."""
+    """Return the last step of a replay that is written; -1 if there is none."""
     options, _ = store_options(store, ())
     with StoreHandle(options) as opened:
         if not opened.present([COMMIT_STREAM]):
             return -1
-        record = opened.run(CommitLog(opened.jet, stream).look, BatchId(write_id, 0)).record
+        record = opened.run(CommitLog(opened.jet, stream).lookup, BatchId(write_id, 0)).record
     if record is None:
         return -1
     return record.number if record.done else record.number - 1

@@ -1,7 +1,7 @@
-"""How far the next micro-batch of a streaming query goes: at most so many messages and bytes, at least so many. Pure.
+"""Admission: how far the next micro-batch of a streaming query goes, given its limits of messages and bytes. Pure.
 
-Limits count sequences. Where a stream has gaps or is filtered, fewer messages lie in a range than it has sequences;
-``count_from`` tells how many, and the end is found by bisection, so that a batch is full and not just wide.
+If a stream has gaps or is filtered, a range holds fewer messages than sequences; ``count_from`` counts them, and a
+bisection finds the end, so that a batch holds as many messages as the limits allow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Backlog(NamedTuple):
-    """What one stream has for the next batch: from ``first`` to ``last``, ``messages`` of ``size`` bytes on average."""
+    """What one stream has for the next batch: ``messages`` from ``first`` to ``last``, of ``size`` bytes on average."""
 
     first: int
     last: int
@@ -20,14 +20,14 @@ class Backlog(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether a sequence is as good as a message."""
+        """Whether every sequence of the range is a message."""
         return self.messages >= self.last - self.first + 1
 
 
 def allowed(max_rows: int, max_bytes: int, backlogs: dict[str, Backlog]) -> dict[str, int]:
-    """Return how many messages of each stream go into the next batch; streams share in proportion to what they have.
+    """Return how many messages of each stream go into the next batch, in proportion to the streams' backlogs.
 
-    A stream that has something gets one at least: none is forgotten for the others' sake. 0 is no limit.
+    Every stream with a backlog gets at least one message, so that none starves. A limit of 0 means no limit.
     """
     total = sum(backlog.messages for backlog in backlogs.values())
     weight = sum(backlog.messages * backlog.size for backlog in backlogs.values())
@@ -44,12 +44,12 @@ def allowed(max_rows: int, max_bytes: int, backlogs: dict[str, Backlog]) -> dict
 
 
 def end_of(backlog: Backlog, rows: int, count_from: Callable[[int], int]) -> int:
-    """Return the sequence with which ``rows`` messages of a backlog end; ``count_from`` counts to the stream's end."""
+    """Return the sequence of the last of ``rows`` messages; ``count_from`` counts from a sequence to the end."""
     if rows >= backlog.messages:
         return backlog.last
     if backlog.is_dense:
         return backlog.first + rows - 1
-    # What is counted from a sequence on falls with it: the first one with so few left is behind the end.
+    # The count falls as the sequence grows: the first sequence with so few messages after it is the end.
     left = count_from(backlog.first) - rows
     low, high = backlog.first, backlog.last
     while low < high:

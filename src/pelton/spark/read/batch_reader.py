@@ -1,7 +1,7 @@
 """Batch reads: ``spark.read.format("pelton")``.
 
-Filters reach us only where the session says ``spark.sql.python.filterPushdown.enabled``, and where it does not, a
-reader that could take them is refused. Which of the two is asked for is told by the program that Spark runs us in.
+Spark pushes filters down only if ``spark.sql.python.filterPushdown.enabled`` is set, and otherwise refuses a reader
+that accepts them. The module that Spark runs us in shows which of the two is the case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class PeltonBatchReader(DataSourceReader):
-    """Reads streams as they are when the query is planned."""
+    """Reads streams up to where they end when the query is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
@@ -35,7 +35,7 @@ class PeltonBatchReader(DataSourceReader):
         self.pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the ranges to read, one a task."""
+        """Return the ranges to read, one for each task."""
         options = self.options
         with StoreHandle(options.store) as store:
             found = store.streams(options.streams)
@@ -45,7 +45,7 @@ class PeltonBatchReader(DataSourceReader):
             rows=options.rows_per_partition,
             at_least=options.min_partitions,
         )
-        # Spark wants a partition, also of nothing.
+        # Spark requires at least one partition, even for no rows.
         return parts or [InputPartition(None)]
 
     def _range(self, store: StoreHandle, stream: StreamView) -> SequenceRange:
@@ -53,7 +53,7 @@ class PeltonBatchReader(DataSourceReader):
         start = options.start.of(stream.name)
         first = store.sequence(stream, start)
         end = options.end.of(stream.name)
-        # An ending sequence is read too, an ending time is not.
+        # An ending sequence is inclusive, an ending time exclusive.
         last = end.value if end.kind == "sequence" else store.sequence(stream, end) - 1
         first = max(first, asked.first_seq)
         last = min(last, stream.last, asked.last_seq)
@@ -74,16 +74,16 @@ class PeltonBatchReader(DataSourceReader):
 
 
 class PushdownReader(PeltonBatchReader):
-    """The same, told what the query filters by."""
+    """A batch reader that accepts pushed filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Take what narrows streams, sequences, times and subjects; return what Spark has to look at still."""
+        """Accept filters on stream, sequence, time and subject; return those that Spark still has to apply."""
         self.pushed, left = push_filters(filters)
         return left
 
 
 def reader(options: ReadOptions, schema: StructType) -> PeltonBatchReader:
-    """Return a reader that Spark, as it is set, takes."""
+    """Return the reader that Spark accepts with its present settings."""
     return (PushdownReader if _has_pushdown() else PeltonBatchReader)(options, schema)
 
 

@@ -1,7 +1,7 @@
-"""What a task does for a range of a cluster's stream: batched direct gets (ADR-31).
+"""Reads a range of a cluster's stream in a task, by batched direct gets (ADR-31).
 
-A stream that does not allow direct gets is read by an ordered consumer (ADR-17), which the servers feed; a work queue,
-where another consumer would be in the way, message by message: allow direct gets for those.
+A stream that does not allow direct gets is read by an ordered consumer (ADR-17). A work queue, where another consumer
+would interfere, is read message by message, which is slow: allow direct gets on work queues.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ def read_cluster(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range as batches. Raises DataLossError, StreamNotFoundError."""
     with StoreHandle(options) as store:
-        stream = _look(store, part, part.first, losses)
+        stream = _current_stream(store, part, part.first, losses)
         read = _direct if stream.config.allow_direct else _ordered if stream.allows_transient_consumers else _one_by_one
         position = part.first
         for messages in read(store, part, filters):
-            # What was removed while it was read shows as a gap, and then in the stream's first sequence.
+            # Messages removed during the read show as a gap, and then in the stream's first sequence.
             if messages[0].seq > position:
-                _look(store, part, position, losses)
+                _current_stream(store, part, position, losses)
             position = messages[-1].seq + 1
             wanted = _matching(messages, filters)
             if wanted:
                 yield builder.of(_columns(wanted))
         if position <= part.last:
-            _look(store, part, position, losses)
+            _current_stream(store, part, position, losses)
 
 
-def _look(store: StoreHandle, part: SequenceRange, position: int, losses: DataLossPolicy) -> StreamView:
-    """Return the stream, if it is the one that was meant, and say what it has lost."""
+def _current_stream(store: StoreHandle, part: SequenceRange, position: int, losses: DataLossPolicy) -> StreamView:
+    """Return the stream, if it is still the same one, and report what it has lost."""
     stream = store.stream(part.stream)
     if stream.created != part.created:
         error = api_error("JSStreamNotFoundErr", stream=part.stream)
         assert isinstance(error, StreamNotFoundError)
         raise error
-    losses.look(part, position, stream.first)
+    losses.check(part, position, stream.first)
     return stream
 
 
 def _direct(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
-    """Read batch by batch. The server knows one filter a request: where there are more, all is read and sorted out."""
+    """Read batch by batch. A request has one filter: with several, everything is read, and filtered here."""
     subject = filters[0] if len(filters) == 1 else ">"
     seq = part.first
     while seq <= part.last:
@@ -69,7 +69,7 @@ def _direct(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> 
             found = store.run(store.jet.backend.direct_get, part.stream, request).messages
         except MessageNotFoundError:
             return
-        found = _upto(found, part.last)
+        found = _up_to(found, part.last)
         if not found:
             return
         yield found
@@ -77,7 +77,7 @@ def _direct(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> 
 
 
 def _one_by_one(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
-    """Ask for one message after the other: slow, and without any effect."""
+    """Get one message after the other: slow, but without side effects."""
     subject = filters[0] if len(filters) == 1 else ">"
     handle = store.run(store.jet.stream, part.stream)
 
@@ -87,7 +87,7 @@ def _one_by_one(store: StoreHandle, part: SequenceRange, filters: Sequence[str])
             while seq <= part.last and len(found) < _ROWS:
                 found.append(await handle.get_next_message(subject, seq))
                 seq = found[-1].seq + 1
-        return _upto(found, part.last)
+        return _up_to(found, part.last)
 
     seq = part.first
     while found := store.run(take, seq):
@@ -96,7 +96,7 @@ def _one_by_one(store: StoreHandle, part: SequenceRange, filters: Sequence[str])
 
 
 def _ordered(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
-    """Read by a consumer; it ends when it has told all there was, which ``count`` says."""
+    """Read with an ordered consumer, until nothing is pending or the range ends."""
     fields: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": part.first}
     if filters:
         fields["filter_subjects"] = list(filters)
@@ -116,14 +116,14 @@ def _ordered(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) ->
     ended = [store.stream(part.stream).last < part.first]
     try:
         while not ended[-1]:
-            found = _upto(store.run(take), part.last)
+            found = _up_to(store.run(take), part.last)
             if found:
                 yield found
     finally:
         store.run(messages.aclose)
 
 
-def _upto(messages: list[StoredMessage], last: int) -> list[StoredMessage]:
+def _up_to(messages: list[StoredMessage], last: int) -> list[StoredMessage]:
     return messages if not messages or messages[-1].seq <= last else [m for m in messages if m.seq <= last]
 
 

@@ -1,11 +1,11 @@
-"""A durable consumer that follows a streaming query's checkpoint, so that other tools see how far it has come.
+"""A durable consumer that tracks a streaming query's checkpoint, so that other tools can see the query's progress.
 
-The checkpoint is the truth; the consumer repeats it. Spark tells of a batch's end only when it builds the next one,
-never of the last one, so the consumer is also reconciled from the offset that a query begins with.
+The checkpoint is authoritative; the consumer mirrors it. Spark reports that a batch is committed only when it builds
+the next one, and never the last one, so the consumer is also reconciled with the offset that a query starts from.
 
-- A stream that keeps messages by limits: the consumer's position is moved (``reset``). What it has left is the lag.
-- A work queue, or a stream kept by interest: what was read has to be acknowledged, message by message, and is gone
-  then. So this lags one batch behind on purpose: a batch whose end Spark forgets in a power loss can be read again.
+- A stream with limits retention: the consumer's position is moved (``reset``), and its pending messages are the lag.
+- A work queue, or interest retention: what was read has to be acknowledged, message by message, and is removed then.
+  So this deliberately stays one batch behind: a batch whose commit Spark loses in a power loss can be read again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PULL: Final = 1000
 
 
 class ConsumerTracker:
-    """Keeps the consumer of every stream of a query where the query is. Without a name it does nothing."""
+    """Moves each stream's consumer to the query's position. Does nothing if the query names no consumer."""
 
     def __init__(self, store: StoreHandle, options: ReadOptions) -> None:
         self._store = store
@@ -42,14 +42,14 @@ class ConsumerTracker:
         self._begun = False
 
     def reconcile(self, offset: Offset) -> None:
-        """Hear where the query stands: all before it was done."""
+        """Move to the offset that a batch starts from: everything before it is committed."""
         if self._name is None:
             return
         self._move(offset, drain=not self._begun)
         self._begun = True
 
     def committed(self, offset: Offset) -> None:
-        """Hear that Spark has begun the batch after one that ended here."""
+        """Move to the end of a batch that Spark has committed."""
         if self._name is not None:
             self._move(offset, drain=True)
 
@@ -94,12 +94,12 @@ class ConsumerTracker:
         await self._store.jet.backend.call(ConsumerReset(stream=stream, name=self._name, seq=seq))
 
     async def _drain(self, stream: str, upto: int) -> None:
-        """Acknowledge everything up to a sequence; what was pulled beyond it goes back."""
+        """Acknowledge everything up to a sequence; messages pulled beyond it are nacked."""
         backend, name = self._store.jet.backend, self._name
         assert name is not None
         floor = max(self._floors.get(stream, 0), 0)
         while floor < upto:
-            # No more than there can be: what is pulled too much has to go back.
+            # Pull no more than there can be: the surplus would have to be nacked.
             found = await backend.pull(stream, name, PullRequest(batch=min(_PULL, upto - floor), no_wait=True))
             if not found:
                 return

@@ -1,4 +1,4 @@
-"""What is missing from a range: an error, or noted and passed by (``failOnDataLoss``)."""
+"""Messages missing from a range: an error, or logged and skipped (``failOnDataLoss``)."""
 
 from __future__ import annotations
 
@@ -15,30 +15,24 @@ _log: Final = logging.getLogger("pelton.spark")
 
 
 class DataLossPolicy:
-    """Judges what is missing; ``fail``: whether it is an error."""
+    """Raises the errors of missing and corrupted messages (``fail``), or logs them and goes on."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
 
-    def look(self, part: SequenceRange, position: int, first_seq: int) -> None:
-        """Compare where reading has come with the stream's first sequence. Raises DataLossError.
+    def check(self, part: SequenceRange, position: int, first_seq: int) -> None:
+        """Compare the position of a read with the stream's first sequence. Raises DataLossError.
 
-        Who asked for what there is, from the front, is promised the front that is met: old messages go all the time.
+        A range that begins at the front of its stream takes the front as it is when it is read: old messages expire
+        all the time.
         """
         if part.at_front and position == part.first:
             return
         if part.fails_on_loss and first_seq > position:
-            self.lost(DataLossError(part.stream, position, min(first_seq - 1, part.last)))
+            self.report(DataLossError(part.stream, position, min(first_seq - 1, part.last)))
 
-    def lost(self, error: DataLossError) -> None:
-        """Raise an error, or note it."""
-        self._meet(error)
-
-    def damaged(self, error: CorruptMessageError) -> None:
-        """Raise an error, or note it."""
-        self._meet(error)
-
-    def _meet(self, error: Exception) -> None:
+    def report(self, error: DataLossError | CorruptMessageError) -> None:
+        """Raise an error, or log it."""
         if self._fail:
             raise error
         _log.warning("passed by: %s", error)

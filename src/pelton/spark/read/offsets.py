@@ -1,11 +1,10 @@
-"""Where a streaming query stands: for each stream the last sequence it has read, and which stream that was.
+"""Offsets of a streaming query: for each stream, the last sequence read, and the stream's creation time. Pure.
 
-Spark writes offsets into the checkpoint as JSON and compares the texts: keys are in order, always. A stream has the
-time of its making beside its sequence, so that one made anew under the same name is not taken for it. Pure.
+Spark writes offsets to the checkpoint as JSON and compares the text, so keys are always sorted. The creation time
+distinguishes a stream from one that was deleted and created again under the same name.
 
-Spark does not write down where a query begins: when the first batch is to be repeated it asks for that anew, and
-limits may have removed messages by then, or more have come after ``latest``. So the end of the first batch also says
-where that began.
+Spark does not checkpoint where a query starts: to repeat the first batch it asks for the initial offset again. By then,
+limits may have removed messages, or ``latest`` may have moved. So the end of the first batch also records its start.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any, NamedTuple
 
 
 class StreamPosition(NamedTuple):
-    """All up to ``sequence`` of the stream made at ``created`` was read.
+    """The stream created at ``created`` was read up to ``sequence``.
 
-    ``began``: all of it in one batch, the first, which begins behind that sequence; None where that is not so.
+    ``began``: set if that was all in the first batch, which starts after this sequence; otherwise None.
     """
 
     sequence: int
@@ -30,7 +29,7 @@ Offset = dict[str, StreamPosition]
 
 
 def to_json(offset: Mapping[str, StreamPosition]) -> dict[str, Any]:
-    """Return an offset as Spark keeps it."""
+    """Return an offset in the form that Spark checkpoints."""
     return {name: _kept(offset[name]) for name in sorted(offset)}
 
 
@@ -40,12 +39,12 @@ def _kept(position: StreamPosition) -> dict[str, Any]:
 
 
 def from_json(kept: Mapping[str, Any]) -> Offset:
-    """Return an offset that Spark has kept."""
+    """Return an offset from the form that Spark checkpoints."""
     return {name: StreamPosition(int(at["sequence"]), str(at["created"]), at.get("began")) for name, at in kept.items()}
 
 
 def next_end(before: Offset, ends: Offset) -> Offset:
-    """Return where a batch ends that begins at ``before`` and goes up to ``ends`` where it goes on at all."""
+    """Return the end offset of a batch that starts at ``before``; streams that are not in ``ends`` do not advance."""
     after: Offset = {}
     for name in before.keys() | ends.keys():
         start, end = before.get(name), ends.get(name)
@@ -57,14 +56,14 @@ def next_end(before: Offset, ends: Offset) -> Offset:
 
 
 def begin(end: StreamPosition, start: StreamPosition | None) -> StreamPosition | None:
-    """Return where a stream's part of a batch begins, given what Spark thinks of that; None: where the stream does."""
+    """Return where a stream's part of a batch starts, given Spark's start offset; None: at the stream's beginning."""
     return start if end.began is None else StreamPosition(end.began, end.created)
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many sequences a streaming query was behind each stream, by its progress.
+    """Return how many sequences a streaming query was behind each stream, according to its progress.
 
-    ``progress`` is ``query.lastProgress`` (or a part of ``recentProgress``); sources of other formats are passed by.
+    ``progress`` is ``query.lastProgress`` (or an item of ``recentProgress``); sources of other formats are ignored.
     """
     behind: dict[str, int] = {}
     for source in progress["sources"]:
@@ -76,7 +75,7 @@ def lag(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _known(kept: str | None) -> Offset:
-    """Return an offset out of a query's progress, which does not say what format it is of."""
+    """Parse an offset from a query's progress; an empty one if it is another format's."""
     try:
         return from_json(json.loads(kept or "{}"))
     except (ValueError, TypeError, KeyError, AttributeError):

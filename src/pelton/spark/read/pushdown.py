@@ -1,7 +1,7 @@
-"""What a query's filters say about where to read: streams, sequences, times and subjects. Pure.
+"""Filter pushdown: streams, sequences, times and subjects that a query's filters restrict a read to. Pure.
 
-Spark gives simple predicates that must all hold. What is taken here exactly is not looked at again; a predicate on
-subjects that is only narrowed is given back as well.
+Spark passes simple predicates that must all hold. It does not apply again those that are accepted here; predicates on
+times and subjects only narrow the read, so they are returned to Spark too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MICROSECOND: Final = 1000
 
 @dataclass(frozen=True)
 class PushedFilters:
-    """What is left to read. ``subjects`` None: all that the options ask for."""
+    """The restrictions of a read. ``subjects`` None: those of the options."""
 
     streams: frozenset[str] | None = None
     first_seq: int = 1
@@ -44,11 +44,11 @@ class PushedFilters:
     subjects: tuple[str, ...] | None = None
 
     def has_stream(self, name: str) -> bool:
-        """Whether a stream is read at all."""
+        """Whether a stream is read."""
         return self.streams is None or name in self.streams
 
     def filters(self, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the filters to read by. Where both tell, the query is looked at by Spark again."""
+        """Return the subject filters to read by: those of the options win, and Spark applies the query's own."""
         return asked if asked or self.subjects is None else self.subjects
 
 
@@ -57,7 +57,7 @@ class _FilterPusher:
     found: PushedFilters = field(default_factory=PushedFilters)
 
     def take(self, asked: Filter) -> bool:
-        """Take one predicate in; return whether it is dealt with wholly."""
+        """Apply one predicate as far as possible; return whether Spark needs not apply it again."""
         attribute: tuple[str, ...] = getattr(asked, "attribute", ())
         column = attribute[0] if len(attribute) == 1 else ""
         if isinstance(asked, IsNotNull):
@@ -84,7 +84,7 @@ class _FilterPusher:
     def _time(self, asked: Filter, value: Any) -> bool:
         if not isinstance(value, datetime):
             return False
-        # The column counts microseconds, rounded down: what lies within one belongs to it.
+        # The column has microseconds, rounded down: a value stands for all its nanoseconds.
         moment = datetime_ns(value if value.tzinfo else value.replace(tzinfo=UTC))
         first, last = _span(asked, moment, _MICROSECOND)
         begin, end = self.found.from_time, self.found.before_time
@@ -92,7 +92,7 @@ class _FilterPusher:
             self.found = replace(self.found, from_time=Bound("time", max(first, begin.value if begin else 0)))
         if last != _MOST:
             self.found = replace(self.found, before_time=Bound("time", min(last + 1, end.value if end else _MOST)))
-        # Clocks of servers differ by a little, so that times do not grow quite as sequences do: Spark looks again.
+        # Servers' clocks differ slightly, so times may not grow as sequences do: Spark applies the filter again.
         return False
 
     def _subject(self, asked: Filter, value: Any) -> bool:
@@ -106,7 +106,7 @@ class _FilterPusher:
         names = _values(asked, value)
         if names is not None and all(is_subject(name) for name in names):
             self.found = replace(self.found, subjects=tuple(sorted(names)))
-        # The options may have filters of their own: Spark looks again.
+        # The options may have filters of their own: Spark applies the filter again.
         return False
 
 
@@ -119,7 +119,7 @@ def _values(asked: Filter, value: Any) -> frozenset[str] | None:
 
 
 def _span(asked: Filter, value: Any, step: int) -> tuple[int, int]:
-    """Return the least and the greatest number that a comparison allows; a value stands for ``step`` of them."""
+    """Return the smallest and the largest number that a comparison allows; a value stands for ``step`` numbers."""
     if not isinstance(value, int) or isinstance(value, bool):
         return 0, _MOST
     if isinstance(asked, EqualTo):
@@ -136,7 +136,7 @@ def _span(asked: Filter, value: Any, step: int) -> tuple[int, int]:
 
 
 def push_filters(filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
-    """Return what filters leave to read, and those that Spark has to look at still."""
+    """Return the restrictions of a read, and the filters that Spark still has to apply."""
     pusher = _FilterPusher()
     left = [asked for asked in filters if not pusher.take(asked)]
     return pusher.found, left

@@ -1,4 +1,4 @@
-"""What every task of a read does: one range to Arrow batches, from wherever the stream is. Pickled, so it is small."""
+"""Reads one range in a task: from a store file or a cluster to Arrow batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def read_range(
     options: ReadOptions, schema: StructType, part: SequenceRange, filters: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range. Raises DataLossError, StreamNotFoundError, CorruptMessageError."""
+    """Yield the messages of a range as batches. Raises DataLossError, StreamNotFoundError, CorruptMessageError."""
     builder = BatchBuilder(part.stream, schema, options.decode)
     losses = DataLossPolicy(fail=options.fail_on_data_loss)
     read = read_cluster if options.store.is_cluster else read_store

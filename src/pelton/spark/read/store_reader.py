@@ -1,4 +1,4 @@
-"""What a task does for a range of an embedded stream: reads the rows where they lie in the file, beside all writers."""
+"""Reads a range of a store file's stream in a task: straight from the file, while others write to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def read_store(
     options: StoreOptions, part: SequenceRange, filters: Sequence[str], builder: BatchBuilder, losses: DataLossPolicy
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range as batches. Raises DataLossError, CorruptMessageError, where they matter."""
+    """Yield the messages of a range as batches. Raises DataLossError, CorruptMessageError if losses are errors."""
     key = encryption_key(options)
     with BulkReader(
         options.address,
@@ -38,13 +38,13 @@ def read_store(
     ) as reader:
         position = part.first
         while position <= part.last:
-            # A portion is thousands of small objects that hold no cycles: looking for some costs a tenth.
+            # A portion is thousands of small objects without cycles: collecting garbage would cost a tenth.
             gc.disable()
             try:
                 found = reader.read(position, part.last)
-                losses.look(part, position, found.first)
+                losses.check(part, position, found.first)
                 for seq in found.damaged:
-                    losses.damaged(reader.corrupt(seq))
+                    losses.report(reader.corrupt(seq))
                 batch = builder.of(_columns(found)) if found.messages else None
             finally:
                 gc.enable()

@@ -1,14 +1,14 @@
 """Streaming reads: ``spark.readStream.format("pelton")``.
 
-The story. Spark keeps one process of ours a query, which says how far there is to read (``latestOffset``) and cuts
-that into tasks (``partitions``); tasks run elsewhere. Spark writes what ``latestOffset`` returned into the checkpoint
-before it reads a row, and on a restart, or when the end of a batch was not written down, asks for the very same range
-again: the cut depends on nothing but the range, and messages never change, so a batch read twice is the same batch.
+Design: Spark keeps one of our processes for each query. It reports how far there is to read (``latestOffset``) and
+plans the tasks (``partitions``); tasks run elsewhere. Spark writes the result of ``latestOffset`` to the checkpoint
+before it reads a row. After a restart, or if a batch was not committed, it asks for exactly the same range again:
+partitions depend only on the range, and messages never change, so a batch that is read twice is the same batch.
 
-What fails, and how: messages of the range that limits removed, and a stream that was deleted or made anew, are errors
-(or noted, ``failOnDataLoss``). What a task reads is looked at again by the task: see ``losses.py``.
+Failures: messages of the range that limits removed, and a stream that was deleted or created again, are errors (or are
+logged, ``failOnDataLoss``). Each task checks its own range again: see ``data_loss.py``.
 
-A durable consumer (``consumer``) only follows: see ``following.py``. It decides nothing.
+A durable consumer (``consumer``) only tracks the query: see ``consumer_tracker.py``. It decides nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams batch by batch, for as long as the query runs."""
+    """Reads streams in micro-batches, for as long as the query runs."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
@@ -56,7 +56,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._empty_upto: dict[tuple[str, str], int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get what was asked for, and open what they need themselves.
+        # Tasks get the options, and open what they need themselves.
         return {"options": self.options, "schema": self.schema}
 
     @cached_property
@@ -71,10 +71,10 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tracker(self) -> ConsumerTracker:
         return ConsumerTracker(self._store, self.options)
 
-    # --- how far there is to read
+    # --- offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a new query begins."""
+        """Return where a new query starts."""
         found = self._store.streams(self.options.streams)
         begins = {stream.name: self._begin(stream) for stream in found}
         return to_json({s.name: StreamPosition(begins[s.name], s.created, begins[s.name]) for s in found})
@@ -83,12 +83,12 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self.options.start.of(stream.name)
         first = self._store.sequence(stream, start)
         if start.kind != "sequence" and first == stream.first and stream.messages:
-            # The front, wherever it is when the first batch reads it: limits move it all the time.
+            # The front as it is when the first batch reads it: limits move it all the time.
             return 0
         return first - 1
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends; ``start`` itself where there is none to be made yet."""
+        """Return where the next batch ends; ``start`` itself if there is no batch yet."""
         before = from_json(start)
         self._tracker.reconcile(before)
         streams = self._streams(before)
@@ -107,20 +107,20 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(next_end(before, ends))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return what Spark shows as the limit; all limits are applied by us, which of Spark's can be one only."""
+        """Return the limit that Spark shows: it can show only one, so this reader applies all limits itself."""
         return ReadMaxBytes(self.options.max_bytes) if self.options.max_bytes else ReadMaxRows(self.options.max_rows)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where the streams end, for the query's progress: what lies between is its lag."""
+        """Return where the streams end, for the query's progress: the difference is the lag."""
         found = self._store.present(self.options.streams)
         return to_json({stream.name: StreamPosition(stream.last, stream.created) for stream in found})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note where the streams end now: the query ends there."""
+        """Record where the streams end now, because the query ends there."""
         found = self._store.present(self.options.streams)
         self._target = {stream.name: StreamPosition(stream.last, stream.created) for stream in found}
 
-    # --- what is read
+    # --- batches
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of one batch. Raises DataLossError."""
@@ -140,19 +140,19 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except StreamNotFoundError:
             stream = None
         if stream is None or stream.created != upto.created:
-            self._losses.lost(DataLossError(name, first, upto.sequence, "it was deleted while a query read it"))
+            self._losses.report(DataLossError(name, first, upto.sequence, "it was deleted while a query read it"))
             return None
         fails_on_loss = known is not None and self._must_hold(stream)
         at_front = first == 1 and self.options.start.of(name).kind != "sequence"
         part = SequenceRange(name, stream.created, first, upto.sequence, fails_on_loss=fails_on_loss, at_front=at_front)
-        self._losses.look(part, first, stream.first)
+        self._losses.check(part, first, stream.first)
         first = max(first, stream.first)
         if first > upto.sequence:
             return None
         return SequenceRange(name, stream.created, first, upto.sequence, fails_on_loss=fails_on_loss, at_front=at_front)
 
     def _must_hold(self, stream: StreamView) -> bool:
-        # A work queue that we alone take from keeps what we have not acknowledged.
+        # A work queue that only this query consumes keeps what it has not acknowledged.
         return stream.drops_oldest or (self.options.consumer is not None and not self.options.subjects)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,11 +161,11 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from read_range(self.options, self.schema, partition, self.options.subjects)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Hear that a batch was written down as done: the consumer follows."""
+        """Move the tracking consumer, because a batch is committed."""
         self._tracker.committed(from_json(end))
 
     def stop(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         store = self.__dict__.pop("_store", None)
         if store is not None:
             store.close()
@@ -173,16 +173,16 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- the streams as they are now
 
     def _streams(self, before: Offset) -> dict[str, StreamView]:
-        """Return the streams to read on, and say which are missing. Raises DataLossError."""
+        """Return the streams to continue with, and report missing ones. Raises DataLossError."""
         found = {stream.name: stream for stream in self._store.present(self.options.streams)}
         for name, position in before.items():
             stream = found.get(name)
             if stream is None or stream.created != position.created:
                 why = self._why_gone(name) if stream is None else "it was deleted and made anew"
-                self._losses.lost(DataLossError(name, position.sequence + 1, position.sequence + 1, why))
+                self._losses.report(DataLossError(name, position.sequence + 1, position.sequence + 1, why))
             elif position.sequence > stream.last and not self._begins_later(name, position):
                 why = f"it ends at {stream.last}, before {position.sequence}, up to which it was read: was it restored?"
-                self._losses.lost(DataLossError(name, stream.last + 1, position.sequence, why))
+                self._losses.report(DataLossError(name, stream.last + 1, position.sequence, why))
         target = self._target
         return found if target is None else {name: found[name] for name in target if name in found}
 
@@ -206,7 +206,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Backlog(first, last, self._counted(stream, first, last), size)
 
     def _counted(self, stream: StreamView, first: int, last: int) -> int:
-        """Count what matches, but what is known to hold nothing only once."""
+        """Count matching messages, but never recount a range that is known to be empty."""
         key = (stream.name, stream.created)
         first = max(first, self._empty_upto.get(key, 0) + 1)
         if first > last:
@@ -220,13 +220,13 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return count
 
     def _end(self, stream: StreamView, backlog: Backlog, rows: int) -> int:
-        """Return the last sequence of the next batch; 0 where the stream has no part in it."""
+        """Return the last sequence of the next batch; 0 if the stream has no part in it."""
         if not rows or backlog.last < backlog.first:
             return 0
         return end_of(backlog, rows, lambda seq: self._store.count_from(stream, seq, self.options.subjects))
 
     def _is_too_little(self, backlogs: dict[str, Backlog]) -> bool:
-        """Whether to wait for more, which has an end: a delay, or that no more is to come."""
+        """Whether to wait for more messages: at most for the maximal delay, and never if no more are wanted."""
         if self._target is not None or stopwatch() - self._batch_began >= self.options.max_delay:
             return False
         return sum(backlog.messages for backlog in backlogs.values()) < self.options.min_rows

@@ -1,10 +1,9 @@
-"""What a task does that works for a queue: claims a batch, runs the function on it, settles each job by itself.
+"""A Spark task as a queue worker: claims a batch of jobs, runs the function on it, and settles each job by itself.
 
-The story. A task is a worker as any other: it opens the store in its own process, holds its jobs under leases that a
-thread renews, and writes down what became of them (``queue/claims.py``). Spark's part is to store it, and to hand out
-the function. So a task that fails, is killed or runs twice costs nothing but time: its jobs are handed back, or come
-back when their leases run out, and what it settled stays settled. The function runs on a thread, so that the loop stays
-free for the connection.
+Design: a task is an ordinary worker. It opens the store in its own process, holds its jobs under leases that a thread
+renews, and records their outcomes (``queue/claims.py``). Spark only places it, and ships the function. So a task that
+fails, is killed or runs twice costs only time: its jobs are handed back, or are redelivered when their leases expire,
+and what it settled stays settled. The function runs on a thread, so that the event loop stays free for the connection.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ TALLY: Final = "task INT, completed BIGINT, failed BIGINT, lost BIGINT"
 _TALLY: Final = pa.schema(
     [("task", pa.int32()), ("completed", pa.int64()), ("failed", pa.int64()), ("lost", pa.int64())]
 )
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 Kind = Literal["pandas", "arrow"]
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What all tasks of a call do. Pickled with the function. ``duration`` in seconds; a limit of None is none."""
+    """The parameters of a call's tasks, pickled with the function. ``duration`` in seconds; None means no limit."""
 
     store: StoreOptions
     queue: str
@@ -57,7 +56,7 @@ class TaskPlan:
     duration: float | None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """TaskPlan in one task; for ``mapInArrow``. What comes in only says how many tasks there are."""
+        """Work in one task; for ``mapInArrow``. The input only determines the number of tasks."""
         for _ in batches:
             pass
         context = TaskContext.get()
@@ -67,7 +66,7 @@ class TaskPlan:
 
 
 class _Task:
-    """One task's run of a work."""
+    """The work of one task."""
 
     def __init__(self, work: TaskPlan) -> None:
         self._work = work
@@ -79,29 +78,29 @@ class _Task:
         self._end: float | None = None
 
     async def work(self) -> dict[str, int]:
-        """TaskPlan until an end is met; return how many jobs ended how."""
-        # Jobs come and go by the hundred, without cycles: looking for some costs a tenth.
+        """Work until a limit is reached; return the number of jobs by outcome."""
+        # Jobs are many small objects without cycles: collecting garbage would cost a tenth.
         gc.disable()
         try:
-            await self._work_on()
+            await self._run()
         finally:
             gc.enable()
         return self._tally
 
-    async def _work_on(self) -> None:
+    async def _run(self) -> None:
         work = self._work
         async with open_store(work.store) as jet:
             queue = await jet.queue(work.queue)
             async with queue.claims(work.rules) as claims:
-                # How long it took to open the store is not the jobs' time.
+                # The time to open the store does not count.
                 if work.duration is not None:
                     self._end = self._clock.monotonic() + work.duration
-                await self._work_with(claims)
+                await self._run_claims(claims)
 
-    async def _work_with(self, claims: Claims) -> None:
+    async def _run_claims(self, claims: Claims) -> None:
         jobs: list[ClaimedJob] = []
         while True:
-            # What is settled and what is taken next share a transaction, where there are any.
+            # Settling these jobs and taking the next ones share a transaction in a store file.
             settled, found = await asyncio.gather(
                 self._settle(claims, jobs), self._take(claims, 0.0), return_exceptions=True
             )
@@ -112,25 +111,25 @@ class _Task:
             if not jobs:
                 if self._is_over() or (self._work.until_empty and await claims.is_empty()):
                     return
-                jobs = await self._take(claims, _LOOK_S)
+                jobs = await self._take(claims, _POLL_S)
             if jobs:
                 await asyncio.to_thread(self._decide, jobs)
 
-    def _room(self) -> int:
+    def _capacity(self) -> int:
         limit = self._work.max_jobs
         return self._work.claim if limit is None else min(self._work.claim, limit - self._taken)
 
     def _left(self) -> float:
-        """Return how many seconds are left."""
+        """Return the remaining seconds."""
         return inf if self._end is None else self._end - self._clock.monotonic()
 
     def _is_over(self) -> bool:
-        return self._room() <= 0 or self._left() <= 0
+        return self._capacity() <= 0 or self._left() <= 0
 
     async def _take(self, claims: Claims, timeout: float) -> list[ClaimedJob]:
         if self._is_over():
             return []
-        jobs = await claims.take(self._room(), timeout=min(timeout, self._left()))
+        jobs = await claims.take(self._capacity(), timeout=min(timeout, self._left()))
         self._taken += len(jobs)
         return jobs
 
@@ -144,7 +143,7 @@ class _Task:
         self._tally["failed"] += len(jobs) - completed - len(lost)
 
     def _decide(self, jobs: list[ClaimedJob]) -> None:
-        """Run the function; what it raises is every job's failure."""
+        """Run the function and set each job's outcome; an exception fails all jobs of the batch."""
         fit, rows = self._rows.rows(jobs)
         if not fit:
             return
@@ -166,7 +165,7 @@ class _Task:
 
 
 def _as_batch(made: Any) -> pa.RecordBatch:
-    """Return what a function returned as one batch. Raises ConfigError for what is no table."""
+    """Return the function's result as one batch. Raises ConfigError for anything but a table."""
     if not isinstance(made, (pa.RecordBatch, pa.Table)):
         if not hasattr(made, "columns"):
             raise ConfigError(f"the function returned {type(made).__name__}: return a DataFrame, or an Arrow table")
@@ -178,7 +177,7 @@ def _as_batch(made: Any) -> pa.RecordBatch:
 
 
 def _in_micros(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return times as Spark has them: pandas counts nanoseconds."""
+    """Return timestamps in microseconds, as Spark has them: pandas counts nanoseconds."""
     fields = [
         field.with_type(pa.timestamp("us", field.type.tz)) if _is_fine(field.type) else field for field in rows.schema
     ]

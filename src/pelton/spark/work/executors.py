@@ -1,4 +1,4 @@
-"""Executors as workers of a queue: ``work``; and the other way round, rows as jobs: ``enqueue_from``."""
+"""Spark's executors as workers of a queue (``work``), and rows as jobs (``enqueue_from``)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from pelton.spark.options import StoreOptions
 
 Duration = float | timedelta
-# Enough for every task to have some: tasks are counted by the partitions of a range.
+# Rows of the range whose partitions are the tasks: enough for each task to have some.
 _TICKETS = 1 << 16
 
 
 class Worked(msgspec.Struct, frozen=True):
-    """What a call of :func:`work` has done, as far as its tasks lived to tell.
+    """The result of a call of :func:`work`, as reported by the tasks that finished.
 
-    ``completed`` jobs; ``failed`` attempts, to be tried again or for good; ``lost``: too late, others have these jobs.
+    ``completed`` jobs; ``failed`` attempts, to be retried or not; ``lost``: jobs whose lease expired before they were
+    settled, so that other workers have them.
     """
 
     completed: int
@@ -65,17 +66,18 @@ def work(
 ) -> Worked:
     """Run a queue's jobs on Spark's executors: each of ``tasks`` tasks claims ``claim`` jobs at a time.
 
-    ``function`` takes and returns a pandas DataFrame, or (``kind="arrow"``) an Arrow record batch: a row a job, told by
-    its ``id``. It takes ``id``, ``job``, ``key``, ``attempt``, ``last_error``, ``enqueued_at``, and the arguments as
-    JSON in ``args``, or a column each where ``args`` gives their types ("car STRING, n INT"). It returns ``id``, and
-    for a job that failed ``error``, perhaps with ``retry_after`` (seconds) or ``permanent`` (boolean). Other columns
-    are the job's result: kept in the history, or messages of ``stream``, as ``df.write`` makes them (``subject`` as
-    there), which take effect with the completion. If it raises, each job of the batch has failed.
+    ``function`` takes and returns a pandas DataFrame, or (``kind="arrow"``) an Arrow record batch, with one row for
+    each job, identified by its ``id``. Columns of the argument: ``id``, ``job``, ``key``, ``attempt``, ``last_error``,
+    ``enqueued_at``, and the job's arguments, as JSON in ``args``, or as columns if ``args`` gives their types ("car
+    STRING, n INT"). Columns of the result: ``id``, and for a failed job ``error``, optionally with ``retry_after``
+    (seconds) or ``permanent`` (boolean). Other columns are the job's result: kept in the history, or published to
+    ``stream`` in the format of ``df.write`` (with its ``subject``) when the job is completed. If the function raises,
+    every job of the batch fails.
 
-    ``max_attempts``, ``backoff`` and ``permanent`` are as for ``queue.job``. A task ends when the queue has no job left
-    (``until_empty``), after ``max_jobs`` jobs, or after ``duration`` seconds. ``store`` says where the queue is, as
-    options of the format: ``path=``, ``servers=``, ``keyFile=``. Raises ConfigError, and what Spark raises for a task
-    that fails.
+    ``max_attempts``, ``backoff`` and ``permanent`` are as for ``queue.job``. A task ends when the queue is empty
+    (``until_empty``), after ``max_jobs`` jobs, or after ``duration`` seconds. ``store`` are the format's options for
+    where the queue is: ``path=``, ``servers=``, ``keyFile=``. Raises ConfigError, and what Spark raises for a failed
+    task.
     """
     options = _store(store)
     session = spark or SparkSession.active()
@@ -88,7 +90,7 @@ def work(
         kind=kind,
         rules=rules,
         arguments=None if args is None else _arguments(args),
-        results=_look(options, queue, stream, subject),
+        results=_result_stream(options, queue, stream, subject),
         subject=subject,
         claim=claim,
         until_empty=until_empty,
@@ -96,15 +98,15 @@ def work(
         duration=None if duration is None else seconds(f"work of queue {queue!r}: duration", duration),
     )
     tickets = session.range(0, _TICKETS, 1, tasks)
-    told = tickets.mapInArrow(plan.run, TALLY).collect()
-    return Worked(*(sum(row[name] for row in told) for name in Worked.__struct_fields__))
+    tallies = tickets.mapInArrow(plan.run, TALLY).collect()
+    return Worked(*(sum(row[name] for row in tallies) for name in Worked.__struct_fields__))
 
 
 def enqueue_from(rows: DataFrame, queue: str, job: str, **store: str) -> None:
-    """Put a job a row into a queue: ``rows.write.format("pelton")`` with ``queue`` and ``job``, in short.
+    """Enqueue one job for each row: short for ``rows.write.format("pelton")`` with ``queue`` and ``job``.
 
-    Columns are arguments by name, but for ``key`` and ``idempotency_key``. Embedded all of them are there at once, or
-    none; say ``writeId`` to be able to repeat it. Raises what the write raises.
+    Columns are arguments by name, except ``key`` and ``idempotency_key``. In a store file, all jobs appear at once, or
+    none; pass ``writeId`` to be able to repeat the call. Raises what the write raises.
     """
     if "path" in store:
         store = {**store, "path": os.path.abspath(store["path"])}
@@ -114,7 +116,7 @@ def enqueue_from(rows: DataFrame, queue: str, job: str, **store: str) -> None:
 
 def _store(given: dict[str, str]) -> StoreOptions:
     if "path" in given:
-        # Executors have folders of their own.
+        # Executors have other working directories.
         given = {**given, "path": os.path.abspath(given["path"])}
     return store_options({name: str(value) for name, value in given.items()}, ())[0]
 
@@ -128,7 +130,7 @@ def _check(kind: str, **counts: int | None) -> None:
 
 
 def _arguments(text: str) -> StructType:
-    # Spark reads the text in its JVM, so here and not in a task.
+    # Spark's JVM parses DDL, which tasks do not have.
     found = DataType.fromDDL(text)
     if not isinstance(found, StructType):
         raise ConfigError(f"args is {text!r}: write names and types, such as 'car STRING, n INT'")
@@ -136,8 +138,8 @@ def _arguments(text: str) -> StructType:
     return found
 
 
-def _look(options: StoreOptions, queue: str, stream: str | None, subject: str | None) -> StreamConfig | None:
-    """See that the queue is there, and return the stream of the results. Raises ConfigError, StreamNotFoundError."""
+def _result_stream(options: StoreOptions, queue: str, stream: str | None, subject: str | None) -> StreamConfig | None:
+    """Check that the queue exists, and return the results' stream. Raises ConfigError, StreamNotFoundError."""
     jobs = QueueNames(queue).jobs
     with StoreHandle(options) as store:
         found = store.present([jobs])

@@ -1,11 +1,11 @@
-"""Claimed jobs to rows, and what a function made of them back to how each job ended.
+"""Converts claimed jobs to rows, and the rows that a function returned to job outcomes.
 
 The contract. Rows in: ``id``, ``job``, ``key``, ``attempt`` (from 1), ``last_error``, ``enqueued_at``, and the
-arguments: as JSON in ``args``, or a column each where their types are given. Rows out go by ``id``, in any order:
-``error`` null or absent is done, else the job failed with that text, and is tried again by the rules, after
-``retry_after`` seconds where those are given, or never where ``permanent`` is true. All other columns are its result:
-JSON in the history, or messages of a stream. A job without a row has failed for good: nobody knows what became of it.
-What breaks the contract itself fails the task, and its jobs are handed back.
+arguments: as JSON in ``args``, or as columns if their types are given. Rows out are matched by ``id``, in any order. If
+``error`` is null or absent, the job is completed; otherwise it failed with that text, and is retried by the queue's
+rules, after ``retry_after`` seconds if given, or never if ``permanent`` is true. All other columns are its result: JSON
+in the history, or messages of a stream. A job without a row fails for good, because its outcome is unknown. A result
+that breaks this contract fails the task, and its jobs are handed back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ATTEMPT, _ENQUEUED_AT = map(attrgetter, ("attempt", "enqueued_at"))
 
 
 class RowError(RetryJob):
-    """What a function's row says of a job that failed; ``delay`` in seconds, None: the queue's backoff."""
+    """A job failed by its row's ``error``; ``delay`` in seconds, None for the queue's backoff."""
 
     def __init__(self, text: str, delay: float | None) -> None:
         super().__init__(delay, text)
@@ -50,14 +50,14 @@ class RowError(RetryJob):
 
 
 class MissingRowError(PermanentJobError):
-    """A function that runs jobs in batches returned no row for this one."""
+    """The function returned no row for this job of its batch."""
 
     def __init__(self) -> None:
         super().__init__("the function returned no row with this job's id, so it is not known what became of it")
 
 
 class JobRows:
-    """Makes the rows of a batch. ``arguments``: their types, or None for JSON."""
+    """Builds the rows of a batch. ``arguments``: their types, or None for JSON."""
 
     def __init__(self, arguments: StructType | None) -> None:
         self._decode: Callable[[bytes], Any] | None = None
@@ -66,7 +66,7 @@ class JobRows:
             self._decode = decoder("json", arguments)
 
     def rows(self, jobs: list[ClaimedJob]) -> tuple[list[ClaimedJob], pa.RecordBatch]:
-        """Return the jobs that can run, and their rows; the others have failed: their arguments do not fit."""
+        """Return the job of each row. Raises ConfigError for a row without one."""
         if self._decode is None:
             args = pa.array(list(map(_ARGS, jobs)), pa.binary()).cast(pa.string())
             return jobs, _batch(jobs, {"args": args})
@@ -103,7 +103,7 @@ def _batch(jobs: Sequence[ClaimedJob], arguments: dict[str, pa.Array]) -> pa.Rec
 
 
 class ResultRows:
-    """Says of each job how it ended. With a stream's ``config`` results are its messages, under ``subject``."""
+    """Sets each job's outcome. With a stream's ``config``, results are its messages, under ``subject``."""
 
     def __init__(self, config: StreamConfig | None, subject: str | None) -> None:
         self._config = config
@@ -112,7 +112,7 @@ class ResultRows:
         self._encoder_schema: pa.Schema | None = None
 
     def take(self, jobs: Sequence[ClaimedJob], ids: pa.Array, rows: pa.RecordBatch) -> None:
-        """Say of these jobs, with these ids, how they ended. Raises ConfigError for rows that break the contract."""
+        """Set the outcomes of these jobs, which have these ids. Raises ConfigError for rows that break the contract."""
         mine = _jobs_of(rows, jobs, ids)
         failed = self._fail(mine, rows)
         if failed:
@@ -152,7 +152,7 @@ class ResultRows:
             job.complete_encoded(msgspec.Raw(result))
 
     def _publish(self, mine: Sequence[ClaimedJob], rows: pa.RecordBatch) -> None:
-        """Emit a message a row; a row that can be none fails its job alone."""
+        """Publish a message for each row; an invalid row fails only its own job."""
         encoder = self._encoder_for(rows.schema)
         try:
             _emit(mine, encoder, rows)

@@ -1,4 +1,4 @@
-"""Rows to the keys and values of a bucket. A null value deletes its key."""
+"""Encodes rows as a bucket's keys and values. A null value deletes its key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DELETED: Final = headers.encode({OPERATION_HEADER: "DEL"})
 
 
 class BucketEncoder(RowEncoder):
-    """EncodedRows that write a bucket's keys."""
+    """Encodes rows as writes to a bucket's keys."""
 
     def __init__(self, schema: StructType, config: StreamConfig) -> None:
         columns = InputColumns(schema)
@@ -34,7 +34,7 @@ class BucketEncoder(RowEncoder):
         self._prefix = key_prefix(config)
 
     def messages(self, batch: pa.RecordBatch) -> EncodedRows:
-        """Return a message a row."""
+        """Return one message for each row."""
         keys = rows.text_of(rows.without_nulls(batch, "key"))
         ValueCheck(_check)(keys)
         ttl = rows.seconds(rows.optional(batch, "ttl", self._has_ttl))

@@ -1,12 +1,12 @@
-"""What the driver does when all tasks have staged their rows: one transaction that stores them, and notes the batch.
+"""Loads staged rows into a store, on the driver: one transaction that stores them and commits the batch.
 
-From its beginning to its end nobody else writes to the store; readers go on, and see all of the batch or nothing.
-Memory holds one portion of the staged rows (8 MiB) at a time.
+No other process writes to the store meanwhile; readers go on, and see all of the batch or nothing. Memory holds one
+portion of the staged rows (8 MiB) at a time.
 
-Once it is committed and its log is on disk, all is promised that there is to promise. To fold a long log into the file
-(half as much work again) is left to a thread that closes the store, while Spark goes on; the next load of this process
-waits for it, so that the log does not grow faster than it is folded. A process that is killed before leaves a log that
-the next one to write folds, as after any crash.
+Once the transaction is committed and its WAL is on disk, durability is complete. Checkpointing a long WAL into the file
+(half as much work again) is left to a thread that closes the store, while Spark goes on. The next load of this process
+waits for it, so that the WAL does not grow faster than it is checkpointed. If the process is killed before that, the
+next writer checkpoints the WAL, as after any crash.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _log: Final = logging.getLogger("pelton")
 
 
 def load(options: StoreOptions, target: str, files: Sequence[str], batch: BatchId | None) -> bool:
-    """Store what was staged for the stream ``target``; False where the ``batch`` is stored already.
+    """Store what was staged for the stream ``target``; False if the ``batch`` is stored already.
 
-    None: a batch that is never repeated. Raises what publishing raises; nothing is stored then.
+    ``batch`` None: a batch that is never repeated. Raises what publishing raises; then nothing is stored.
     """
     is_large = sum(map(_size, files)) >= _LARGE
-    # Waits for what was handed over before.
+    # Wait for the closing of earlier loads.
     _closing.submit(_nothing).result()
     store = StoreHandle(options)
     try:
@@ -78,7 +78,7 @@ async def _store_once(
 ) -> bool:
     await commit_log.prepare()
     while True:
-        entry = await commit_log.look(batch)
+        entry = await commit_log.lookup(batch)
         if entry.is_done(batch):
             return False
         try:
@@ -86,7 +86,7 @@ async def _store_once(
         except WrongLastSequenceError as error:
             if error.stream != COMMIT_STREAM:
                 raise
-            # Somebody else has just written the same batch down.
+            # Another process has just committed to the log: look again.
             continue
         return True
 

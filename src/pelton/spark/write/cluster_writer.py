@@ -1,7 +1,7 @@
-"""What a task does for a cluster: publishes each row as it comes, so that a second try is told from the first.
+"""Writes a task's rows to a cluster: publishes them as they come, with ids that deduplicate repeated attempts.
 
-A message id names batch, partition and row, and the row's checksum: if what comes in a second try is not what came in
-the first (rows whose order is not fixed), a row may be there twice, but none is missing.
+A message id names batch, partition and row, and the row's checksum. If a second attempt produces other rows than the
+first (rows in no fixed order), a row may be stored twice, but none is missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPENING: Final = b"NATS/1.0\r\n"
 
 
 def write_cluster(plan: WritePlan, batches: Iterator[pa.RecordBatch], batch: BatchId, attempt: TaskAttempt) -> None:
-    """Publish rows; returns when all are acknowledged. Raises LateReplayError, and what publishing raises."""
+    """Publish rows; return when all are acknowledged. Raises LateReplayError, and what publishing raises."""
     options = plan.options
     with StoreHandle(options.store) as store:
         if plan.keeps_commit_log and not store.run(_begin, store, plan, batch, attempt):
@@ -47,7 +47,7 @@ async def _begin(store: StoreHandle, plan: WritePlan, batch: BatchId, attempt: T
 
 
 def finish(plan: WritePlan, batch: BatchId) -> None:
-    """Note that a batch is written."""
+    """Record a batch as done in the commit log."""
     with StoreHandle(plan.options.store) as store:
         store.run(CommitLog(store.jet, plan.target).finish, batch)
 

@@ -1,7 +1,7 @@
-"""Rows to jobs: each column is an argument by its name, but for ``key`` and ``idempotency_key``.
+"""Encodes rows as jobs: each column is an argument by its name, except ``key`` and ``idempotency_key``.
 
-The job's function is not at hand here, so its workers check the arguments: one that does not fit fails as a dead
-letter.
+The job's function is not available here, so the queue's workers check the arguments: a job whose arguments do not fit
+becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JobEncoder(RowEncoder):
-    """EncodedRows that enqueue jobs."""
+    """Encodes rows as messages that enqueue jobs."""
 
     def __init__(self, schema: StructType, form: JobForm) -> None:
         columns = InputColumns(schema)
@@ -31,7 +31,7 @@ class JobEncoder(RowEncoder):
         self._form = form
 
     def messages(self, batch: pa.RecordBatch) -> EncodedRows:
-        """Return a job a row; without key where that is null."""
+        """Return one job for each row, without a key if that is null."""
         count = batch.num_rows
         arguments = json_rows(batch, self._arguments) if self._arguments else [b"{}"] * count
         keys = rows.optional(batch, "key", self._has_key) or [None] * count

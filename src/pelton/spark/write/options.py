@@ -1,6 +1,6 @@
-"""What users write into ``option(...)`` of a write, checked at the door. Pure.
+"""The options of a write, from text to one frozen, validated value. Pure.
 
-What is written, and under which subject, is told by columns (``rows.py``); options say where to.
+Options say where to write; columns say what, and under which subject (``row_encoder.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OPTIONS: Final = (
     "writeVersion",
     "stagingPath",
     "onLateReplay",
-    # Spark hands a query's own options on to its sink.
+    # Spark passes a query's own options to its sink.
     "checkpointLocation",
     "queryName",
 )
@@ -30,10 +30,10 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where to write: a ``kind`` of thing and its name.
+    """Where to write: a ``kind`` of target and its name.
 
-    ``write_id`` and ``version`` name a batch write that may be said twice; ``late_replay`` allows a batch to be
-    repeated on a cluster when its stream no longer knows what it has of it.
+    ``write_id`` and ``version`` identify a batch write that can be repeated; ``late_replay`` allows a batch on a
+    cluster to be repeated after the stream's deduplication window has passed.
     """
 
     store: StoreOptions
@@ -48,7 +48,7 @@ class WriteOptions:
 
 
 def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Return what was asked for. Raises ConfigError, also for an unknown option."""
+    """Return validated options. Raises ConfigError, also for an unknown option."""
     store, options = store_options(given, _OPTIONS)
     kind = _kind(options)
     _refuse_strays(options, kind, streaming=streaming, cluster=store.is_cluster)
@@ -73,7 +73,7 @@ def _kind(options: Mapping[str, str]) -> Kind:
 
 
 def _refuse_strays(options: Mapping[str, str], kind: Kind, *, streaming: bool, cluster: bool) -> None:
-    """Refuse what means nothing here."""
+    """Refuse options that have no effect on this kind of write. Raises ConfigError."""
     if "subject" in options and kind != "stream":
         raise ConfigError(f"option subject is for streams; a {kind} has its own subjects: leave it out")
     if ("job" in options) != (kind == "queue"):

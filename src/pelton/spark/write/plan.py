@@ -1,6 +1,6 @@
-"""What a write is, once its options and columns are known: a target that was looked at, and a encoder of messages.
+"""The plan of a write: its target, and the encoder of its rows.
 
-Made on the driver, before anything is written, and pickled to every task.
+Made on the driver before anything is written, and pickled to every task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MADE_BY: Final = {
 
 @dataclass(frozen=True)
 class WritePlan:
-    """A write: ``target`` is the stream that takes the messages, ``run`` tells this planning of it from all others."""
+    """A write: ``target`` is the stream that gets the messages, ``run`` is unique to each planning of the write."""
 
     options: WriteOptions
     target: str
@@ -46,7 +46,7 @@ class WritePlan:
 
 
 def plan_write(options: WriteOptions, schema: StructType, *, streaming: bool) -> WritePlan:
-    """Look at the target, and check the columns against it. Raises ConfigError, StreamNotFoundError."""
+    """Look up the target, and check the columns against it. Raises ConfigError, StreamNotFoundError."""
     keeps_commit_log = streaming or options.write_id is not None
     with StoreHandle(options.store) as store:
         config = _config(store, options)

@@ -1,8 +1,8 @@
-"""Where tasks put what they write until the driver loads it: a folder beside the store, or where ``stagingPath`` says.
+"""StagingFolder: tasks write files into a folder beside the store, or in ``stagingPath``, until the driver loads them.
 
-``<folder>/<writer>/<batch>/<name>``: every try of every task writes a file of its own. Whoever has loaded a batch
-removes its folder, with all that failed tries and speculative ones have left, and those of earlier batches. What a
-driver has left that died before that and never came again is removed by another write, after a day.
+``<folder>/<writer>/<batch>/<name>``: every attempt of every task writes a file of its own. The driver that has loaded a
+batch removes its folder, including what failed and speculative attempts have left, and the folders of earlier batches.
+What a driver leaves behind that died before that and never restarts is removed by another write, after a day.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SAFE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 @dataclass(frozen=True)
-class Staging:
-    """The folder of all writes to one store."""
+class StagingFolder:
+    """The staging folder of all writes to one store."""
 
     folder: str
 
     def new_file(self, batch: BatchId, name: str) -> str:
-        """Return the path of a new file of a batch, in a folder that is there."""
+        """Return the path of a new file of a batch; creates its folder."""
         folder = self._of(batch)
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         if os.path.islink(self.folder):
@@ -45,7 +45,7 @@ class Staging:
         return os.path.join(self.folder, file_name(batch.writer), str(batch.number))
 
     def done(self, batch: BatchId) -> None:
-        """Remove a batch's files, earlier ones of its writer, and what drivers that died have left."""
+        """Remove a batch's files, those of its writer's earlier batches, and stale ones of drivers that died."""
         writer = os.path.dirname(self._of(batch))
         for number in _names(writer):
             if _NUMBER.fullmatch(number) and int(number) <= batch.number:
@@ -60,19 +60,19 @@ class Staging:
                 _remove_empty(path)
 
 
-def staging_of(options: WriteOptions) -> Staging:
-    """Return where a write stages. Raises NotAStoreError where the store is not on this host."""
+def staging_of(options: WriteOptions) -> StagingFolder:
+    """Return the staging folder of a write. Raises NotAStoreError if the store is not on this host."""
     path = os.path.realpath(options.store.address)
     if not os.path.exists(path):
         raise NotAStoreError(path, "there is no such file on this host; tasks write beside the store, on its host")
     if options.staging is None:
-        return Staging(f"{path}-spark")
-    # What lies there belongs to its user: a folder of our own keeps it apart from what is removed after a day.
-    return Staging(os.path.join(os.path.abspath(options.staging), "pelton-staging"))
+        return StagingFolder(f"{path}-spark")
+    # The user's own files may be there: a folder of ours keeps them apart from what is removed after a day.
+    return StagingFolder(os.path.join(os.path.abspath(options.staging), "pelton-staging"))
 
 
 def file_name(text: str) -> str:
-    """Return a text as the name of a file, and as a part of a subject or of a message id."""
+    """Return a text as a file name that is also valid as a subject token and in a message id."""
     if _SAFE.fullmatch(text):
         return text
     return "x" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -86,12 +86,12 @@ def _names(folder: str) -> list[str]:
 
 
 def _is_staged(folder: str) -> bool:
-    """Return whether a folder is one of a writer, with folders of batches in it and nothing else."""
+    """Return whether a folder is a writer's: it holds folders of batches and nothing else."""
     return not os.path.islink(folder) and all(map(_NUMBER.fullmatch, _names(folder) or ("x",)))
 
 
 def _changed(folder: str, default: int) -> int:
-    """Return when anything in a folder was last written to."""
+    """Return when anything in a folder was last modified."""
     times = [default] if not os.path.isdir(folder) else [0]
     for parent, _, names in os.walk(folder):
         for path in (parent, *(os.path.join(parent, name) for name in names)):
@@ -106,5 +106,5 @@ def _remove_empty(folder: str) -> None:
     try:
         os.rmdir(folder)
     except OSError:
-        # Somebody has just begun to write there, or it was never made.
+        # Another write has just started there, or the folder was never made.
         return

@@ -1,4 +1,4 @@
-"""Rows to a stream's messages."""
+"""Encodes rows as a stream's messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IN_TEMPLATE: Final = (*rows.TEXT, *rows.INTEGERS, "date", "boolean")
 
 
 class StreamEncoder(RowEncoder):
-    """EncodedRows of one stream. ``template`` makes subjects of columns, where there is no column for them."""
+    """Encodes rows as messages of one stream. ``template`` makes subjects from other columns."""
 
     def __init__(self, schema: StructType, config: StreamConfig, template: str | None) -> None:
         columns = InputColumns(schema)
@@ -43,7 +43,7 @@ class StreamEncoder(RowEncoder):
         self._stream, self._filters = config.name, list(config.subjects)
 
     def messages(self, batch: pa.RecordBatch) -> EncodedRows:
-        """Return a message a row."""
+        """Return one message for each row."""
         subjects = self._subjects(batch)
         ttl = rows.seconds(rows.optional(batch, "ttl", self._has_ttl))
         ids = rows.optional(batch, "msg_id", self._has_id)
@@ -75,13 +75,13 @@ class StreamEncoder(RowEncoder):
 
     @cached_property
     def _checked(self) -> ValueCheck:
-        # Made by each task for itself: what it holds cannot be pickled.
+        # Each task makes its own, because it cannot be pickled.
         where = "column subject" if self._parts is None else "option subject"
         return ValueCheck(_Check(self._stream, self._filters, where))
 
 
 class _Check:
-    """Raises ConfigError for a subject that the stream does not take."""
+    """Raises ConfigError for a subject that is invalid, or that the stream does not accept."""
 
     def __init__(self, stream: str, filters: Sequence[str], where: str) -> None:
         self._stream, self._filters, self._where = stream, filters, where
@@ -98,13 +98,13 @@ class _Check:
 
 
 def check_ttl(config: StreamConfig, wanted: bool) -> None:
-    """Raise ConfigError where messages are to have a time to live and the stream allows none."""
+    """Raise ConfigError if messages should have a TTL but the stream does not allow one."""
     if wanted and not config.allow_msg_ttl:
         raise ConfigError(f"column ttl: stream {config.name!r} has no allow_msg_ttl; update it, or drop the column")
 
 
 def _parts(template: str, schema: StructType) -> list[tuple[str, bool]]:
-    """Return a template as texts and names of columns, told apart by the flag. Raises ConfigError."""
+    """Return a template's parts: texts and column names, distinguished by the flag. Raises ConfigError."""
     types = {field.name: field.dataType.simpleString() for field in schema}
     parts: list[tuple[str, bool]] = []
     for index, piece in enumerate(_FIELD.split(template)):

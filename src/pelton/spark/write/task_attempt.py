@@ -1,4 +1,4 @@
-"""Which write, which batch of it, which try: what makes a write that is repeated harmless."""
+"""Identifies batches and task attempts, so that repeated writes can be recognised."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _BATCH: Final = "streaming.sql.batchId"
 
 
 class BatchId(NamedTuple):
-    """A batch, as it is called in every try: a ``writer`` (a query's id, or a writeId) and a ``number`` that grows."""
+    """A batch, the same in every attempt: a ``writer`` (a query's id, or a writeId) and an increasing ``number``."""
 
     writer: str
     number: int
 
 
 class TaskAttempt(NamedTuple):
-    """One try of one task. ``number`` 0 is the task's first in this run of the batch; ``task`` is no other try's."""
+    """One attempt of one task. ``number`` is 0 for the task's first in this run of the batch; ``task`` is unique."""
 
     partition: int
     number: int
@@ -28,15 +28,15 @@ class TaskAttempt(NamedTuple):
 
 
 def current_attempt() -> TaskAttempt:
-    """Return the try that is under way."""
+    """Return the attempt that this task is."""
     context = _context()
     return TaskAttempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
 
 
 def streaming_batch_id() -> BatchId:
-    """Return the batch of the streaming query whose task is under way. Raises PeltonError where Spark does not say.
+    """Return the batch of the streaming query that this task belongs to. Raises PeltonError if Spark does not say.
 
-    The names are Spark's own: they are not promised, so what they give is looked at.
+    The property names are internal to Spark and may change, so their values are validated.
     """
     context = _context()
     query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)

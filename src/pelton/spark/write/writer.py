@@ -1,11 +1,11 @@
 """Writes: ``df.write.format("pelton")`` and ``df.writeStream.format("pelton")``.
 
-The story. Spark plans a write in one process, runs tasks in others, and commits in a third: they share what is
-pickled, and what tasks return. To a store file, tasks only stage; the commit loads all that the chosen tries have
-staged, in one transaction with a note of the batch (``commit_log.py``). A try that failed, a speculative one, a driver
-that died before the commit: their files are nobody's, and go with their folder. A driver that died after the
-transaction and before Spark noted it repeats the batch, which finds the note and stores nothing. To a cluster, tasks
-publish; see ``remote_write.py``.
+Design: Spark plans a write in one process, runs tasks in others, and commits in a third; they share only what is
+pickled, and what tasks return. To a store file, tasks only stage rows. The commit loads the files of the attempts that
+Spark chose, in one transaction that also records the batch in the commit log (``commit_log.py``). Files of failed and
+speculative attempts, and of a driver that died before the commit, are ignored and removed with their folder. A driver
+that died after the transaction, but before Spark recorded the commit, repeats the batch; it is found in the commit log,
+and nothing is stored. To a cluster, tasks publish; see ``cluster_writer.py``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task has done: its ``batch``, and the ``path`` of what it staged; None where there was nothing."""
+    """What a task has done: its ``batch``, and the ``path`` of its staged file, None if it staged nothing."""
 
     batch: BatchId
     partition: int
@@ -58,16 +58,16 @@ class BatchWriter(DataSourceArrowWriter):
         return _write(self.plan, iterator, self.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all of it visible."""
+        """Make all rows visible."""
         _commit(self.plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave nothing behind."""
+        """Remove what was staged."""
         _abort(self.plan, self.batch)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a streaming query; one is made anew for each, and another one for its commit."""
+    """Writes the batches of a streaming query. Spark creates one for each batch, and another one for its commit."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -82,7 +82,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _commit(self.plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Leave nothing of a batch behind, as far as its tasks have told what it is."""
+        """Remove what was staged of a batch, as far as its tasks have reported it."""
         for message in _written(messages)[:1]:
             _abort(self.plan, message.batch)
 
