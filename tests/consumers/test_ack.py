@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.api import AckOp
+from pelton.api import AckOp, Outgoing
 from pelton.jet import ack_of
 from pelton.testing import ManualRuntime
 
@@ -49,17 +49,45 @@ async def test_acked_is_done(stream: pelton.Stream, runtime: ManualRuntime) -> N
     assert (await stream.info()).state.messages == 5
 
 
-async def test_with_an_ack_of_what_is_gone_nothing_is_published(stream: pelton.Stream, runtime: ManualRuntime) -> None:
-    """Limits took the message: its ack is taken from anybody, so it fences nobody who publishes with it."""
+async def test_an_ack_of_what_was_removed_counts_once(stream: pelton.Stream, runtime: ManualRuntime) -> None:
     consumer = await stream.create_consumer(durable_name="c", ack_wait=10)
-    [message] = await consumer.fetch(1)
-    await stream.delete_message(1)
-    await message.ack()
-    ack = AckOp(seq=1, consumer_seq=1)
-    for _ in range(2):
-        with pytest.raises(pelton.AckRejectedError, match="not there any more"):
-            await consumer._backend.settle([("s.b", b"done", None)], "s", "c", ack)
+    one, two, three = await consumer.fetch(3)
+    await stream.purge(seq=4)
+    assert (await consumer.info()).num_ack_pending == 0
+
+    async def settle(message: pelton.Message) -> None:
+        await consumer._backend.settle([("s.b", b"done", None)], "s", "c", ack_of(message.delivered, "ack"))
+
+    await settle(one)
+    await two.ack()
+    for message in (one, two):
+        # Limits took it: a plain ack is harmless, and fences nobody who publishes with it.
+        await message.ack()
+        with pytest.raises(pelton.AckRejectedError, match="the message was removed"):
+            await settle(message)
+    runtime.clock.advance(9)
+    await three.in_progress()
+    runtime.clock.advance(9)
+    await taken(consumer, 1)
+    await settle(three)
     assert (await stream.info()).state.messages == 4
+
+
+async def test_a_removed_message_is_forgotten_by_a_pull_after_its_ack_wait(
+    stream: pelton.Stream, runtime: ManualRuntime
+) -> None:
+    consumer = await stream.create_consumer(durable_name="c", ack_wait=10)
+    one, two = await consumer.fetch(2)
+    await stream.delete_message(1)
+    await stream.delete_message(2)
+    await consumer.info()
+    runtime.clock.advance(11)
+    done: list[Outgoing] = [("s.b", b"done", None)]
+    # Late, and nobody could have got it meanwhile.
+    await consumer._backend.settle(done, "s", "c", ack_of(one.delivered, "ack"))
+    assert await taken(consumer, 1) == [3]
+    with pytest.raises(pelton.AckRejectedError):
+        await consumer._backend.settle(done, "s", "c", ack_of(two.delivered, "ack"))
 
 
 async def test_not_acked_comes_again_after_the_ack_wait(stream: pelton.Stream, runtime: ManualRuntime) -> None:

@@ -25,6 +25,11 @@ _LOOK_AT_MOST: Final = 65_536
 
 _KEEP_RUN: Final = "INSERT INTO pending SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
 
+_LEAST_DUE: Final = (
+    "SELECT min(due) FROM (SELECT due FROM pending WHERE consumer=?1 "
+    "UNION ALL SELECT due FROM pending_removed WHERE consumer=?1)"
+)
+
 Again = tuple[int, int, str | None]
 """Sequence, deliveries so far, subject where claims are kept."""
 
@@ -93,7 +98,8 @@ class Delivery:
                 self._deliver_again(seq, deliveries, subject)
             # Only where all of them were exhausted or gone can others be due that were not looked at.
             more = len(again) == limit and len(self._out) == before and not self._full
-        least = c.db.value("SELECT min(due) FROM pending WHERE consumer=?", (c.id,))
+        c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND due<=?", (c.id, self._now))
+        least = c.db.value(_LEAST_DUE, (c.id,))
         c.due = NEVER if least is None else int(least)
         c.dirty = True
 

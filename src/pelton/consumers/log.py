@@ -197,7 +197,10 @@ class ConsumerLog:
         sql = "SELECT seq FROM pending WHERE consumer=?1 AND seq<?2"
         if not self.log.state.is_gapless:
             sql += f" OR consumer=?1 AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=pending.seq)"
+        keep = "INSERT INTO pending_removed SELECT consumer, seq, dseq, n, due FROM pending WHERE consumer=? AND seq=?"
         for (seq,) in self.db.execute(sql, (self.id, self.log.state.first)).fetchall():
+            # Whoever has it in hand may still publish what came of it.
+            self.db.execute(keep, (self.id, seq))
             self.forget_missing(int(str(seq)), None)
 
     def _drop_waiting(self, rows: list[tuple[str, int, int]]) -> None:
@@ -289,7 +292,7 @@ class ConsumerLog:
 
     def restart(self, seq: int) -> None:
         """Forget every delivery, and go on from a sequence."""
-        for table in ("pending", "claims", "ready", "exhausted"):
+        for table in ("pending", "pending_removed", "claims", "ready", "exhausted"):
             self.db.execute(f"DELETE FROM {table} WHERE consumer=?", (self.id,))
         self.taken.clear()
         self.cursor = self.delivered = seq - 1
@@ -301,7 +304,8 @@ class ConsumerLog:
 
     def offer_again(self, now: int) -> None:
         """Make everything that was delivered and not settled due: whoever got it may be gone."""
-        self.db.execute("UPDATE pending SET due=? WHERE consumer=?", (now, self.id))
+        for table in ("pending", "pending_removed"):
+            self.db.execute(f"UPDATE {table} SET due=? WHERE consumer=?", (now, self.id))
         if self.unsettled:
             self.due, self.dirty = now, True
 
@@ -379,5 +383,5 @@ def drop_rows(database: Database, consumers: Sequence[int]) -> None:
     for consumer in consumers:
         database.execute("DELETE FROM consumers WHERE id=?", (consumer,))
         database.execute("DELETE FROM consumer_state WHERE id=?", (consumer,))
-        for table in ("pending", "claims", "ready", "exhausted", "pulls", "pins", "nearest"):
+        for table in ("pending", "pending_removed", "claims", "ready", "exhausted", "pulls", "pins", "nearest"):
             database.execute(f"DELETE FROM {table} WHERE consumer=?", (consumer,))

@@ -17,6 +17,7 @@ from pelton.consumers.sampling import ALL
 from pelton.storage import TOKEN_EPOCH, runs
 
 _MANY: Final = 8
+_REPLACED: Final = "it was delivered again since: this delivery has been replaced"
 
 Known = dict[int, tuple[int, str | None, int]]
 """Of unsettled messages by sequence.
@@ -88,13 +89,10 @@ class Settlement:
         found = known.get(ack.seq)
         if self._is_of_another(ack):
             return self._rejected(ack, "its consumer was deleted: another one has its name")
-        if found is None and self._is_gone(ack.seq):
-            self.gone.add(ack.seq)
-            return None
         if found is None:
-            return self._rejected(ack, "it is settled already, or was never delivered")
+            return self._one_removed(ack, known)
         if found[0] != ack.consumer_seq:
-            return self._rejected(ack, "it was delivered again since: this delivery has been replaced")
+            return self._rejected(ack, _REPLACED)
         if ack.kind == "ack":
             if self._c.sampled:
                 self._sample(ack, found[2])
@@ -107,6 +105,27 @@ class Settlement:
             self._again.append((self._now + ack.delay_ns, 1, self._c.id, ack.seq))
         else:
             self._again.append((due_after(self._c.config, found[2], self._now), 0, self._c.id, ack.seq))
+        return None
+
+    def _one_removed(self, ack: AckOp, known: Known) -> PeltonError | None:
+        """Judge an ack of what is not pending: it may have left the stream while it was in somebody's hands."""
+        c, key = self._c, (self._c.id, ack.seq)
+        last = c.db.execute("SELECT dseq, n FROM pending_removed WHERE consumer=? AND seq=?", key).fetchone()
+        if last is None and self._is_gone(ack.seq):
+            self.gone.add(ack.seq)
+            return None
+        if last is None:
+            return self._rejected(ack, "it is settled already, or was never delivered")
+        if last[0] != ack.consumer_seq:
+            return self._rejected(ack, _REPLACED)
+        if ack.kind == "progress":
+            due = due_after(c.config, int(str(last[1])), self._now)
+            c.db.execute("UPDATE pending_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
+            return None
+        if ack.kind != "nak" and c.config.ack_policy == "all":
+            self._settle_upto(ack, known)
+        else:
+            c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND seq=?", key)
         return None
 
     def _is_gone(self, seq: int) -> bool:
@@ -134,10 +153,14 @@ class Settlement:
 
     def _settle(self, ack: AckOp, known: Known) -> None:
         if self._c.config.ack_policy == "all":
-            for seq in [seq for seq in known if seq <= ack.seq]:
-                self._done[seq] = known.pop(seq)[1]
+            self._settle_upto(ack, known)
         else:
             self._done[ack.seq] = known.pop(ack.seq)[1]
+
+    def _settle_upto(self, ack: AckOp, known: Known) -> None:
+        self._c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND seq<=?", (self._c.id, ack.seq))
+        for seq in [seq for seq in known if seq <= ack.seq]:
+            self._done[seq] = known.pop(seq)[1]
 
     def write(self) -> None:
         """Apply what was taken, once."""

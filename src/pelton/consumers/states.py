@@ -10,11 +10,12 @@ For every consumer a message is in one of these states; where it is kept says wh
     acked      settled: no row behind the cursor
     termed     the same, for a message that must not come back
     exhausted  delivered ``max_deliver`` times, and not settled: a row in ``exhausted`` where interest keeps messages
-    removed    limits, a purge or a deletion took it from the stream: forgotten with the next look; where its holder
-               keeps a subject, with its answer or the end of its wait
+    removed    limits, a purge or a deletion took it from the stream: awaited no more from the next look on; a row in
+               ``pending_removed`` remembers whose it was until the answer, or a pull after the end of its wait. Where
+               its holder keeps a subject, it stays in ``pending`` until then
 
 An ack names the delivery it belongs to. One that belongs to an earlier delivery, or to a message that is settled or
-given up, moves nothing and is told so; one of a removed message is harmless.
+given up, moves nothing and is told so; one of a removed message in time is the answer to it, and harmless later.
 """
 
 from __future__ import annotations

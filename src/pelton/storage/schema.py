@@ -14,7 +14,8 @@ configurations, which hardly ever change.
   consumer was made. A token that is not above it is of a consumer of the same name that is gone.
 - ``pending``: one row per message delivered and not settled: ``dseq`` names its last delivery, ``n`` counts
   its deliveries, ``due`` is when it may be delivered again, ``waits`` is 1 once it was given back.
-  ``consumer_state.due`` is never later than the earliest of them.
+  ``consumer_state.due`` is never later than the earliest of them. ``pending_removed``: the same of messages that the
+  stream lost meanwhile: nothing awaits them, and an ack still counts until a pull that comes after they were due.
 - ``claims``: for consumers with a limit per subject: every message they have met and not settled; ``held`` is
   1 for one that may be in flight, 0 for one that waits behind another of its subject. ``ready``: held, and
   not delivered yet.
@@ -112,6 +113,8 @@ _VERSION_2: Final = f"""
 UPDATE meta SET key='token_floor', value=value*{TOKEN_EPOCH} WHERE key='epoch';
 UPDATE consumers SET epoch=epoch*{TOKEN_EPOCH};
 ALTER TABLE consumers RENAME COLUMN epoch TO token_floor;
+CREATE TABLE pending_removed(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, dseq INTEGER NOT NULL, n INTEGER NOT NULL,
+                             due INTEGER NOT NULL, PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
 """
 
 # The script at position v carries a store from version v to v + 1; version 0 is an empty file.

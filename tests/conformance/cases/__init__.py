@@ -46,6 +46,7 @@ from tests.conformance.cases import (  # noqa: F401  # each fills the table
     schedules,
     sealing,
     settings,
+    settling,
     sourcing,
     streams,
     transforms,

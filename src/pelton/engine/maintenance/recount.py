@@ -34,7 +34,8 @@ _OF_STREAMS: Final = (
     ("sourcing", "stream"),
 )
 _OF_CONSUMERS: Final = tuple(
-    (table, "consumer") for table in ("pending", "claims", "ready", "exhausted", "pulls", "pins", "nearest")
+    (table, "consumer")
+    for table in ("pending", "pending_removed", "claims", "ready", "exhausted", "pulls", "pins", "nearest")
 )
 
 
@@ -216,6 +217,9 @@ def _consumer(database: Database, consumer: ConsumerLog) -> Iterator[str]:
     sql = "SELECT count(*), count(DISTINCT dseq), max(dseq), min(n), min(due), max(seq) FROM pending WHERE consumer=?"
     count, names, dseq, least_n, due, seq = database.execute(sql, (consumer.id,)).fetchall()[0]
     yield from _compare({"unsettled": consumer.unsettled}, {"unsettled": count})
+    over = database.value("SELECT min(due) FROM pending_removed WHERE consumer=?", (consumer.id,))
+    if over is not None and int(over) < consumer.due:
+        yield f"the wait for a removed message is over at {over}, the earliest is kept as {consumer.due}"
     if not count:
         return
     if names != count:

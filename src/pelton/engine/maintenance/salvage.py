@@ -25,7 +25,7 @@ from pelton.storage.unfinished import unfinished
 from pelton.streams.state import COSTS
 
 _config: Final = msgspec.json.Decoder(StreamConfig).decode
-_OF_CONSUMERS: Final = ("pending", "claims", "ready", "exhausted")
+_OF_CONSUMERS: Final = ("pending", "pending_removed", "claims", "ready", "exhausted")
 _BACK: Final = (
     "UPDATE consumer_state SET unsettled=0, waiting=0, ahead=0, ahead_last=0, ahead_removals=-1, due=?, "
     "cursor=min(cursor, ifnull((SELECT min(seq) - 1 FROM (SELECT seq FROM pending WHERE consumer=id "

@@ -96,8 +96,9 @@ class SettleWork(SharedWork[Settling]):
 
 
 def _is_gone(entry: Settling, ack: AckOp) -> AckRejectedError:
-    """Refuse an ack of a message that was removed: whoever was given it again may have published the same."""
-    return AckRejectedError(entry.stream, entry.consumer, ack.seq, "the message is not there any more")
+    """Refuse what comes with an ack of a message that was removed: whoever had it last may have published the same."""
+    reason = "the message was removed, and this delivery of it is settled, replaced or over its ack wait"
+    return AckRejectedError(entry.stream, entry.consumer, ack.seq, reason)
 
 
 def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
