@@ -32,11 +32,11 @@ async def test_configurations_are_written_in_seconds_and_lists_or_as_structs() -
     async with pelton.open("memory:") as jet:
         stream = await jet.create_stream("s", subjects=["s.>"], max_age=timedelta(hours=1))
         assert stream.config == (await jet.stream("s")).config
-        assert stream.config.max_age == 3600 * 10**9
+        assert stream.config.max_age == 3600
         config = pelton.StreamConfig(name="t", subjects=("t",), max_msgs=3)
         assert (await jet.create_stream(config)).config.max_msgs == 3
         consumer = await stream.create_consumer(pelton.ConsumerConfig(durable_name="c"), ack_wait=2.5)
-        assert consumer.config.ack_wait == 2_500_000_000
+        assert consumer.config.ack_wait == 2.5
 
 
 async def test_a_name_is_a_name() -> None:

@@ -12,7 +12,7 @@ from tests.api.schemas import NATS, needs_nats, schema_errors
 
 
 def keys(config: msgspec.Struct) -> set[str]:
-    return set(json.loads(msgspec.json.encode(config)))
+    return set(json.loads(msgspec.json.encode(config, enc_hook=api.enc_hook)))
 
 
 def test_a_stream_always_says_what_nats_server_always_says() -> None:
@@ -42,15 +42,20 @@ def test_our_own_field_travels_only_when_it_is_set() -> None:
 
 @pytest.mark.parametrize("config", [STREAM, CONSUMER, api.StreamConfig(), api.ConsumerConfig()])
 def test_json_round_trip(config: msgspec.Struct) -> None:
-    assert msgspec.json.decode(msgspec.json.encode(config), type=type(config)) == config
+    assert (
+        msgspec.json.decode(
+            msgspec.json.encode(config, enc_hook=api.enc_hook), type=type(config), dec_hook=api.dec_hook
+        )
+        == config
+    )
 
 
 @needs_nats
 def test_configurations_satisfy_the_schemas() -> None:
     for stream in (STREAM, api.StreamConfig(), api.resolved_stream(STREAM)):
-        assert schema_errors("stream_configuration", msgspec.json.encode(stream)) == []
+        assert schema_errors("stream_configuration", msgspec.json.encode(stream, enc_hook=api.enc_hook)) == []
     for consumer in (api.resolved_consumer(CONSUMER), api.ConsumerConfig()):
-        assert schema_errors("consumer_configuration", msgspec.json.encode(consumer)) == []
+        assert schema_errors("consumer_configuration", msgspec.json.encode(consumer, enc_hook=api.enc_hook)) == []
 
 
 @needs_nats

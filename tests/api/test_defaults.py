@@ -6,7 +6,6 @@ import pytest
 
 from pelton import api
 from pelton.api.defaults import sealed_stream
-from pelton.api.times import SECOND
 
 
 @pytest.mark.parametrize(
@@ -21,7 +20,7 @@ from pelton.api.times import SECOND
     ],
 )
 def test_duplicate_window(given: dict[str, Any], window: int) -> None:
-    assert api.resolved_stream(api.stream_config("a", **given)).duplicate_window == window * SECOND
+    assert api.resolved_stream(api.stream_config("a", **given)).duplicate_window == window
 
 
 def test_zero_limits_are_none_and_a_stream_takes_its_own_name() -> None:
@@ -45,14 +44,14 @@ def test_what_says_nothing_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"durable_name": "c"}, {"name": "c", "ack_wait": 30 * SECOND, "max_ack_pending": 1000}),
+        ({"durable_name": "c"}, {"name": "c", "ack_wait": 30, "max_ack_pending": 1000}),
         ({"durable_name": "c"}, {"max_waiting": 512, "inactive_threshold": 0, "max_deliver": -1}),
-        ({"name": "c"}, {"inactive_threshold": 5 * SECOND, "durable_name": ""}),
+        ({"name": "c"}, {"inactive_threshold": 5, "durable_name": ""}),
         ({"ack_policy": "none"}, {"ack_wait": 0, "max_ack_pending": 0}),
         ({"deliver_subject": "d"}, {"max_waiting": 0}),
-        ({"priority_groups": ["g"], "priority_policy": "pinned_client"}, {"priority_timeout": 120 * SECOND}),
-        ({"backoff": [2, 8], "max_deliver": 3}, {"ack_wait": 2 * SECOND, "max_deliver": 3}),
-        ({"ack_wait": 1, "max_ack_pending": 7, "max_waiting": 3}, {"ack_wait": SECOND, "max_ack_pending": 7}),
+        ({"priority_groups": ["g"], "priority_policy": "pinned_client"}, {"priority_timeout": 120}),
+        ({"backoff": [2, 8], "max_deliver": 3}, {"ack_wait": 2, "max_deliver": 3}),
+        ({"ack_wait": 1, "max_ack_pending": 7, "max_waiting": 3}, {"ack_wait": 1, "max_ack_pending": 7}),
     ],
 )
 def test_consumers(given: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -61,9 +60,9 @@ def test_consumers(given: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 def test_a_stream_limits_its_consumers() -> None:
-    limits = api.ConsumerLimits(inactive_threshold=SECOND, max_ack_pending=10)
+    limits = api.ConsumerLimits(inactive_threshold=1, max_ack_pending=10)
     consumer = api.resolved_consumer(api.consumer_config(durable_name="c"), limits)
-    assert (consumer.inactive_threshold, consumer.max_ack_pending) == (SECOND, 10)
+    assert (consumer.inactive_threshold, consumer.max_ack_pending) == (1, 10)
 
 
 def test_resolving_twice_changes_nothing() -> None:

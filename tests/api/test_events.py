@@ -16,6 +16,7 @@ from pelton.api import (
     decode_event,
     encode_event,
 )
+from pelton.api.durations import Duration
 
 PAGE = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
 COMMON = {"id", "timestamp"}
@@ -43,6 +44,8 @@ def test_each_survives_the_wire(kind: type[Event]) -> None:
 def _sample(field: msgspec.inspect.Field) -> object:
     if isinstance(field.type, msgspec.inspect.LiteralType):
         return field.type.values[0]
+    if isinstance(field.type, msgspec.inspect.CustomType):
+        return Duration(7)
     samples = {msgspec.inspect.StrType: "x", msgspec.inspect.IntType: 7, msgspec.inspect.BoolType: True}
     kind = type(field.type)
     return samples[kind] if kind in samples else field.default_factory()  # type: ignore[operator]  # it has one

@@ -31,6 +31,6 @@ def test_states_and_acknowledgements_satisfy_the_schemas() -> None:
 def test_who_keeps_a_stream_satisfies_the_schema() -> None:
     peers = [api.PeerInfo(name="n1", current=True, active=5), api.PeerInfo(name="n2", offline=True, lag=7)]
     told = api.ClusterInfo(name="C", leader="n0", raft_group="S-R3F-x", replicas=peers)
-    body = msgspec.json.encode(told)
+    body = msgspec.json.encode(told, enc_hook=api.enc_hook)
     assert schema_errors("definitions.json#/definitions/cluster_info", body) == []
-    assert msgspec.json.decode(body, type=api.ClusterInfo) == told
+    assert msgspec.json.decode(body, type=api.ClusterInfo, dec_hook=api.dec_hook) == told

@@ -18,12 +18,17 @@ async def stream(jet: pelton.Jet) -> pelton.Stream:
 
 async def test_choices_left_open_are_made_and_reported(stream: pelton.Stream) -> None:
     config = (await stream.create_consumer(durable_name="c")).config
-    assert (config.name, config.ack_wait, config.max_ack_pending, config.max_waiting) == ("c", 30 * 10**9, 1000, 512)
+    assert (config.name, config.ack_wait, config.max_ack_pending, config.max_waiting) == (
+        "c",
+        pelton.api.Duration(30),
+        1000,
+        512,
+    )
     assert (config.inactive_threshold, config.max_deliver) == (0, -1)
     ephemeral = await stream.create_consumer()
     assert ephemeral.name
-    assert ephemeral.config.inactive_threshold == 5 * 10**9
-    assert (await stream.create_consumer(durable_name="b", backoff=[1, 5])).config.ack_wait == 10**9
+    assert ephemeral.config.inactive_threshold == 5
+    assert (await stream.create_consumer(durable_name="b", backoff=[1, 5])).config.ack_wait == 1
     assert await stream.consumer_names() == sorted([ephemeral.name, "b", "c"])
 
 
@@ -52,8 +57,8 @@ async def test_a_configuration_that_contradicts_itself(
 @pytest.mark.parametrize(
     ("config", "code"),
     [
-        ({"ack_wait": -1}, 10183),
-        ({"backoff": (-1,)}, 10184),
+        ({"ack_wait": pelton.Duration.of_ns(-1)}, 10183),
+        ({"backoff": (pelton.Duration.of_ns(-1),)}, 10184),
         ({"name": "a/b"}, 10127),
         ({"name": "x" * 256}, 10102),
     ],

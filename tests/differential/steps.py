@@ -102,7 +102,7 @@ class UpdateStream(Step):
 
 
 def _config(side: Side, name: str, given: dict[str, Any]) -> api.StreamConfig:
-    return msgspec.convert({"name": side.real(name), **given}, api.StreamConfig)
+    return msgspec.convert({"name": side.real(name), **given}, api.StreamConfig, dec_hook=api.dec_hook)
 
 
 @dataclass(frozen=True, repr=False)

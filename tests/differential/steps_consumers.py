@@ -20,7 +20,9 @@ class CreateConsumer(Step):
     action: str = ""
 
     async def run(self, side: Side) -> Any:
-        config = msgspec.convert({"durable_name": self.name, "name": self.name, **self.config}, api.ConsumerConfig)
+        config = msgspec.convert(
+            {"durable_name": self.name, "name": self.name, **self.config}, api.ConsumerConfig, dec_hook=api.dec_hook
+        )
         request = api.ConsumerCreate(stream_name=side.real(self.stream), config=config, action=self.action)  # type: ignore[arg-type]  # drawn from its words
         return await side.call(request)
 

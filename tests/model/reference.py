@@ -58,7 +58,7 @@ class StreamModel:
         return max(self.of(subject_filter), default=0)
 
     def age(self, now: int) -> None:
-        limit = self.config.max_age
+        limit = self.config.max_age.ns
         if limit > 0:
             self.messages = {seq: message for seq, message in self.messages.items() if message[0] > now - limit}
 
@@ -84,7 +84,7 @@ class StreamModel:
         if asked.last_subject_seq is None and asked.last_subject_filter:
             return "no sequence", 0
         known = self.ids.get(asked.msg_id)
-        if known is not None and known[1] > now - self.config.duplicate_window:
+        if known is not None and known[1] > now - self.config.duplicate_window.ns:
             return "duplicate", known[0]
         wrong = self._unexpected(subject, asked)
         if wrong is not None:
@@ -163,6 +163,8 @@ class ConsumerModel:
     deliveries: int = 0
     met: set[int] = field(default_factory=set)
     pending: dict[int, Pending] = field(default_factory=dict)
+    # Delivered, not settled, and no longer in the stream: an ack in time counts.
+    removed: dict[int, Pending] = field(default_factory=dict)
 
     def wants(self, subject: str) -> bool:
         config = self.config
@@ -178,6 +180,7 @@ class ConsumerModel:
         """Deliver: (sequence, number of the delivery, deliveries of the message, left) each."""
         self.stream.age(now)
         self.forget_vanished()
+        self.removed = {seq: entry for seq, entry in self.removed.items() if entry.due > now}
         out: list[tuple[int, int, int, int]] = []
         for seq in sorted(self.pending, key=lambda s: (self.pending[s].due, s)):
             entry = self.pending[seq]
@@ -194,7 +197,8 @@ class ConsumerModel:
     def forget_vanished(self) -> None:
         """Nothing awaits what was removed from the stream, but where its holder keeps a subject."""
         if not self.config.max_ack_pending_per_subject:
-            self.pending = {seq: entry for seq, entry in self.pending.items() if seq in self.stream.messages}
+            for seq in [seq for seq in self.pending if seq not in self.stream.messages]:
+                self.removed[seq] = self.pending.pop(seq)
 
     def _next_new(self) -> int:
         if 0 < self.config.max_ack_pending <= len(self.pending):
@@ -218,20 +222,21 @@ class ConsumerModel:
 
     def _wait(self, deliveries: int) -> int:
         backoff = self.config.backoff
-        return backoff[min(deliveries, len(backoff)) - 1] if backoff else self.config.ack_wait
+        return (backoff[min(deliveries, len(backoff)) - 1] if backoff else self.config.ack_wait).ns
 
     def ack(self, kind: str, seq: int, name: int, delay: int, now: int) -> bool:
         """Return whether it had an effect."""
         if self.config.ack_policy == "none":
             return True
         self.forget_vanished()
-        entry = self.pending.get(seq)
-        if entry is None and self.stream.config.retention == "limits" and seq not in self.stream.messages:
-            return True
-        if entry is None or entry.name != name:
+        entry = self.pending.get(seq) or self.removed.get(seq)
+        if entry is None:
+            return self.stream.config.retention == "limits" and seq not in self.stream.messages
+        if entry.name != name:
             return False
         if kind == "nak":
             entry.due = now + delay
+            self.removed.pop(seq, None)
         elif kind == "progress":
             entry.due = now + self._wait(entry.deliveries)
         else:
@@ -240,6 +245,8 @@ class ConsumerModel:
 
     def _settle(self, seq: int, kind: str) -> None:
         every = self.config.ack_policy == "all"
+        for done in [s for s in self.removed if s == seq or (every and s < seq)]:
+            del self.removed[done]
         for done in [s for s in self.pending if s == seq or (every and s < seq)]:
             del self.pending[done]
             if self.stream.config.retention == "workqueue":

@@ -49,6 +49,7 @@ class DeliveryMachine(ConsumerMachine):
         asked, seq = seq, seq or self._floor() + 1
         assert self.run(_reset(self.jets[opener], asked)) == seq
         self.model.pending.clear()
+        self.model.removed.clear()
         self.model.met.clear()
         self.model.start = self.delivered = seq - 1
 

@@ -59,7 +59,7 @@ class Wanting(ConsumerModel):
         return self.wants(subject) and (ahead or seq in self.pending or seq in self.exhausted)
 
     def is_idle(self, now: int) -> bool:
-        return 0 < self.config.inactive_threshold <= now - self.used
+        return 0 < self.config.inactive_threshold.ns <= now - self.used
 
 
 class InterestMachine(StoreMachine):
@@ -123,6 +123,7 @@ class InterestMachine(StoreMachine):
         if model.config.deliver_policy not in ("new", "last_per_subject"):
             self.run(_reset(self.jets[opener], name, seq))
             model.pending.clear()
+            model.removed.clear()
             model.exhausted.clear()
             model.met.clear()
             model.start = seq - 1

@@ -74,7 +74,7 @@ class TimeModel:
         return seq
 
     def expiry(self, ttl: int | None, now: int) -> int | None:
-        least = self.config.subject_delete_marker_ttl // S
+        least = self.config.subject_delete_marker_ttl.ns // S
         if ttl is None or ttl < 0:
             return ttl
         return now + (max(ttl, least) if self.config.max_msgs_per_subject != 1 else ttl) * S
@@ -82,7 +82,7 @@ class TimeModel:
     def is_over(self, entry: Entry, now: int) -> bool:
         if entry.expires is not None and 0 <= entry.expires <= now:
             return True
-        return entry.expires != -1 and 0 < self.config.max_age <= now - entry.ts
+        return entry.expires != -1 and 0 < self.config.max_age.ns <= now - entry.ts
 
     def advance(self, now: int) -> None:
         doomed = [seq for seq in sorted(self.messages) if self.is_over(self.messages[seq], now)]
@@ -91,7 +91,9 @@ class TimeModel:
         if self.config.subject_delete_marker_ttl:
             for subject, said in last_said.items():
                 if said != "marker" and not self.of(subject):
-                    self.store(Entry(now, subject, "marker", now + self.config.subject_delete_marker_ttl), rollup=True)
+                    self.store(
+                        Entry(now, subject, "marker", now + self.config.subject_delete_marker_ttl.ns), rollup=True
+                    )
         for seq, plan in sorted((seq, self.messages[seq]) for seq in self.plans.values()):
             if plan.due <= now and self.plans.get(plan.subject) == seq:
                 self.fire(seq, plan, now)

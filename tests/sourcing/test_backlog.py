@@ -15,7 +15,7 @@ async def caught_up(stream: pelton.Stream) -> pelton.StreamInfo:
     while True:
         info = await stream.info()
         told = info.sources or [info.mirror]
-        if all(source is not None and source.lag == 0 and source.active >= 0 for source in told):
+        if all(source is not None and source.lag == 0 and source.active.ns >= 0 for source in told):
             return info
         await asyncio.sleep(0)
 

@@ -36,6 +36,7 @@ from pelton.api.config import (
 )
 from pelton.api.defaults import resolved_consumer, resolved_stream
 from pelton.api.direct import DirectGet, DirectReply, StoredMessage
+from pelton.api.durations import Duration, dec_hook, enc_hook
 from pelton.api.election_errors import ElectionError, TermLostError
 from pelton.api.errors import (
     AckError,
@@ -241,6 +242,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Duration",
     "ElectionError",
     "Event",
     "ExpectationError",
@@ -359,10 +361,12 @@ __all__ = [
     "api_error",
     "api_subject",
     "consumer_config",
+    "dec_hook",
     "decode_event",
     "decode_reply",
     "decode_request",
     "delivery_of",
+    "enc_hook",
     "encode_body",
     "encode_error",
     "encode_event",

@@ -15,6 +15,7 @@ import msgspec
 from pelton.api.arguments import check_types
 from pelton.api.build import check_token
 from pelton.api.codec import names_of
+from pelton.api.durations import enc_hook
 from pelton.api.errors import ApiError, ConfigError, NoStreamForSubjectError, PeltonError, api_error, brief
 from pelton.api.requests import ConsumerCreate, Request, StreamCreate
 from pelton.subjects import LONGEST, fault_of, fits, is_filter, is_subject
@@ -79,12 +80,12 @@ def check_request(request: Request[Any]) -> None:
         if not _has_length_of_name(name):
             raise _too_long(request, what, names)
     try:
-        body = msgspec.json.encode(request)
+        body = msgspec.json.encode(request, enc_hook=enc_hook)
     except UnicodeEncodeError as error:
         raise ConfigError(f"{_about(names)}{brief(str(error.object))} is not a text: {_SURROGATE}") from None
     if len(body) > LONGEST or any(sign in body for sign in _SIGNS):
         # Only then can it hold a subject that is too long, or that servers allow and nothing can be published under.
-        for field, text in _subjects_in("", msgspec.to_builtins(request)):
+        for field, text in _subjects_in("", msgspec.to_builtins(request, enc_hook=enc_hook)):
             if not fits(text) or any(character in text for character in "\0\v"):
                 raise ConfigError(f"{_about(names)}{field} {brief(text)} cannot be a subject: {fault_of(text)}")
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from pelton.api.durations import dec_hook, enc_hook
 from pelton.api.errors import ConfigError
 from pelton.api.requests import Request
 
@@ -144,7 +145,8 @@ def as_declared(struct: S) -> S:
 
     Raises `msgspec.ValidationError`, or TypeError for what is no data at all.
     """
-    return msgspec.convert(msgspec.to_builtins(struct, builtin_types=_KEPT), type(struct))
+    plain = msgspec.to_builtins(struct, builtin_types=_KEPT, enc_hook=enc_hook)
+    return msgspec.convert(plain, type(struct), dec_hook=dec_hook)
 
 
 def sentence(error: Exception) -> str:

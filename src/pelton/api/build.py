@@ -5,10 +5,9 @@ wrong type is told here, at the door, in a sentence that names the nearest field
 judge, such as overlapping subjects, is judged there.
 """
 
-import math
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
@@ -16,9 +15,10 @@ import msgspec
 
 from pelton.api.arguments import as_declared, check_instance, sentence
 from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.durations import Duration, duration_ns, given
 from pelton.api.errors import ConfigError
 from pelton.api.strict import unknown_key
-from pelton.api.times import SECOND, datetime_ns, parse_rfc3339, rfc3339
+from pelton.api.times import Seconds, datetime_ns, parse_rfc3339, rfc3339
 
 C = TypeVar("C", StreamConfig, ConsumerConfig)
 
@@ -104,11 +104,11 @@ def _refuse_unknown(kind: type[msgspec.Struct], fields: dict[str, Any], what: st
 
 
 def _plain(key: str, value: Any, what: str) -> Any:
-    """The value as the wire writes it, nested values too; structs pass through."""
+    """The value as a struct holds it, nested values too; structs pass through."""
     if key in DURATIONS:
         if isinstance(value, list | tuple):
-            return [_nanoseconds(key, item, what) for item in value]
-        return _nanoseconds(key, value, what)
+            return [given(f"{what}: {key}", item) for item in value]
+        return given(f"{what}: {key}", value)
     if key in TIMES:
         return _time(key, value, what)
     if isinstance(value, Mapping):
@@ -118,29 +118,17 @@ def _plain(key: str, value: Any, what: str) -> Any:
     return value
 
 
-def seconds_to_ns(name: str, value: float | timedelta, of: str = "argument") -> int:
+def seconds_to_ns(name: str, value: Seconds | Duration, of: str = "argument") -> int:
     """Nanoseconds of an argument given in seconds or as a `timedelta`.
 
     `of` says what it is an argument of. Raises `ConfigError`.
     """
-    return _nanoseconds(name, value, of)
+    return duration_ns(f"{of}: {name}", value)
 
 
 def time_text(name: str, value: datetime | str | None, of: str = "argument") -> str:
     """RFC 3339 text of an argument given as an aware datetime or as such text; empty for None. Raises `ConfigError`."""
     return "" if value is None else _time(name, value, of)
-
-
-def _nanoseconds(key: str, value: Any, what: str) -> int:
-    if isinstance(value, timedelta):
-        total = ((value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds) * 1000
-    elif isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"{what}: {key} is {value!r}: give seconds as a number, or a timedelta")
-    else:
-        total = value * SECOND if isinstance(value, int) else round(value * SECOND)
-    if not 0 <= total < 1 << 63:
-        raise ConfigError(f"{what}: {key} is {value!r}: it must be 0 or more, and less than 292 years")
-    return total
 
 
 def _time(key: str, value: Any, what: str) -> str:

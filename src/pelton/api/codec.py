@@ -12,6 +12,7 @@ import msgspec
 
 from pelton.api.build import check_token
 from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.durations import dec_hook, enc_hook
 from pelton.api.errors import ApiError, api_error, from_reply
 from pelton.api.info import ErrorBody
 from pelton.api.requests import VERB_OF, VERBS, ConsumerCreate, Request, StreamCreate, StreamUpdate, Verb
@@ -41,7 +42,7 @@ def api_subject(request: Request[Any], prefix: str = PREFIX) -> str:
 
 def encode_body(request: Request[Any]) -> bytes:
     """The JSON body of a request; empty when there is nothing to say."""
-    body: dict[str, Any] = msgspec.to_builtins(request)
+    body: dict[str, Any] = msgspec.to_builtins(request, enc_hook=enc_hook)
     if isinstance(request, StreamCreate | StreamUpdate):
         body |= body.pop("config")
     for field in request._subject_fields:
@@ -72,7 +73,7 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
 
 def encode_reply(request: type[Request[Any]], reply: msgspec.Struct) -> bytes:
     """The JSON of a reply, with its type."""
-    return msgspec.json.encode({"type": VERB_OF[request].reply_type} | msgspec.to_builtins(reply))
+    return msgspec.json.encode({"type": VERB_OF[request].reply_type} | msgspec.to_builtins(reply, enc_hook=enc_hook))
 
 
 def encode_error(request: type[Request[Any]], error: ApiError) -> bytes:
@@ -98,10 +99,10 @@ def decode_reply(request: Request[R], body: bytes) -> R:
 
 def _decode(body: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=kind, dec_hook=dec_hook)
     except msgspec.ValidationError:
         # Go writes an empty list as null: to us it is a field left away.
-        return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind)
+        return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind, dec_hook=dec_hook)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -188,7 +189,7 @@ def _convert(kind: type[S], data: dict[str, Any]) -> S:
     if unknown:
         raise api_error("JSInvalidJSONErr", err=f'unknown field "{unknown[0]}"')
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert(data, kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
         raise api_error("JSInvalidJSONErr", err=str(error)) from None
 

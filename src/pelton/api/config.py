@@ -1,7 +1,8 @@
 """Stream and consumer configurations: NATS 2.15's own field names, values and units.
 
-Every duration is an ``int`` of nanoseconds, every time an RFC 3339 string, as on the wire; `build.py` turns
-friendlier Python values into these structs. Limits use -1 for "none". A value of 0 in ``duplicate_window``,
+Durations are given as seconds or `timedelta` and held as `Duration`, times are RFC 3339 strings, as on the wire;
+`build.py` turns friendlier Python values into these structs. Limits use -1 for "none". A value of 0 in
+``duplicate_window``,
 ``ack_wait``, ``max_ack_pending``, ``max_waiting`` and ``inactive_threshold`` means "left to the server",
 whose choice depends on the other fields (`defaults.py` makes it): sending a default of ours instead would
 be refused by a NATS server, for instance ``max_waiting`` on a push consumer.
@@ -14,6 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from pelton.api.durations import NO_DURATIONS, ZERO, Duration, Durations, Timed
 from pelton.api.fields import shown
 
 Retention = Literal["limits", "interest", "workqueue"]
@@ -79,14 +81,14 @@ class Republish(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     headers_only: bool = False
 
 
-class ConsumerLimits(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ConsumerLimits(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Upper bounds, and defaults, for the consumers of a stream."""
 
-    inactive_threshold: int = 0
+    inactive_threshold: Duration = ZERO
     max_ack_pending: int = 0
 
 
-class StreamConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class StreamConfig(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How a stream keeps messages (ADR-1 and the ADRs named per field group)."""
 
     name: str = ""
@@ -96,7 +98,7 @@ class StreamConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     max_consumers: int = shown(-1)
     max_msgs: int = shown(-1)
     max_bytes: int = shown(-1)
-    max_age: int = shown(0)
+    max_age: Duration = shown(ZERO)
     max_msgs_per_subject: int = shown(-1)
     max_msg_size: int = shown(-1)
     discard: Discard = shown("old")
@@ -105,7 +107,7 @@ class StreamConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     num_replicas: int = shown(1)
     no_ack: bool = False
     template_owner: str = ""
-    duplicate_window: int = 0
+    duplicate_window: Duration = ZERO
     placement: Placement | None = None
     mirror: StreamSource | None = None
     sources: tuple[StreamSource, ...] = ()
@@ -122,7 +124,7 @@ class StreamConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     consumer_limits: ConsumerLimits = shown(ConsumerLimits())
     # ADR-43 and 48: time to live; ADR-49: counters; ADR-50: batches; ADR-51: schedules.
     allow_msg_ttl: bool = shown(False)
-    subject_delete_marker_ttl: int = 0
+    subject_delete_marker_ttl: Duration = ZERO
     allow_msg_counter: bool = False
     allow_atomic: bool = False
     allow_batched: bool = False
@@ -131,7 +133,7 @@ class StreamConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class ConsumerConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ConsumerConfig(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How a consumer delivers the messages of a stream, and what it asks of its clients."""
 
     durable_name: str = ""
@@ -141,9 +143,9 @@ class ConsumerConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     opt_start_seq: int = 0
     opt_start_time: str = ""
     ack_policy: AckPolicy = shown("explicit")
-    ack_wait: int = 0
+    ack_wait: Duration = ZERO
     max_deliver: int = shown(-1)
-    backoff: tuple[int, ...] = ()
+    backoff: Durations = NO_DURATIONS
     filter_subject: str = ""
     filter_subjects: tuple[str, ...] = ()
     replay_policy: ReplayPolicy = shown("instant")
@@ -154,12 +156,12 @@ class ConsumerConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     flow_control: bool = False
     headers_only: bool = False
     max_batch: int = 0
-    max_expires: int = 0
+    max_expires: Duration = ZERO
     max_bytes: int = 0
     deliver_subject: str = ""
     deliver_group: str = ""
-    idle_heartbeat: int = 0
-    inactive_threshold: int = 0
+    idle_heartbeat: Duration = ZERO
+    inactive_threshold: Duration = ZERO
     num_replicas: int = shown(0)
     mem_storage: bool = False
     direct: bool = False
@@ -168,6 +170,6 @@ class ConsumerConfig(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     # ADR-42: priority groups.
     priority_groups: tuple[str, ...] = ()
     priority_policy: PriorityPolicy = ""
-    priority_timeout: int = 0
+    priority_timeout: Duration = ZERO
     # Pelton's own: at most this many messages of one subject await an ack; 0 for no limit.
     max_ack_pending_per_subject: int = 0

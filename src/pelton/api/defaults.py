@@ -9,15 +9,15 @@ from typing import Final
 import msgspec
 
 from pelton.api.config import ConsumerConfig, ConsumerLimits, Placement, Republish, StreamConfig
-from pelton.api.times import SECOND
+from pelton.api.durations import ZERO, Duration
 
-DUPLICATE_WINDOW: Final = 120 * SECOND
-ACK_WAIT: Final = 30 * SECOND
-INACTIVE_THRESHOLD: Final = 5 * SECOND
+DUPLICATE_WINDOW: Final = Duration(120)
+ACK_WAIT: Final = Duration(30)
+INACTIVE_THRESHOLD: Final = Duration(5)
 MAX_ACK_PENDING: Final = 1000
 MAX_WAITING: Final = 512
-PINNED_TIMEOUT: Final = 120 * SECOND
-FLOW_CONTROL_HEARTBEAT: Final = SECOND
+PINNED_TIMEOUT: Final = Duration(120)
+FLOW_CONTROL_HEARTBEAT: Final = Duration(1)
 NO_LIMITS: Final = ConsumerLimits()
 SERVER_METADATA: Final = frozenset({"_nats.level", "_nats.req.level", "_nats.ver"})
 """Keys in which a server tells about itself; they are no part of what a user configures."""
@@ -30,9 +30,9 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
     window = config.duplicate_window
     # A stream that only copies others remembers no message ids of its own.
     if not window and (config.subjects or not (config.mirror or config.sources)):
-        window = min(DUPLICATE_WINDOW, config.max_age) if config.max_age > 0 else DUPLICATE_WINDOW
+        window = min(DUPLICATE_WINDOW, config.max_age) if config.max_age > ZERO else DUPLICATE_WINDOW
     # Markers and schedules replace what is stored under their subjects.
-    replaces = config.allow_msg_schedules or config.subject_delete_marker_ttl > 0
+    replaces = config.allow_msg_schedules or config.subject_delete_marker_ttl > ZERO
     return msgspec.structs.replace(
         config,
         subjects=config.subjects or _implied_subjects(config),
@@ -46,7 +46,7 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
         republish=_resolved_republish(config),
         deny_purge=config.deny_purge and (config.allow_rollup_hdrs or not replaces),
         allow_rollup_hdrs=config.allow_rollup_hdrs or replaces,
-        allow_msg_ttl=config.allow_msg_ttl or config.subject_delete_marker_ttl > 0,
+        allow_msg_ttl=config.allow_msg_ttl or config.subject_delete_marker_ttl > ZERO,
         persist_mode="" if config.persist_mode == "default" else config.persist_mode,
         placement=None if config.placement == _ANYWHERE else config.placement,
         metadata={key: value for key, value in config.metadata.items() if key not in SERVER_METADATA},
@@ -56,7 +56,7 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
 def sealed_stream(config: StreamConfig) -> StreamConfig:
     """The configuration that sealing makes of a resolved one: nothing goes in or out, by age either."""
     return msgspec.structs.replace(
-        config, max_age=0, discard="new", deny_delete=True, deny_purge=True, allow_rollup_hdrs=False
+        config, max_age=ZERO, discard="new", deny_delete=True, deny_purge=True, allow_rollup_hdrs=False
     )
 
 
@@ -64,24 +64,24 @@ def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits = NO_LIMITS
     """The configuration as a server reports it; `limits` are those of the stream. Nothing is checked here."""
     timed = config.ack_policy in ("explicit", "all")
     pinned = config.priority_policy == "pinned_client"
-    threshold = max(config.inactive_threshold, 0) or limits.inactive_threshold
+    threshold = max(config.inactive_threshold, ZERO) or limits.inactive_threshold
     by_flow = config.ack_policy == "flow_control"
     waiting = max(config.max_waiting, 0)
     return msgspec.structs.replace(
         config,
         name=config.name or config.durable_name,
-        ack_wait=config.backoff[0] if config.backoff else config.ack_wait or (ACK_WAIT if timed else 0),
+        ack_wait=config.backoff[0] if config.backoff else config.ack_wait or (ACK_WAIT if timed else ZERO),
         max_deliver=_limit(config.max_deliver),
         max_ack_pending=_ack_pending(config, limits),
         max_waiting=waiting if config.deliver_subject else waiting or MAX_WAITING,
         max_batch=max(config.max_batch, 0),
-        max_expires=max(config.max_expires, 0),
+        max_expires=max(config.max_expires, ZERO),
         max_bytes=max(config.max_bytes, 0),
         flow_control=config.flow_control or by_flow,
-        idle_heartbeat=FLOW_CONTROL_HEARTBEAT if by_flow else max(config.idle_heartbeat, 0),
+        idle_heartbeat=FLOW_CONTROL_HEARTBEAT if by_flow else max(config.idle_heartbeat, ZERO),
         priority_policy="" if config.priority_policy == "none" else config.priority_policy,
-        priority_timeout=max(config.priority_timeout, 0) or (PINNED_TIMEOUT if pinned else 0),
-        inactive_threshold=threshold or (0 if config.durable_name else INACTIVE_THRESHOLD),
+        priority_timeout=max(config.priority_timeout, ZERO) or (PINNED_TIMEOUT if pinned else ZERO),
+        inactive_threshold=threshold or (ZERO if config.durable_name else INACTIVE_THRESHOLD),
     )
 
 

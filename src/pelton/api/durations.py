@@ -1,13 +1,23 @@
-"""Durations as text, the way Go writes and reads them: ``1h30m``, ``1.5s``, ``250ms``.
+"""Durations: how configurations hold them, and the texts that Go reads and writes.
 
-NATS carries such texts in headers (``Nats-TTL``, ``Nats-Schedule``). Inside Pelton a duration is an ``int`` of
-nanoseconds.
+Design: users give seconds or a `timedelta`, the wire counts nanoseconds. Between them stands one type, `Duration`. It
+is no number, so that neither can be taken for the other: ``Duration(30)`` takes seconds, ``Duration.of_ns(...)``
+nanoseconds, and ``.seconds`` and ``.ns`` read them. Fields that are annotated with it take what users give (`Timed`
+converts it); decoders make it of the wire's integers (`dec_hook`), encoders turn it into these (`enc_hook`).
+
+NATS also carries durations as texts like ``1h30m`` in headers (``Nats-TTL``, ``Nats-Schedule``).
 """
 
+import math
 import re
-from typing import Final
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 
-from pelton.api.times import SECOND
+import msgspec
+
+from pelton.api.errors import ConfigError
+from pelton.api.times import SECOND, Seconds
 
 _UNITS: Final = {
     "ns": 1,
@@ -21,6 +31,211 @@ _UNITS: Final = {
 }
 _PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _LIMIT: Final = 1 << 63
+_MILLISECOND: Final = 1_000_000
+_UNIT: Final = "give seconds, such as 30 for half a minute, or a timedelta"
+
+
+class Duration:
+    """How long something lasts: ``Duration(30)`` is half a minute, exact to the nanosecond.
+
+    Equal to the same number of seconds and to the same `timedelta`; as a key of a dictionary or set it is found by
+    durations alone. Ordered among durations and timedeltas; compare ``.seconds`` with a number. Zero is false. Raises
+    `ConfigError` for what is no duration.
+    """
+
+    __slots__ = ("ns",)
+
+    ns: int
+    """Nanoseconds: the unit on the wire."""
+
+    def __new__(cls, value: "Seconds | Duration" = 0) -> "Duration":
+        """So many seconds."""
+        return given("duration", value)
+
+    @staticmethod
+    def of_ns(ns: int) -> "Duration":
+        """A duration of so many nanoseconds."""
+        # msgspec leaves a default out of JSON if it is this very object.
+        return _make(ns) if ns else ZERO
+
+    @property
+    def seconds(self) -> float:
+        """The number of seconds."""
+        return self.ns / SECOND
+
+    def to_timedelta(self) -> timedelta:
+        """The same as a `timedelta`, cut to microseconds."""
+        return timedelta(microseconds=self.ns // 1000)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Duration cannot be changed: make another one")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Duration.of_ns, (self.ns,)
+
+    def __bool__(self) -> bool:
+        return self.ns != 0
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Duration | timedelta):
+            return self.ns == _exact(other)
+        if isinstance(other, int | float) and math.isfinite(other):
+            return self.ns == _exact(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.seconds)
+
+    def __lt__(self, other: "Duration | timedelta") -> bool:
+        return self.ns < _comparable(other)
+
+    def __le__(self, other: "Duration | timedelta") -> bool:
+        return self.ns <= _comparable(other)
+
+    def __gt__(self, other: "Duration | timedelta") -> bool:
+        return self.ns > _comparable(other)
+
+    def __ge__(self, other: "Duration | timedelta") -> bool:
+        return self.ns >= _comparable(other)
+
+    def __repr__(self) -> str:
+        number = self.ns // SECOND if self.ns % SECOND == 0 else self.seconds
+        plain = self.ns == 0 or (self.ns >= _MILLISECOND and _exact(number) == self.ns)
+        return f"Duration({number!r})" if plain else f"Duration.of_ns({self.ns})"
+
+    def __str__(self) -> str:
+        return format_duration(self.ns)
+
+    if TYPE_CHECKING:
+        # To a type checker a field of a struct is written with what users give, and read as a Duration.
+        def __get__(self, instance: object, owner: type[object] | None = None) -> "Duration": ...
+        def __set__(self, instance: object, value: "Seconds | Duration") -> None: ...
+
+
+if TYPE_CHECKING:
+
+    class Durations:
+        """Several of them, as a field of a struct."""
+
+        def __get__(self, instance: object, owner: type[object] | None = None) -> tuple[Duration, ...]: ...
+        def __set__(self, instance: object, value: Sequence[Seconds | Duration]) -> None: ...
+
+    NO_DURATIONS: Durations
+else:
+    Durations = tuple[Duration, ...]
+    NO_DURATIONS = ()
+
+
+def _make(ns: int) -> Duration:
+    made = object.__new__(Duration)
+    object.__setattr__(made, "ns", ns)
+    return made
+
+
+ZERO: Final = _make(0)
+
+
+def given(name: str, value: object) -> Duration:
+    """The duration that a user gives as seconds, `timedelta` or `Duration`.
+
+    Raises `ConfigError` that begins with ``name``; also for less than a millisecond, which nobody means: it is what
+    nanoseconds would look like. A `Duration` is taken as it is.
+    """
+    if isinstance(value, Duration):
+        return value
+    ns = duration_ns(name, value)
+    if 0 < ns < _MILLISECOND:
+        raise ConfigError(f"{name} is {value!r}, less than a millisecond: {_UNIT}")
+    return Duration.of_ns(ns)
+
+
+def duration_ns(name: str, value: object) -> int:
+    """Nanoseconds of what a user gives as seconds, `timedelta` or `Duration`.
+
+    Raises `ConfigError` that begins with ``name``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta | Duration) or not _is_finite(value):
+        raise ConfigError(f"{name} is {value!r}: give seconds as a number, or a timedelta")
+    ns = _exact(value)
+    if ns < 0:
+        raise ConfigError(f"{name} is {value!r}: it must be 0 or more")
+    if ns >= _LIMIT:
+        raise ConfigError(f"{name} is {value!r}: it must be less than 292 years, in seconds (not in nanoseconds)")
+    return ns
+
+
+def _is_finite(value: Seconds | Duration) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _exact(value: Seconds | Duration) -> int:
+    if isinstance(value, Duration):
+        return value.ns
+    if isinstance(value, timedelta):
+        return ((value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds) * 1000
+    return value * SECOND if isinstance(value, int) else round(value * SECOND)
+
+
+def _comparable(other: object) -> int:
+    if isinstance(other, Duration | timedelta):
+        return _exact(other)
+    raise TypeError(f"a Duration cannot be compared with {other!r}: compare its .seconds with a number of seconds")
+
+
+# --- fields of structs
+
+
+class Timed:
+    """A mixin for structs with fields of the types `Duration` and `Durations`: converts what it is made with."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for name, is_one in _fields_of(type(self)):
+            value = getattr(self, name)
+            if type(value) is Duration or value == ():
+                continue
+            where = f"{type(self).__name__}: {name}"
+            taken = given(where, value) if is_one else tuple(given(where, item) for item in _several(where, value))
+            msgspec.structs.force_setattr(cast(msgspec.Struct, self), name, taken)
+
+
+_known_fields: dict[type, list[tuple[str, bool]]] = {}
+
+
+def _fields_of(kind: type) -> list[tuple[str, bool]]:
+    """The fields of a struct that hold durations, and whether they hold one."""
+    found = _known_fields.get(kind)
+    if found is None:
+        hints = get_type_hints(kind)
+        found = [(name, hint is Duration) for name, hint in hints.items() if hint in (Duration, Durations)]
+        _known_fields[kind] = found
+    return found
+
+
+def _several(where: str, value: object) -> Sequence[object]:
+    if isinstance(value, list | tuple):
+        return value
+    raise ConfigError(f"{where} is {value!r}: give a list of durations in seconds")
+
+
+def dec_hook(kind: type, value: Any) -> Any:
+    """For decoders of structs with durations: nanoseconds become a `Duration`."""
+    if kind is Duration:
+        if type(value) is int:
+            return Duration.of_ns(value)
+        raise TypeError(f"Expected `int`, got `{type(value).__name__}`")
+    raise NotImplementedError
+
+
+def enc_hook(value: Any) -> Any:
+    """For encoders of structs with durations: a `Duration` becomes nanoseconds."""
+    if type(value) is Duration:
+        return value.ns
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+# --- texts of Go
 
 
 def parse_duration(text: str) -> int:

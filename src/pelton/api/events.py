@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Literal, Union
 
 import msgspec
 
+from pelton.api.durations import ZERO, Duration, Timed, dec_hook, enc_hook
 from pelton.api.fields import shown
 from pelton.api.times import ZERO_TIME
 
@@ -146,8 +147,8 @@ class MessageTerminated(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}termi
     domain: str = ""
 
 
-class AckSample(Event, kw_only=True, frozen=True, tag="io.nats.jetstream.metric.v1.consumer_ack"):
-    """A message was acked, `ack_time` nanoseconds after its delivery; said as often as ``sample_freq`` asks for."""
+class AckSample(Timed, Event, kw_only=True, frozen=True, tag="io.nats.jetstream.metric.v1.consumer_ack"):
+    """A message was acked, `ack_time` after its delivery; said as often as ``sample_freq`` asks for."""
 
     _subject: ClassVar[str] = "$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}"
 
@@ -155,12 +156,12 @@ class AckSample(Event, kw_only=True, frozen=True, tag="io.nats.jetstream.metric.
     consumer: str
     consumer_seq: int
     stream_seq: int
-    ack_time: int
+    ack_time: Duration
     deliveries: int
     domain: str = ""
 
 
-class ClientInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ClientInfo(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Who made a request. Of an embedded store it is the process: `id` its pid, `start` when it opened the store."""
 
     start: str = ""
@@ -171,7 +172,7 @@ class ClientInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     name: str = ""
     lang: str = ""
     ver: str = ""
-    rtt: int = 0
+    rtt: Duration = ZERO
     server: str = ""
     kind: str = ""
     client_type: str = ""
@@ -216,8 +217,8 @@ EVENTS: Final[tuple[type[Event], ...]] = (
 )
 """Every event there is."""
 
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final[Callable[[bytes], Event]] = msgspec.json.Decoder(Union[EVENTS]).decode  # noqa: UP007  # of a tuple
+_encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
+_decode: Final[Callable[[bytes], Event]] = msgspec.json.Decoder(Union[EVENTS], dec_hook=dec_hook).decode  # noqa: UP007  # of a tuple
 
 
 def encode_event(event: Event) -> bytes:

@@ -6,6 +6,7 @@ Field names and shapes are NATS's; times are RFC 3339 strings (see `times.py`), 
 import msgspec
 
 from pelton.api.config import ConsumerConfig, External, StreamConfig, SubjectTransform
+from pelton.api.durations import ZERO, Duration, Timed
 from pelton.api.fields import shown
 from pelton.api.times import ZERO_TIME
 
@@ -51,8 +52,8 @@ class ErrorBody(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     description: str = ""
 
 
-class StreamSourceInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How far behind a mirror or source is; `active` is nanoseconds since it was heard of, -1 for never.
+class StreamSourceInfo(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How far behind a mirror or source is; `active` is how long ago it was heard of, below 0 for never.
 
     `seq` is the origin's last message that a source has taken, 0 for none; `error` is why it cannot go on.
     """
@@ -61,19 +62,19 @@ class StreamSourceInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     external: External | None = None
     lag: int = shown(0)
     seq: int = 0
-    active: int = shown(-1)
+    active: Duration = shown(Duration.of_ns(-1))
     error: ErrorBody | None = None
     filter_subject: str = ""
     subject_transforms: tuple[SubjectTransform, ...] = ()
 
 
-class PeerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A replica that follows: `active` is nanoseconds since it was heard of, `lag` the operations it is behind."""
+class PeerInfo(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A replica that follows: `active` is how long ago it was heard of, `lag` the operations it is behind."""
 
     name: str
     current: bool = shown(False)
     observer: bool = False
-    active: int = shown(0)
+    active: Duration = shown(ZERO)
     offline: bool = False
     lag: int = 0
     peer: str = ""
@@ -124,7 +125,7 @@ class PriorityGroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
     pinned_ts: str = shown(ZERO_TIME)
 
 
-class ConsumerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ConsumerInfo(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
     """A consumer: its configuration, how far it has delivered, and what is outstanding.
 
     `cluster` is told by servers of a cluster alone.
@@ -144,7 +145,7 @@ class ConsumerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     cluster: ClusterInfo | None = None
     push_bound: bool = False
     paused: bool = False
-    pause_remaining: int = 0
+    pause_remaining: Duration = ZERO
     priority_groups: list[PriorityGroupState] = msgspec.field(default_factory=list)
 
 

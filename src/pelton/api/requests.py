@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 import msgspec
 
 from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.durations import ZERO, Duration, Timed
 from pelton.api.fields import shown
 from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
 from pelton.api.times import ZERO_TIME
@@ -78,12 +79,12 @@ class ConsumerListReply(Page, kw_only=True):
     consumers: tuple[ConsumerInfo, ...] = shown(())
 
 
-class PauseReply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Whether a consumer is paused, until when, and for how many nanoseconds more."""
+class PauseReply(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Whether a consumer is paused, until when, and for how much longer."""
 
     paused: bool = shown(False)
     pause_until: str = shown(ZERO_TIME)
-    pause_remaining: int = 0
+    pause_remaining: Duration = ZERO
 
 
 class ConsumerResetReply(ConsumerInfo, kw_only=True):

@@ -9,9 +9,10 @@ import msgspec
 
 from pelton.api import ConfigError, Placement, Republish, StreamConfig, StreamSource
 from pelton.api.arguments import check_instance, check_known, check_whole, items_of, texts_of
-from pelton.api.build import changed, seconds_to_ns
+from pelton.api.build import changed
 from pelton.api.config import Storage
-from pelton.api.times import SECOND, Seconds
+from pelton.api.durations import ZERO, Duration, given
+from pelton.api.times import Seconds
 from pelton.buckets.naming import STREAM_PREFIX, all_subjects, check_filter, key_subjects, stream_of
 
 BucketOrigin = str | StreamSource | Mapping[str, Any]
@@ -20,7 +21,7 @@ BucketOrigin = str | StreamSource | Mapping[str, Any]
 Beside those: ``keys``, a filter of keys or several; ``domain``, where it lies, in place of ``external``.
 """
 _LONGEST_HISTORY: Final = 64
-_DUPLICATES: Final = 120 * SECOND
+_DUPLICATES: Final = Duration(120)
 
 
 class BucketSettings(TypedDict, total=False):
@@ -70,12 +71,7 @@ def changed_config(base: StreamConfig, bucket: str, settings: Mapping[str, Any])
     for name, fields_of in _SETTINGS.items():
         if name in settings:
             fields |= fields_of(bucket, settings[name])
-    # Nanoseconds are what they are; the rest is checked as a stream's fields are.
-    exact = {name: fields.pop(name) for name in _EXACT if name in fields}
-    return changed(msgspec.structs.replace(base, **exact), fields, f"bucket {bucket!r}")
-
-
-_EXACT: Final = ("max_age", "duplicate_window", "subject_delete_marker_ttl")
+    return changed(base, fields, f"bucket {bucket!r}")
 
 
 def _history(bucket: str, value: Any) -> dict[str, Any]:
@@ -85,12 +81,12 @@ def _history(bucket: str, value: Any) -> dict[str, Any]:
 
 
 def _ttl(bucket: str, value: Any) -> dict[str, Any]:
-    age = seconds_to_ns("ttl", value, f"bucket {bucket!r}")
+    age = given(f"bucket {bucket!r}: ttl", value)
     return {"max_age": age, "duplicate_window": min(age, _DUPLICATES) if age else _DUPLICATES}
 
 
 def _limit_marker_ttl(bucket: str, value: Any) -> dict[str, Any]:
-    marker = seconds_to_ns("limit_marker_ttl", value, f"bucket {bucket!r}")
+    marker = given(f"bucket {bucket!r}: limit_marker_ttl", value)
     # A server lets times to live be allowed, and never forbidden again.
     return {"subject_delete_marker_ttl": marker} | ({"allow_msg_ttl": True} if marker else {})
 
@@ -105,7 +101,7 @@ def _mirror(bucket: str, value: Any) -> dict[str, Any]:
     elif keys:
         source["subject_transforms"] = [{"src": key_subjects(source["name"], key)} for key in keys]
     # A mirror takes nothing but what its origin has, in whose name it may answer.
-    return {"mirror": source, "subjects": (), "mirror_direct": True, "duplicate_window": 0}
+    return {"mirror": source, "subjects": (), "mirror_direct": True, "duplicate_window": ZERO}
 
 
 def _sources(bucket: str, value: Any) -> dict[str, Any]:

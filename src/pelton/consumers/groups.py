@@ -110,12 +110,12 @@ def _prioritized(request: PullRequest, known: Known) -> Verdict:
 
 def _pinned(config: ConsumerConfig, request: PullRequest, known: Known) -> Verdict:
     pin = known.pin
-    held = pin is not None and pin.id != "" and known.now < pin.seen + config.priority_timeout
+    held = pin is not None and pin.id != "" and known.now < pin.seen + config.priority_timeout.ns
     if request.pin_id:
         mine = held and pin is not None and pin.id == request.pin_id
         return Verdict(mine, request.batch, lost=not mine)
     if held and pin is not None:
-        return Verdict(False, again_at=pin.seen + config.priority_timeout)
+        return Verdict(False, again_at=pin.seen + config.priority_timeout.ns)
     if pin is not None and known.now < pin.free_at:
         return Verdict(False, again_at=pin.free_at)
     return Verdict(True, request.batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pelton.api import ConsumerInfo, PriorityGroupState, SequenceInfo, rfc3339
+from pelton.api.durations import Duration
 from pelton.consumers.log import ConsumerLog
 
 
@@ -33,7 +34,7 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
         num_pending=ahead,
         push_bound=push_bound,
         paused=now < consumer.paused_until,
-        pause_remaining=max(consumer.paused_until - now, 0),
+        pause_remaining=Duration.of_ns(max(consumer.paused_until - now, 0)),
         priority_groups=[_group(consumer, group, now) for group in consumer.config.priority_groups],
         ts=rfc3339(now),
     )
@@ -41,7 +42,7 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
 
 def _group(consumer: ConsumerLog, group: str, now: int) -> PriorityGroupState:
     sql = "SELECT pin, since FROM pins WHERE consumer=? AND grp=? AND seen>?"
-    row = consumer.db.execute(sql, (consumer.id, group, now - consumer.config.priority_timeout)).fetchone()
+    row = consumer.db.execute(sql, (consumer.id, group, now - consumer.config.priority_timeout.ns)).fetchone()
     if row is None or not row[0]:
         return PriorityGroupState(group=group)
     return PriorityGroupState(group=group, pinned_client_id=str(row[0]), pinned_ts=rfc3339(int(str(row[1]))))

@@ -43,7 +43,7 @@ class Interest:
         # Sources of other streams want what they have not taken yet.
         self._takers = takers
         self._consumers = tuple(consumers)
-        self.mortal = tuple(consumer for consumer in consumers if consumer.config.inactive_threshold > 0)
+        self.mortal = tuple(consumer for consumer in consumers if consumer.config.inactive_threshold.ns > 0)
         self._rivals: dict[ConsumerLog, tuple[ConsumerLog, ...]] = {}
         # Those that begin ahead of what is stored: made so, or reset to it.
         self._late = {consumer for consumer in consumers if not self._has_begun(consumer)}

@@ -365,7 +365,7 @@ class ConsumerLog:
 
     def is_idle(self, now: int) -> bool:
         """Tell whether nobody has used it for its ``inactive_threshold``: then it is as good as removed."""
-        threshold = self.config.inactive_threshold
+        threshold = self.config.inactive_threshold.ns
         return 0 < threshold <= now - max(self.last_active, self.last_ack)
 
 
@@ -374,8 +374,8 @@ def due_after(config: ConsumerConfig, deliveries: int, now: int) -> int:
     if config.ack_policy == "flow_control":
         return NEVER
     if config.backoff:
-        return now + config.backoff[min(deliveries, len(config.backoff)) - 1]
-    return now + config.ack_wait
+        return now + config.backoff[min(deliveries, len(config.backoff)) - 1].ns
+    return now + config.ack_wait.ns
 
 
 def drop_rows(database: Database, consumers: Sequence[int]) -> None:

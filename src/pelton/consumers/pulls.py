@@ -28,8 +28,8 @@ def _excess(request: PullRequest, config: ConsumerConfig) -> str:
         return "Consumer is push based"
     if 0 < config.max_batch < request.batch:
         return f"Exceeded MaxRequestBatch of {config.max_batch}"
-    if 0 < config.max_expires < (request.expires_ns or 0):
-        return f"Exceeded MaxRequestExpires of {config.max_expires / 1e9:g}s"
+    if 0 < config.max_expires.ns < (request.expires_ns or 0):
+        return f"Exceeded MaxRequestExpires of {config.max_expires.seconds:g}s"
     if 0 < config.max_bytes < request.max_bytes:
         return f"Exceeded MaxRequestMaxBytes of {config.max_bytes}"
     return ""

@@ -113,8 +113,8 @@ def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
     limits = stream.consumer_limits
     if 0 < limits.max_ack_pending < config.max_ack_pending:
         raise api_error("JSConsumerMaxPendingAckExcessErrF", **where, limit=limits.max_ack_pending)
-    if 0 < limits.inactive_threshold < config.inactive_threshold:
-        raise api_error("JSConsumerInactiveThresholdExcess", **where, limit=go_duration(limits.inactive_threshold))
+    if 0 < limits.inactive_threshold.ns < config.inactive_threshold.ns:
+        raise api_error("JSConsumerInactiveThresholdExcess", **where, limit=go_duration(limits.inactive_threshold.ns))
 
 
 def filters_of(config: ConsumerConfig) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ _GROUP: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
 def check_acks(config: ConsumerConfig) -> None:
     """Raise ApiError where the fields about acks contradict each other."""
     where = _where(config)
-    if any(delay < 0 for delay in config.backoff):
+    if any(delay.ns < 0 for delay in config.backoff):
         raise api_error("JSConsumerBackOffNegativeErr", **where)
-    if config.ack_wait < 0:
+    if config.ack_wait.ns < 0:
         raise api_error("JSConsumerAckWaitNegativeErr", **where)
     if config.ack_policy == "flow_control":
         _check_flow_control_acks(config)
@@ -37,7 +37,7 @@ def _check_flow_control_acks(config: ConsumerConfig) -> None:
         raise api_error("JSConsumerAckFCRequiresPushErr", **where)
     if not config.flow_control:
         raise api_error("JSConsumerAckFCRequiresFCErr", **where)
-    if config.idle_heartbeat != _FLOW_CONTROL_HEARTBEAT:
+    if config.idle_heartbeat.ns != _FLOW_CONTROL_HEARTBEAT:
         raise api_error("JSStreamInvalidConfigF", **where, err="flow control ack policy heartbeat needs to be 1s")
     if config.max_ack_pending <= 0:
         raise api_error("JSConsumerAckFCRequiresMaxAckPendingErr", **where)
@@ -72,7 +72,7 @@ def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
         raise api_error("JSConsumerPushMaxWaitingErr", **where)
     if config.max_ack_pending > 0 and config.ack_policy == "none":
         raise api_error("JSConsumerMaxPendingAckPolicyRequiredErr", **where)
-    if 0 < config.idle_heartbeat < _LEAST_HEARTBEAT:
+    if 0 < config.idle_heartbeat.ns < _LEAST_HEARTBEAT:
         raise api_error("JSConsumerSmallHeartbeatErr", **where)
 
 
@@ -92,7 +92,7 @@ def _check_pull(config: ConsumerConfig, stream: StreamConfig) -> None:
         raise api_error("JSConsumerHBRequiresPushErr", **where)
     if config.flow_control:
         raise api_error("JSConsumerFCRequiresPushErr", **where)
-    if 0 < config.max_expires < _MILLISECOND:
+    if 0 < config.max_expires.ns < _MILLISECOND:
         raise api_error("JSConsumerMaxRequestExpiresTooSmall", **where)
 
 
@@ -102,7 +102,7 @@ def check_groups(config: ConsumerConfig) -> None:
     if config.priority_policy in ("", "none"):
         if config.priority_groups:
             raise api_error("JSConsumerPriorityGroupWithPolicyNone", **where)
-        if config.priority_timeout > 0:
+        if config.priority_timeout.ns > 0:
             raise api_error("JSConsumerPinnedTTLWithoutPriorityPolicyNone", **where)
         return
     if config.deliver_subject:

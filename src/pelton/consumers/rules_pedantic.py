@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.api import ConsumerConfig, ConsumerLimits, api_error
+from pelton.api.durations import ZERO
 
 # Below these, a value is corrected to it.
 _LEAST: Final = {
@@ -12,11 +13,11 @@ _LEAST: Final = {
     "max_waiting": (0, "max_waiting must not be negative"),
     "max_ack_pending": (-1, "max_ack_pending must be set to -1"),
     "max_batch": (0, "max_batch must not be negative"),
-    "max_expires": (0, "max_expires must not be negative"),
+    "max_expires": (ZERO, "max_expires must not be negative"),
     "max_bytes": (0, "max_bytes must not be negative"),
-    "idle_heartbeat": (0, "idle_heartbeat must not be negative"),
-    "inactive_threshold": (0, "inactive_threshold must not be negative"),
-    "priority_timeout": (0, "priority_timeout must not be negative"),
+    "idle_heartbeat": (ZERO, "idle_heartbeat must not be negative"),
+    "inactive_threshold": (ZERO, "inactive_threshold must not be negative"),
+    "priority_timeout": (ZERO, "priority_timeout must not be negative"),
 }
 
 

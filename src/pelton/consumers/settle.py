@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pelton.api import AckOp, AckRejectedError, PeltonError
+from pelton.api.durations import Duration
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after
@@ -149,7 +150,7 @@ class Settlement:
         due = c.db.value("SELECT due FROM pending WHERE consumer=? AND seq=?", (c.id, ack.seq))
         # What is due again was delivered its ack wait ago.
         taken = self._now - int(due) + due_after(c.config, deliveries, 0)
-        c.herald.say(AckSample(**self._names(ack, deliveries), ack_time=max(taken, 0)))
+        c.herald.say(AckSample(**self._names(ack, deliveries), ack_time=Duration.of_ns(max(taken, 0))))
 
     def _settle(self, ack: AckOp, known: Known) -> None:
         if self._c.config.ack_policy == "all":

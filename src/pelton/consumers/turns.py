@@ -155,7 +155,7 @@ class Turn:
     def expire_pin(self) -> bool:
         """Take the pin from a holder that was not heard of for too long; return whether that happened."""
         pin = self.pin()
-        if pin is None or not pin.id or self._now < pin.seen + self._c.config.priority_timeout:
+        if pin is None or not pin.id or self._now < pin.seen + self._c.config.priority_timeout.ns:
             return False
         self._db.execute("DELETE FROM pins WHERE consumer=? AND grp=?", self._key)
         self._c.dirty = True

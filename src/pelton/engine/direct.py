@@ -40,7 +40,7 @@ class DirectGets:
         if log is None or not log.is_lean or request.batch or request.multi_last or request.next_by_subj:
             return None
         row = self._lean_row(log, request)
-        if row is None or 0 < log.config.max_age <= self._now() - row[1]:
+        if row is None or 0 < log.config.max_age.ns <= self._now() - row[1]:
             return None
         return DirectReply([stored_message(row)])
 

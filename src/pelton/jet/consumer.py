@@ -97,11 +97,12 @@ class Consumer:
             check_whole(about, "priority", priority, None)
             check_whole(about, "min_pending", min_pending)
             check_whole(about, "min_ack_pending", min_ack_pending)
+        # A limit of the consumer holds for each pull: waiting longer is pulling again.
+        longest = self.config.max_expires.ns or None
         request = PullRequest(
             batch=batch,
             max_bytes=max_bytes,
-            # A limit of the consumer holds for each pull: waiting longer is pulling again.
-            expires_ns=self.config.max_expires or None if timeout is None else seconds_to_ns("timeout", timeout, about),
+            expires_ns=longest if timeout is None else seconds_to_ns("timeout", timeout, about),
             no_wait=no_wait,
             group=group,
             pin_id=self._pins.get(group, ""),
@@ -111,7 +112,7 @@ class Consumer:
             failover_ns=seconds_to_ns("failover", failover, about) if failover else 0,
         )
         pinned = self.config.priority_policy == "pinned_client"
-        request = msgspec.structs.replace(request, renew_ns=self.config.priority_timeout // 2 if pinned else 0)
+        request = msgspec.structs.replace(request, renew_ns=self.config.priority_timeout.ns // 2 if pinned else 0)
         while True:
             try:
                 found = await self._backend.pull(self.stream_name, self.name, request)

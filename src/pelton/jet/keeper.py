@@ -123,5 +123,5 @@ class Keeper:
 
 def interval_of(config: ConsumerConfig) -> float:
     """Return how long messages of a consumer may lie between two looks, in seconds."""
-    shortest = min(config.backoff, default=config.ack_wait) / 1e9
+    shortest = min(config.backoff, default=config.ack_wait).seconds
     return max((shortest or _DEFAULT_S) * _SHARE, _SHORTEST_S)

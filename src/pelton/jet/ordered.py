@@ -25,7 +25,7 @@ from pelton.api import (
     PeltonError,
     consumer_config,
 )
-from pelton.api.times import SECOND
+from pelton.api.durations import given
 from pelton.jet.push import Pushed
 from pelton.runtime import Runtime
 
@@ -50,8 +50,8 @@ class OrderedReader:
             ack_policy="none",
             max_deliver=1,
             flow_control=True,
-            idle_heartbeat=int(heartbeat * SECOND),
-            inactive_threshold=_IDLE_S * SECOND,
+            idle_heartbeat=given("heartbeat", heartbeat),
+            inactive_threshold=_IDLE_S,
             mem_storage=True,
             num_replicas=1,
         )

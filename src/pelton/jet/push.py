@@ -55,7 +55,7 @@ class Pushed:
             status = self._statuses.pop(0)
             await self._answer(status, status.headers or b"")
             return None
-        beat = self._config.idle_heartbeat / 1e9 * _MISSED
+        beat = self._config.idle_heartbeat.seconds * _MISSED
         limit = min((value for value in (timeout, beat or None) if value is not None), default=None)
         message = await self._subscription.next(limit)
         if message is None:

@@ -24,7 +24,6 @@ from pelton.api import (
     headers,
     rfc3339,
 )
-from pelton.api.times import SECOND
 from pelton.buckets import create_bucket
 from pelton.buckets.entry import OPERATION_HEADER, operation_of, stored_block
 from pelton.buckets.naming import check_key, key_prefix, stream_of
@@ -73,7 +72,7 @@ class Ballot:
     @property
     def ttl(self) -> float:
         """How long a term lasts that is not renewed."""
-        return self._stream.config.max_age / SECOND
+        return self._stream.config.max_age.seconds
 
     def over(self, jet: Streams) -> Ballot:
         """Return the same ballot over another connection."""
@@ -194,7 +193,7 @@ async def _make(jet: Streams, bucket: str, ttl: float) -> None:
 
 
 def _check_bucket(bucket: str, config: StreamConfig, ttl: float | None, shortest: float) -> None:
-    kept = config.max_age / SECOND
+    kept = config.max_age.seconds
     if ttl is not None and abs(kept - ttl) > 1e-6:
         raise ConfigError(f"bucket {bucket!r} has a TTL of {kept:g} s, and that is the term: leave ttl={ttl:g} out")
     _check_ttl(f"bucket {bucket!r}", kept, shortest)

@@ -19,7 +19,6 @@ from pelton.api import (
     headers,
     parse_rfc3339,
 )
-from pelton.api.times import SECOND
 from pelton.buckets.entry import OPERATION_HEADER, operation_of
 from pelton.jet import Streams
 from pelton.jet.ordered import OrderedReader
@@ -132,12 +131,12 @@ class Table:
             subjects=(_PREFIX + ">",),
             max_msgs_per_subject=1,
             discard="new",
-            duplicate_window=120 * SECOND,
+            duplicate_window=120,
             allow_rollup_hdrs=True,
             deny_delete=True,
             allow_direct=True,
             allow_msg_ttl=True,
-            subject_delete_marker_ttl=_TRACE_S * SECOND,
+            subject_delete_marker_ttl=_TRACE_S,
             first_seq=self._jet.runtime.clock.now() // 1_000,
         )
         try:

@@ -6,15 +6,15 @@ import math
 from datetime import timedelta
 from typing import Final
 
-from pelton.api import ConfigError
+from pelton.api import ConfigError, Duration
 
-Duration = float | timedelta
 _LONGEST_S: Final = 292 * 365.25 * 86_400
 
 
 def seconds(what: str, value: object) -> float:
     """Return a duration in seconds: a number of 0 or more, or a timedelta."""
-    found: object = value.total_seconds() if isinstance(value, timedelta) else value
+    plain: object = value.to_timedelta() if isinstance(value, Duration) else value
+    found: object = plain.total_seconds() if isinstance(plain, timedelta) else plain
     if isinstance(found, bool) or not isinstance(found, int | float) or math.isnan(found):
         raise ConfigError(f"{what} is {value!r}: give seconds as a number, or a timedelta")
     if not 0 <= found < _LONGEST_S:

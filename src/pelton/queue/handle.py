@@ -11,7 +11,7 @@ from pelton.queue.checks import seconds
 from pelton.queue.model import ENDINGS, Outcome
 
 if TYPE_CHECKING:
-    from pelton.queue.checks import Duration
+    from pelton.api.times import Seconds
     from pelton.queue.model import JobInfo
     from pelton.queue.queue import Queue
 
@@ -38,7 +38,7 @@ class JobHandle:
         """Return the job as it is now. Raises JobNotFoundError when its history was cleaned."""
         return await self._queue.get(self.id)
 
-    async def outcome(self, *, timeout: Duration | None = None) -> Outcome:
+    async def outcome(self, *, timeout: Seconds | None = None) -> Outcome:
         """Wait until the job has ended, and return how; ``timeout`` in seconds. Raises TimeoutError, ConfigError."""
         queue = self._queue
         limit = None if timeout is None else seconds(f"job {self.id} of queue {queue.name!r}: timeout", timeout)

@@ -20,7 +20,7 @@ from pelton.queue.codec import ResultCodec, bent
 from pelton.queue.context import JobContext
 
 if TYPE_CHECKING:
-    from pelton.queue.checks import Duration
+    from pelton.api.times import Seconds
     from pelton.queue.handle import JobHandle
     from pelton.queue.queue import Queue
 
@@ -61,7 +61,7 @@ def job_rules(
     max_attempts: int,
     backoff: Backoff,
     permanent: type[BaseException] | Sequence[type[BaseException]],
-    timeout: Duration | None,
+    timeout: Seconds | None,
 ) -> JobRules:
     """Return checked rules from what a user gives. Raises ConfigError, which names ``what`` they are for."""
     if isinstance(permanent, type):

@@ -24,8 +24,9 @@ from pelton.api import (
     Unsettled,
     headers,
 )
+from pelton.api.times import Seconds
 from pelton.queue.browsing import browse
-from pelton.queue.checks import Duration, checked_id, checked_text, seconds, whole
+from pelton.queue.checks import checked_id, checked_text, seconds, whole
 from pelton.queue.claims import Claims
 from pelton.queue.form import JobForm
 from pelton.queue.handle import JobHandle
@@ -92,8 +93,8 @@ class Queue:
         name: str,
         *,
         exclusive: bool | None = None,
-        lease: Duration | None = None,
-        history_max_age: Duration | None = None,
+        lease: Seconds | None = None,
+        history_max_age: Seconds | None = None,
         num_replicas: int | None = None,
     ) -> Queue:
         """Open a queue, making its streams and consumers where they are missing. Raises ConfigError."""
@@ -126,7 +127,7 @@ class Queue:
         max_attempts: int = ...,
         backoff: Backoff = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
-        timeout: Duration | None = ...,
+        timeout: Seconds | None = ...,
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]: ...
 
     def job(
@@ -138,7 +139,7 @@ class Queue:
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         backoff: Backoff = DEFAULT_BACKOFF,
         permanent: type[BaseException] | Sequence[type[BaseException]] = (),
-        timeout: Duration | None = None,
+        timeout: Seconds | None = None,
     ) -> Any:
         """Register a function, async or not, as a job; a decorator, with or without arguments.
 
@@ -181,7 +182,7 @@ class Queue:
         concurrency: int = 8,
         until_empty: bool = False,
         handle_signals: bool = True,
-        grace: Duration = 30.0,
+        grace: Seconds = 30.0,
     ) -> None:
         """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
 
@@ -313,7 +314,7 @@ class Queue:
             await dead.delete_message(stored.seq)
         return self.handle(ack)
 
-    async def clean(self, *, older_than: Duration) -> int:
+    async def clean(self, *, older_than: Seconds) -> int:
         """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many records.
 
         Raises ConfigError.

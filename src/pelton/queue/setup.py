@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pelton.api import ApiError, ConfigError, StreamNotFoundError
-from pelton.api.build import seconds_to_ns
 from pelton.api.defaults import DUPLICATE_WINDOW
+from pelton.api.durations import given
 from pelton.queue.checks import seconds, whole
 from pelton.queue.naming import SIDES, QueueNames
 
 if TYPE_CHECKING:
+    from pelton.api.times import Seconds
     from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.checks import Duration
 
 EXCLUSIVE: Final = "pelton.queue.exclusive"
 LEASE: Final = "pelton.queue.lease"
@@ -49,8 +49,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 def queue_settings(
     queue: str,
     exclusive: bool | None,
-    lease: Duration | None,
-    history_max_age: Duration | None,
+    lease: Seconds | None,
+    history_max_age: Seconds | None,
     num_replicas: int | None,
 ) -> QueueSettings:
     """Return settings that can be kept. Raises ConfigError."""
@@ -161,8 +161,8 @@ async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings)
     """Make the streams beside the jobs: history, dead letters, attempts."""
     age, last = settings.history_max_age, {"max_msgs_per_subject": 1}
     history = await _side(jet, names, names.history, settings, max_age=_DEFAULT_HISTORY_S if age is None else age)
-    if age is not None and history.config.max_age != (kept := seconds_to_ns("history_max_age", age)):
-        window = min(DUPLICATE_WINDOW, kept or DUPLICATE_WINDOW) / 1e9
+    if age is not None and history.config.max_age != (kept := given("history_max_age", age)):
+        window = min(DUPLICATE_WINDOW, kept or DUPLICATE_WINDOW)
         await jet.update_stream(names.history, max_age=age, duplicate_window=window)
     await _side(jet, names, names.dead, settings)
     await _side(jet, names, names.attempts, settings, max_age=_ATTEMPTS_AGE, **last)

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import StreamSource, api_error
+from pelton.api.durations import Duration
 from pelton.api.info import ErrorBody, StreamSourceInfo
 from pelton.sourcing.feed import Feed
 
@@ -33,7 +34,7 @@ def source_info(source: StreamSource, feed: Feed | None, now: int) -> StreamSour
     )
     info.lag = ahead + position.parked
     if position.active:
-        info.active = max(now - position.active, 0)
+        info.active = Duration.of_ns(max(now - position.active, 0))
     if feed.stream.config.mirror is None:
         info.seq = position.taken
     if position.problem:

@@ -31,6 +31,7 @@ from pelton.api import (
     PullRequest,
     StoreError,
 )
+from pelton.api.durations import Duration
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import SECOND
 from pelton.runtime import Runtime
@@ -42,7 +43,7 @@ BATCH: Final = 1000
 _BYTES: Final = 8 * 1024 * 1024
 _LOOK_NS: Final = 5 * SECOND
 # An outage of the target must not have its messages delivered again: nobody else is to have them.
-_NEVER_NS: Final = 366 * 24 * 3600 * SECOND
+_NEVER: Final = Duration(366 * 24 * 3600)
 PATIENCE: Final = Backoff(base=0.05, cap=5.0)
 
 
@@ -63,7 +64,7 @@ class Origin:
         config = ConsumerConfig(
             durable_name=self._consumer,
             ack_policy="explicit",
-            ack_wait=_NEVER_NS,
+            ack_wait=_NEVER,
             filter_subjects=filters,
             max_ack_pending=2 * BATCH,
             description="carries messages to another store",

@@ -53,7 +53,7 @@ def check_consumers(old: StreamConfig, new: StreamConfig, consumers: Iterable[Co
     beyond = [
         consumer.name
         for consumer in consumers
-        if 0 < limits.inactive_threshold < consumer.inactive_threshold
+        if 0 < limits.inactive_threshold.ns < consumer.inactive_threshold.ns
         or 0 < limits.max_ack_pending < consumer.max_ack_pending
     ]
     if beyond:

@@ -30,7 +30,7 @@ class Copier:
         appender, state = self._appender, self._state
         subject = appender.stored_subject(subject)
         self._check(hdr, data)
-        msg_id = headers.stored_text(hdr, headers.MSG_ID) if state.config.duplicate_window > 0 else ""
+        msg_id = headers.stored_text(hdr, headers.MSG_ID) if state.config.duplicate_window.ns > 0 else ""
         if msg_id and appender.reader.known_id(msg_id, now) is not None:
             return
         appender.check_quota(subject, hdr, data)

@@ -111,7 +111,7 @@ class Reader:
     def known_id(self, msg_id: str, now: int) -> int | None:
         """Return the sequence stored under a message id within the duplicate window."""
         state = self._state
-        return state.ids.find(msg_id, now) if state.config.duplicate_window > 0 else None
+        return state.ids.find(msg_id, now) if state.config.duplicate_window.ns > 0 else None
 
     def last_id(self) -> str:
         """Return the message id of the last message, or an empty text."""

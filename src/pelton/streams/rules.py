@@ -73,15 +73,15 @@ def _check_texts(config: StreamConfig) -> None:
 
 
 def _check_times(config: StreamConfig) -> None:
-    if config.max_age < 0:
+    if config.max_age.ns < 0:
         raise invalid("max age can not be negative", config.name)
-    if config.max_age and config.max_age < _LEAST_TIME:
+    if config.max_age and config.max_age.ns < _LEAST_TIME:
         raise invalid("max age needs to be >= 100ms", config.name)
-    if config.duplicate_window < 0:
+    if config.duplicate_window.ns < 0:
         raise invalid("duplicates window can not be negative", config.name)
     if config.max_age and config.duplicate_window > config.max_age:
         raise invalid("duplicates window can not be larger then max age", config.name)
-    if config.duplicate_window and config.duplicate_window < _LEAST_TIME:
+    if config.duplicate_window and config.duplicate_window.ns < _LEAST_TIME:
         raise invalid("duplicates window needs to be >= 100ms", config.name)
 
 

@@ -55,7 +55,7 @@ class StreamState:
         self.id = stream
         self.name = config.name
         self.table = MessageTable(env.database, stream)
-        self.ids = DuplicateWindow(env.database, stream, config.duplicate_window)
+        self.ids = DuplicateWindow(env.database, stream, config.duplicate_window.ns)
         self.timers = Timers(env.database, stream)
         self.effects = StreamEffects()
         self.stale = True
@@ -79,14 +79,14 @@ class StreamState:
         """Take a (changed) configuration."""
         self.config = config
         self.cost = COSTS[config.storage]
-        self.ids.window = config.duplicate_window
+        self.ids.window = config.duplicate_window.ns
         self.lasts.clear()
         self.is_trimmed = config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
         # Whether single messages have deadlines, and whether time does anything to the stream at all.
         self.is_timed = config.allow_msg_ttl or config.allow_msg_schedules
-        self._ages = self.is_timed or config.max_age > 0
+        self._ages = self.is_timed or config.max_age.ns > 0
         # Whether time makes messages that others wait for, so that somebody has to look at the clock for them.
-        self.is_ticking = config.allow_msg_schedules or config.subject_delete_marker_ttl > 0
+        self.is_ticking = config.allow_msg_schedules or config.subject_delete_marker_ttl.ns > 0
 
     @property
     def is_watched(self) -> bool:
@@ -234,8 +234,8 @@ class StreamState:
     def next_deadline(self) -> int:
         """Return when time next does something to the stream, or an earlier time; ``NEVER`` if nothing ever."""
         due = self.timers.nearest() if self.is_timed else NEVER
-        if self.config.max_age > 0 and (oldest := self.oldest_ts()) is not None:
-            due = min(due, oldest + self.config.max_age)
+        if self.config.max_age.ns > 0 and (oldest := self.oldest_ts()) is not None:
+            due = min(due, oldest + self.config.max_age.ns)
         return due
 
     def is_overdue(self, now: int) -> bool:

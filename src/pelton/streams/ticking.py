@@ -49,7 +49,7 @@ def pass_time(appender: Appender, remover: Remover, now: int) -> None:
     """Let all happen that is due."""
     state = appender.state
     while doomed := _doomed(state, now):
-        if state.config.subject_delete_marker_ttl > 0:
+        if state.config.subject_delete_marker_ttl.ns > 0:
             _remove_marking(appender, remover, doomed, now)
         else:
             remover.remove(doomed)
@@ -64,8 +64,8 @@ def pass_time(appender: Appender, remover: Remover, now: int) -> None:
 def _doomed(state: StreamState, now: int) -> list[int]:
     """Return the messages past their age or their time to live, a chunk of them, in order."""
     doomed = state.timers.expired(now, _CHUNK)
-    if state.config.max_age > 0:
-        limit = now - state.config.max_age
+    if state.config.max_age.ns > 0:
+        limit = now - state.config.max_age.ns
         oldest = state.oldest_ts()
         if oldest is not None and oldest <= limit:
             doomed += [seq for seq, ts in state.timers.ageing(state.table.name, _CHUNK) if ts <= limit]
@@ -96,7 +96,7 @@ def _is_marker(hdr: bytes | None) -> bool:
 
 
 def _mark(appender: Appender, subject: str, now: int) -> None:
-    seconds = appender.state.config.subject_delete_marker_ttl // SECOND
+    seconds = appender.state.config.subject_delete_marker_ttl.ns // SECOND
     life = format_duration(seconds * SECOND)
     hdr = headers.encode({headers.MARKER_REASON: _AGED, headers.TTL: life, headers.ROLLUP: "sub"})
     appender.append_own(subject, hdr, b"", now, expiry(seconds, now))

@@ -19,9 +19,9 @@ def _invalid(text: str, stream: str) -> ApiError:
 
 def check_time(config: StreamConfig) -> None:
     """Raise ApiError where a resolved configuration contradicts itself."""
-    if config.subject_delete_marker_ttl < 0:
+    if config.subject_delete_marker_ttl.ns < 0:
         raise _invalid("subject delete marker TTL must not be negative", config.name)
-    if 0 < config.subject_delete_marker_ttl < SECOND:
+    if 0 < config.subject_delete_marker_ttl.ns < SECOND:
         raise _invalid("subject delete marker TTL must be at least 1 second", config.name)
     if config.mirror is not None and config.subject_delete_marker_ttl:
         raise _invalid("subject delete markers forbidden on mirrors", config.name)
@@ -37,7 +37,7 @@ def check_time(config: StreamConfig) -> None:
 
 def check_time_pedantic(config: StreamConfig) -> None:
     """Raise ApiError where a configuration as it was asked for leaves something to be completed."""
-    if config.subject_delete_marker_ttl >= SECOND:
+    if config.subject_delete_marker_ttl.ns >= SECOND:
         if not config.allow_msg_ttl:
             raise _invalid("subject delete marker cannot be set if message TTLs are disabled", config.name)
         if not config.allow_rollup_hdrs:

@@ -43,7 +43,6 @@ from pelton.locks.ballot import Leader as Leader
 from pelton.locks.campaign import State
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.held import Guard
-from pelton.queue.checks import Duration
 from pelton.queue.claimed import ClaimedJob as ClaimedJob
 from pelton.queue.context import JobContext as JobContext
 from pelton.queue.job import Call as Call
@@ -121,6 +120,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Duration",
     "Election",
     "ElectionError",
     "ElectionOptions",
@@ -274,10 +274,12 @@ __all__ = [
     "backup",
     "compact",
     "consumer_config",
+    "dec_hook",
     "decode_event",
     "decode_reply",
     "decode_request",
     "delivery_of",
+    "enc_hook",
     "encode_body",
     "encode_error",
     "encode_event",
@@ -518,7 +520,7 @@ class JobHandle:
     id: str
     duplicate: bool
     def info(self) -> JobInfo: ...
-    def outcome(self, *, timeout: Duration | None = None) -> Outcome: ...
+    def outcome(self, *, timeout: Seconds | None = None) -> Outcome: ...
 
 class JobTransaction:
     result: object
@@ -621,7 +623,7 @@ class Queue:
     jobs_by_name: dict[str, Job[Any, Any]]
     def attempt_of(self, job_id: str) -> Attempt | None: ...
     def claims(self, rules: JobRules | None = None) -> Claims: ...
-    def clean(self, *, older_than: Duration) -> int: ...
+    def clean(self, *, older_than: Seconds) -> int: ...
     def counts(self) -> JobCounts: ...
     def dead_letters(self) -> Iterator[DeadLetter]: ...
     def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]: ...
@@ -642,7 +644,7 @@ class Queue:
         max_attempts: int = ...,
         backoff: Backoff = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
-        timeout: Duration | None = ...,
+        timeout: Seconds | None = ...,
     ) -> Callable[[Callable[P, Any]], Job[P, Any]]: ...
     def jobs(self) -> Iterator[JobInfo]: ...
     def message_of(self, call: Call) -> Outgoing: ...
@@ -653,15 +655,15 @@ class Queue:
         name: str,
         *,
         exclusive: bool | None = None,
-        lease: Duration | None = None,
-        history_max_age: Duration | None = None,
+        lease: Seconds | None = None,
+        history_max_age: Seconds | None = None,
         num_replicas: int | None = None,
     ) -> Queue: ...
     def redrive(self, job_id: str) -> JobHandle: ...
     def stop(self) -> None: ...
     def supply(self, worker: str) -> Supply: ...
     def work(
-        self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Duration = 30.0
+        self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Seconds = 30.0
     ) -> None: ...
 
 class Savepoint:

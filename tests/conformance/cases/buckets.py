@@ -13,6 +13,7 @@ from pelton.api import (
     BucketKeyNotFoundError,
     BucketNotFoundError,
     ConfigError,
+    Duration,
     MessageTooLargeError,
     WrongLastSequenceError,
 )
@@ -64,14 +65,14 @@ async def _filled(jet: Jet, **settings: Any) -> Bucket[bytes]:
 async def its_stream_is_as_every_client_makes_it(jet: Jet) -> None:
     await jet.create_bucket("cars", history=5, ttl=60, max_value_size=100)
     config = (await jet.stream("KV_cars")).config
-    assert (config.subjects, config.max_msgs_per_subject, config.max_age) == (("$KV.cars.>",), 5, 60 * 10**9)
+    assert (config.subjects, config.max_msgs_per_subject, config.max_age) == (("$KV.cars.>",), 5, Duration(60))
     assert (config.discard, config.allow_rollup_hdrs, config.deny_delete, config.allow_direct) == (
         "new",
         True,
         True,
         True,
     )
-    assert (config.duplicate_window, config.max_msg_size) == (60 * 10**9, 100)
+    assert (config.duplicate_window, config.max_msg_size) == (Duration(60), 100)
 
 
 @case

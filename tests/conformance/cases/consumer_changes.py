@@ -98,7 +98,7 @@ async def the_backoff_sets_the_ack_wait(jet: Jet) -> None:
     stream = await _nine(jet)
 
     async def wait(**config: Any) -> float:
-        return (await stream.create_consumer(durable_name="c", **config)).config.ack_wait / 1e9
+        return (await stream.create_consumer(durable_name="c", **config)).config.ack_wait.seconds
 
     assert await wait(ack_wait=5, backoff=[1, 2], max_deliver=3) == 1
     assert await wait(ack_wait=5, backoff=[3, 2], max_deliver=3) == 3

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelton.api import ConsumerConfig, ConsumerCreate
+from pelton.api import ConsumerConfig, ConsumerCreate, Duration
 from pelton.connect import Jet
 from pelton.jet import Stream
 from tests.conformance.cases.table import case, only, refused
-
-_SECOND = 1_000_000_000
 
 
 async def _stream(jet: Jet) -> Stream:
@@ -33,9 +31,9 @@ async def pulling_takes_no_field_of_pushing(jet: Jet) -> None:
 @case
 async def limits_of_a_pull(jet: Jet) -> None:
     stream = await _stream(jet)
-    await refused(10115, stream.create_consumer(max_expires=0.000_001))
+    await refused(10115, stream.create_consumer(max_expires=Duration.of_ns(1000)))
     config = (await stream.create_consumer(max_batch=10, max_expires=1, max_bytes=100)).config
-    assert (config.max_batch, config.max_expires, config.max_bytes) == (10, _SECOND, 100)
+    assert (config.max_batch, config.max_expires, config.max_bytes) == (10, Duration(1), 100)
     config = (await stream.create_consumer(max_batch=-1, max_bytes=-1)).config
     assert (config.max_batch, config.max_bytes) == (0, 0)
 
@@ -125,16 +123,16 @@ async def being_pedantic_refuses_what_would_be_corrected(jet: Jet) -> None:
     await refused(10157, _pedantic(jet, max_waiting=-5))
     await refused(10157, _pedantic(jet, max_ack_pending=-5))
     await refused(10157, _pedantic(jet, max_batch=-1))
-    await refused(10157, _pedantic(jet, max_expires=-1))
+    await refused(10157, _pedantic(jet, max_expires=Duration.of_ns(-1)))
     await refused(10157, _pedantic(jet, max_bytes=-1))
-    await refused(10157, _pedantic(jet, inactive_threshold=-1))
-    await refused(10157, _pedantic(jet, backoff=(_SECOND,), ack_wait=2 * _SECOND))
+    await refused(10157, _pedantic(jet, inactive_threshold=Duration.of_ns(-1)))
+    await refused(10157, _pedantic(jet, backoff=(1,), ack_wait=2))
 
 
 @case
 async def negative_waits_are_refused(jet: Jet) -> None:
     await _stream(jet)
-    for fields, code in (({"ack_wait": -1}, 10183), ({"backoff": (-1,)}, 10184)):
+    for fields, code in (({"ack_wait": Duration.of_ns(-1)}, 10183), ({"backoff": (Duration.of_ns(-1),)}, 10184)):
         config = ConsumerConfig(name="c", **fields)
         await refused(code, jet.backend.call(ConsumerCreate(stream_name="S", config=config)))
 
@@ -160,7 +158,7 @@ async def priority_groups_have_names(jet: Jet) -> None:
 async def a_pin_lasts_two_minutes(jet: Jet) -> None:
     stream = await _stream(jet)
     pinned = await stream.create_consumer(priority_policy="pinned_client", priority_groups=["a"])
-    assert pinned.config.priority_timeout == 120 * _SECOND
+    assert pinned.config.priority_timeout == 120
 
 
 @only("engine", "ADR-42 asks for it; nats-server 2.15 changes the policy under its clients")
@@ -177,7 +175,7 @@ async def a_pin_s_timeout_can_be_changed(jet: Jet) -> None:
     fields = {"durable_name": "c", "priority_policy": "pinned_client", "priority_groups": ["a"]}
     await stream.create_consumer(**fields)
     changed = await stream.create_consumer(**fields, priority_timeout=5)
-    assert changed.config.priority_timeout == 5 * _SECOND
+    assert changed.config.priority_timeout == 5
 
 
 @case
@@ -195,6 +193,6 @@ async def what_an_update_may_change(jet: Jet) -> None:
     }
     config = (await stream.create_consumer(durable_name="c", **changes)).config
     assert (config.description, config.headers_only) == ("new", True)
-    assert (config.max_batch, config.max_expires, config.max_bytes) == (7, 3 * _SECOND, 900)
-    assert (config.metadata["a"], config.inactive_threshold) == ("b", 9 * _SECOND)
+    assert (config.max_batch, config.max_expires, config.max_bytes) == (7, Duration(3), 900)
+    assert (config.metadata["a"], config.inactive_threshold) == ("b", Duration(9))
     await refused(10012, stream.create_consumer(durable_name="c", replay_policy="original"))

@@ -8,25 +8,23 @@ from pelton.connect import Jet
 from pelton.jet import Stream
 from tests.conformance.cases.table import case, refused
 
-_S = 1_000_000_000
-
 
 async def _stream(jet: Jet, **limits: int) -> Stream:
     return await jet.create_stream("S", subjects=["s"], consumer_limits=limits)
 
 
-async def _settings(stream: Stream, name: str, **config: Any) -> tuple[int, int]:
-    """What a consumer gets: acks pending, inactivity in nanoseconds."""
+async def _settings(stream: Stream, name: str, **config: Any) -> tuple[int, float]:
+    """What a consumer gets: acks pending, inactivity in seconds."""
     consumer = await stream.create_consumer(durable_name=name, **config)
-    return consumer.config.max_ack_pending, consumer.config.inactive_threshold
+    return consumer.config.max_ack_pending, consumer.config.inactive_threshold.seconds
 
 
 @case
 async def the_limits_are_the_defaults(jet: Jet) -> None:
     stream = await _stream(jet, max_ack_pending=5000, inactive_threshold=10)
     for policy in ("explicit", "all", "none"):
-        assert await _settings(stream, policy, ack_policy=policy) == (5000, 10 * _S)
-    assert (await stream.create_consumer()).config.inactive_threshold == 10 * _S
+        assert await _settings(stream, policy, ack_policy=policy) == (5000, 10)
+    assert (await stream.create_consumer()).config.inactive_threshold == 10
 
 
 @case
@@ -42,7 +40,7 @@ async def without_limits_the_defaults_are_the_servers(jet: Jet) -> None:
     stream = await _stream(jet)
     assert await _settings(stream, "explicit") == (1000, 0)
     assert await _settings(stream, "none", ack_policy="none") == (0, 0)
-    assert (await stream.create_consumer()).config.inactive_threshold == 5 * _S
+    assert (await stream.create_consumer()).config.inactive_threshold == 5
 
 
 @case
@@ -93,7 +91,7 @@ async def consumers_keep_what_they_took_over(jet: Jet) -> None:
     consumer = await stream.create_consumer(durable_name="c")
     await jet.update_stream("S", consumer_limits={})
     config = (await consumer.info()).config
-    assert (config.max_ack_pending, config.inactive_threshold) == (50, 10 * _S)
+    assert (config.max_ack_pending, config.inactive_threshold.seconds) == (50, 10)
     assert await _settings(stream, "c") == (1000, 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.api import ConsumerConfig, ConsumerCreate, ConsumerNotFoundError, consumer_config
+from pelton.api import ConsumerConfig, ConsumerCreate, ConsumerNotFoundError, Duration, consumer_config
 from pelton.connect import Jet
 from pelton.jet import Stream
 from tests.conformance.cases.eventually import all_of
@@ -29,8 +29,8 @@ async def a_durable_one_is_reported_resolved(jet: Jet) -> None:
     config = info.config
     assert (info.stream_name, info.name, config.durable_name) == ("S", "c", "c")
     assert (config.ack_policy, config.deliver_policy, config.replay_policy) == ("explicit", "all", "instant")
-    assert (config.ack_wait, config.max_deliver, config.max_ack_pending) == (30_000_000_000, -1, 1000)
-    assert (config.max_waiting, config.inactive_threshold) == (512, 0)
+    assert (config.ack_wait, config.max_deliver, config.max_ack_pending) == (Duration(30), -1, 1000)
+    assert (config.max_waiting, config.inactive_threshold) == (512, Duration(0))
     assert (info.num_pending, info.num_ack_pending, info.num_redelivered, info.num_waiting) == (5, 0, 0, 0)
 
 
@@ -39,7 +39,7 @@ async def an_ephemeral_one_gets_a_name_and_a_threshold(jet: Jet) -> None:
     stream = await _five(jet)
     consumer = await stream.create_consumer()
     assert consumer.name
-    assert (consumer.config.inactive_threshold, consumer.config.durable_name) == (5_000_000_000, "")
+    assert (consumer.config.inactive_threshold, consumer.config.durable_name) == (Duration(5), "")
     assert await stream.consumer_names() == [consumer.name]
 
 
@@ -58,7 +58,7 @@ async def some_fields_can_be_changed(jet: Jet) -> None:
     await stream.create_consumer(durable_name="c")
     changes = {"ack_wait": 5, "max_deliver": 3, "max_ack_pending": 7, "description": "new"}
     changed = await stream.create_consumer(durable_name="c", **changes)
-    assert (changed.config.ack_wait, changed.config.max_deliver) == (5_000_000_000, 3)
+    assert (changed.config.ack_wait, changed.config.max_deliver) == (Duration(5), 3)
     assert ((await changed.info()).config.max_ack_pending, changed.config.description) == (7, "new")
 
 

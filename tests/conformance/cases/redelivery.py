@@ -102,7 +102,7 @@ async def backoff_sets_the_waits(jet: Jet) -> None:
 @case
 async def the_ack_wait_is_the_first_of_the_backoff(jet: Jet) -> None:
     consumer = await _consumer(jet, 0, backoff=[2, 5])
-    assert consumer.config.ack_wait == 2_000_000_000
+    assert consumer.config.ack_wait == 2
 
 
 @case

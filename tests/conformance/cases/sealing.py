@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pelton.api import Duration
 from pelton.connect import Jet
 from pelton.jet import Stream
 from tests.conformance.cases.eventually import left
@@ -28,7 +29,7 @@ async def a_stream_is_sealed_by_a_change_only(jet: Jet) -> None:
 @case
 async def sealing_changes_what_would_change_it(jet: Jet) -> None:
     config = (await _sealed(jet, max_age=600, allow_rollup_hdrs=True)).config
-    assert (config.max_age, config.discard, config.allow_rollup_hdrs) == (0, "new", False)
+    assert (config.max_age, config.discard, config.allow_rollup_hdrs) == (Duration(0), "new", False)
     assert (config.deny_delete, config.deny_purge) == (True, True)
 
 

@@ -7,8 +7,9 @@ from typing import Any, Final, TypedDict, Unpack
 
 from pelton.api import BucketNotFoundError, Placement, StreamConfig, StreamNotFoundError
 from pelton.api.arguments import check_known, check_whole, texts_of
-from pelton.api.build import changed, seconds_to_ns
+from pelton.api.build import changed
 from pelton.api.config import Storage
+from pelton.api.durations import given
 from pelton.api.times import Seconds
 from pelton.buckets.objects.naming import STREAM_PREFIX, all_metas, chunk_subject, stream_of
 from pelton.buckets.objects.store import ObjectStore
@@ -55,12 +56,11 @@ async def create_objects(jet: Streams, name: str, **settings: Unpack[ObjectSetti
     )
     replicas = settings.get("replicas", 1)
     check_whole(about, "replicas", replicas)
-    fields: dict[str, Any] = {"max_age": settings.get("ttl", 0), "num_replicas": replicas}
+    fields: dict[str, Any] = {"max_age": given(f"{about}: ttl", settings.get("ttl", 0)), "num_replicas": replicas}
     fields |= {field: settings[field] for field in _SAME if field in settings}
     if settings.get("placement") is not None:
         fields["placement"] = settings["placement"]
     fields["metadata"] = texts_of(about, "metadata", settings.get("metadata"))
-    seconds_to_ns("ttl", fields["max_age"], about)
     return ObjectStore(jet, await jet.create_stream(changed(config, fields, about)), name)
 
 

@@ -207,7 +207,7 @@ class ObjectStore:
             bucket=self.name,
             description=config.description,
             size=info.state.bytes,
-            ttl=config.max_age / 1e9,
+            ttl=config.max_age.seconds,
             max_bytes=config.max_bytes,
             storage=config.storage,
             replicas=config.num_replicas,

@@ -90,7 +90,7 @@ class Pulls:
         if log.is_idle(now) and not waited:
             # Its time is over; that nobody has swept it away yet makes no difference.
             raise api_error("JSConsumerNotFoundErr", stream=one.stream, consumer=one.consumer)
-        if 0 < log.config.inactive_threshold <= 2 * (now - log.last_active):
+        if 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active):
             log.last_active, log.dirty = now, True
         if log.config.priority_groups:
             return self._tried_in_turn(one, log, now)
@@ -171,7 +171,7 @@ class Pulls:
         self._waiting.follow((one.stream, one.consumer), log.filters)
         now = self._host.session.now()
         delays = [seconds_until_due(log, now)]
-        threshold = log.config.inactive_threshold
+        threshold = log.config.inactive_threshold.ns
         stale = 0 < threshold <= 2 * (now - log.last_active)
         if threshold > 0:
             delays.append(threshold / 2e9)
@@ -181,7 +181,7 @@ class Pulls:
         if log.config.priority_groups:
             verdict = self._turn(one, log, now).verdict(counted=False)
             promising = promising and verdict.served
-            refresh = next_refresh(one.seen, log.config.priority_timeout)
+            refresh = next_refresh(one.seen, log.config.priority_timeout.ns)
             stale = stale or refresh <= now
             delays += [max(time - now, 0) / 1e9 for time in (verdict.again_at, max(refresh, now)) if time != NEVER]
         return promising or stale, min((d for d in delays if d is not None), default=None)

@@ -170,7 +170,7 @@ class Pump:
         now = self._host.session.now()
         room = self._room(log, listeners_of(self._host.session, log))
         self._is_blocked = room <= 0
-        threshold = log.config.inactive_threshold
+        threshold = log.config.inactive_threshold.ns
         delays = [seconds_until_due(log, now), threshold / 2e9 if threshold else None]
         return (log.may_deliver(now) and room > 0) or _is_stale(log, now), delays
 
@@ -242,7 +242,7 @@ class Pump:
     # --- heartbeats
 
     def _until_heartbeat(self) -> float | None:
-        every = self.consumer.config.idle_heartbeat / 1e9
+        every = self.consumer.config.idle_heartbeat.seconds
         return self._last_said + every - self._clock.monotonic() if every else None
 
     def _is_heartbeat_due(self) -> bool:
@@ -272,4 +272,4 @@ def listeners_of(session: Session, consumer: ConsumerLog) -> list[Listener]:
 
 def _is_stale(log: ConsumerLog, now: int) -> bool:
     """Whether it is time to note that a consumer is used, lest it be removed."""
-    return 0 < log.config.inactive_threshold <= 2 * (now - log.last_active)
+    return 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active)

@@ -10,6 +10,7 @@ import msgspec
 
 from pelton.api import ConfigError, StoreError, StreamConfig, api_error
 from pelton.api.build import check_name
+from pelton.api.durations import dec_hook, enc_hook
 from pelton.engine.keys import Key, key_bytes
 from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.upkeep import Path, Progress, existing, public_faults
@@ -19,8 +20,8 @@ from pelton.storage import Database, Fault, translated
 from pelton.storage.restoring import Restored, copy_streams
 from pelton.subjects import overlaps
 
-_decode: Final = msgspec.json.Decoder(StreamConfig).decode
-_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(StreamConfig, dec_hook=dec_hook).decode
+_encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
 def restore_into(

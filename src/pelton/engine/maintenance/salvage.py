@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import StreamConfig
+from pelton.api.durations import dec_hook
 from pelton.consumers import NEVER
 from pelton.engine.maintenance.recount import recount
 from pelton.storage import Database
@@ -24,7 +25,7 @@ from pelton.storage.salvage import copy_readable
 from pelton.storage.unfinished import unfinished
 from pelton.streams.state import COSTS
 
-_config: Final = msgspec.json.Decoder(StreamConfig).decode
+_config: Final = msgspec.json.Decoder(StreamConfig, dec_hook=dec_hook).decode
 _OF_CONSUMERS: Final = ("pending", "pending_removed", "claims", "ready", "exhausted")
 _BACK: Final = (
     "UPDATE consumer_state SET unsettled=0, waiting=0, ahead=0, ahead_last=0, ahead_removals=-1, due=?, "

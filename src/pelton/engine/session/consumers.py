@@ -13,11 +13,12 @@ from typing import Final
 import msgspec
 
 from pelton.api import ConsumerConfig
+from pelton.api.durations import dec_hook
 from pelton.consumers import NEVER, ConsumerLog, drop_rows
 from pelton.storage import Database, token_floor
 from pelton.streams import Herald, StreamLog
 
-_decode: Final = msgspec.json.Decoder(ConsumerConfig).decode
+_decode: Final = msgspec.json.Decoder(ConsumerConfig, dec_hook=dec_hook).decode
 
 
 class ConsumerRegistry:
@@ -74,7 +75,7 @@ class ConsumerRegistry:
         consumer = ConsumerLog(self._db, row_id, log, config, now, self._herald)
         consumer.token_floor = self.token_floor
         self.add(consumer, raw)
-        threshold = config.inactive_threshold
+        threshold = config.inactive_threshold.ns
         self._next_sweep = min(next_sweep, now + threshold) if threshold > 0 else next_sweep
 
     def drop(self, consumer: ConsumerLog) -> None:
@@ -118,7 +119,7 @@ class ConsumerRegistry:
         # Use only puts off the time when one is to go, so none needs a look before the first of these times.
         soonest = NEVER
         for consumer in self.by_name.values():
-            if (threshold := consumer.config.inactive_threshold) > 0:
+            if (threshold := consumer.config.inactive_threshold.ns) > 0:
                 if use(consumer).is_idle(now):
                     idle.append(consumer)
                 soonest = min(soonest, max(consumer.last_active, consumer.last_ack) + threshold)

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import ConsumerConfig, StreamConfig, rfc3339
+from pelton.api.durations import enc_hook
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import NEVER, ZERO_TIME
 from pelton.consumers import ConsumerLog, begin, first_wanted
@@ -14,7 +15,7 @@ from pelton.engine.session.session import Session
 from pelton.storage import message_table
 from pelton.streams import StreamLog
 
-_encode: Final = msgspec.json.Encoder().encode
+_encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 _ROWS_OF_A_STREAM: Final = (
     "DELETE FROM streams WHERE id=?",
     "DELETE FROM stream_state WHERE id=?",

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import AccountLimits, StreamConfig, api_error
+from pelton.api.durations import dec_hook
 from pelton.consumers import ConsumerLog, Interest
 from pelton.engine.session.account import Account
 from pelton.engine.session.consumers import ConsumerRegistry
@@ -22,7 +23,7 @@ from pelton.storage import Database
 from pelton.streams import Herald, IsWanted, StreamEnv, StreamLog
 from pelton.subjects import Draw
 
-_stream_config: Final = msgspec.json.Decoder(StreamConfig).decode
+_stream_config: Final = msgspec.json.Decoder(StreamConfig, dec_hook=dec_hook).decode
 
 
 class Registry:

@@ -15,6 +15,7 @@ from pelton.api import (
     parse_rfc3339,
     rfc3339,
 )
+from pelton.api.durations import Duration
 from pelton.api.times import ZERO_TIME
 from pelton.consumers import ConsumerLog, first_wanted, say_unpinned, unpin
 from pelton.engine.session import Session, advise_paused, update_consumer
@@ -30,8 +31,8 @@ def pause(session: Session, request: ConsumerPause) -> PauseReply:
     consumer = update_consumer(session, consumer, config)
     if was_paused or until:
         advise_paused(session, consumer)
-    left = max(until - session.now(), 0)
-    return PauseReply(paused=left > 0, pause_until=rfc3339(until) if until else ZERO_TIME, pause_remaining=left)
+    left = Duration.of_ns(max(until - session.now(), 0))
+    return PauseReply(paused=bool(left), pause_until=rfc3339(until) if until else ZERO_TIME, pause_remaining=left)
 
 
 def reset(session: Session, request: ConsumerReset) -> ConsumerResetReply:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from pelton.api import Backoff, ConfigError
+from pelton.api.times import Seconds
 from pelton.queue.checks import seconds
 from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
 from pelton.queue.naming import QueueNames
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pelton.api import StreamConfig
     from pelton.spark.options import StoreOptions
 
-Duration = float | timedelta
 # Rows of the range whose partitions are the tasks: enough for each task to have some.
 _TICKETS = 1 << 16
 
@@ -60,7 +59,7 @@ def work(
     claim: int = 200,
     until_empty: bool = True,
     max_jobs: int | None = None,
-    duration: Duration | None = None,
+    duration: Seconds | None = None,
     spark: SparkSession | None = None,
     **store: str,
 ) -> Worked:

@@ -50,7 +50,7 @@ def plan_write(options: WriteOptions, schema: StructType, *, streaming: bool) ->
     keeps_commit_log = streaming or options.write_id is not None
     with StoreHandle(options.store) as store:
         config = _config(store, options)
-        window_ns = config.duplicate_window
+        window_ns = config.duplicate_window.ns
         if options.store.is_cluster:
             check_duplicate_window(config.name, window_ns, late=options.late_replay)
             if keeps_commit_log:

@@ -91,7 +91,7 @@ def lifted(config: StreamConfig, seconds: int | None) -> int | None:
 
     Messages of a subject that may hold several must not outlive the marker that tells of their end.
     """
-    least = config.subject_delete_marker_ttl // SECOND
+    least = config.subject_delete_marker_ttl.ns // SECOND
     return least if seconds is not None and seconds < least and config.max_msgs_per_subject != 1 else seconds
 
 
