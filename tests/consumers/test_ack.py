@@ -1,11 +1,12 @@
 """What acks do, when a message comes again, and which acks come too late."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import pelton
-from pelton.api import AckOp, Outgoing
+from pelton.api import AckOp, Outgoing, Settled
 from pelton.jet import ack_of
 from pelton.testing import ManualRuntime
 
@@ -86,6 +87,83 @@ async def test_a_removed_message_is_forgotten_by_a_pull_after_its_ack_wait(
     # Late, and nobody could have got it meanwhile.
     await consumer._backend.settle(done, "s", "c", ack_of(one.delivered, "ack"))
     assert await taken(consumer, 1) == [3]
+    with pytest.raises(pelton.AckRejectedError):
+        await consumer._backend.settle(done, "s", "c", ack_of(two.delivered, "ack"))
+
+
+async def test_a_second_ack_at_once_does_not_take_the_place_of_the_first(
+    jet: pelton.Jet, stream: pelton.Stream
+) -> None:
+    consumer = await stream.create_consumer(durable_name="c", ack_wait=10)
+    [message] = await consumer.fetch(1)
+    await stream.delete_message(1)
+    await consumer.info()
+    ack = ack_of(message.delivered, "ack")
+    # All but the publish share a transaction: the first ack counts, others find nothing left to settle.
+    _, *answers = await asyncio.gather(
+        jet.publish("s.c"),
+        consumer._backend.settle([("s.b", b"done", None)], "s", "c", ack),
+        consumer._backend.settle([("s.b", b"again", None)], "s", "c", ack),
+        consumer._backend.ack("s", "c", [ack]),
+        return_exceptions=True,
+    )
+    assert not isinstance(answers[0], BaseException)
+    assert isinstance(answers[1], pelton.AckRejectedError)
+    assert answers[2] == [None]
+    endings: list[Settled] = [([("s.b", b"late", None)], ack)] * 2
+    late = await consumer._backend.settle_many(endings, "s", "c")
+    assert [type(answer) for answer in late] == [pelton.AckRejectedError] * 2
+    assert (await stream.info()).state.messages == 6
+
+
+async def test_of_many_at_once_the_first_ack_of_a_removed_message_counts(stream: pelton.Stream) -> None:
+    consumer = await stream.create_consumer(durable_name="c", ack_wait=10)
+    [message] = await consumer.fetch(1)
+    await stream.delete_message(1)
+    await consumer.info()
+    ack = ack_of(message.delivered, "ack")
+    endings: list[Settled] = [([("s.b", b"done", None)], ack), ([("s.b", b"again", None)], ack)]
+    first, second = await consumer._backend.settle_many(endings, "s", "c")
+    assert (first, type(second)) == (None, pelton.AckRejectedError)
+    assert (await stream.get_message(6)).data == b"done"
+    assert (await stream.info()).state.messages == 5
+
+
+async def test_in_a_transaction_a_late_ack_of_a_removed_message_is_refused(
+    jet: pelton.Jet, stream: pelton.Stream
+) -> None:
+    consumer = await stream.create_consumer(durable_name="c", ack_wait=10)
+    [message] = await consumer.fetch(1)
+    await stream.delete_message(1)
+    await consumer.info()
+
+    async def finish() -> None:
+        async with jet.transaction() as tx:
+            await tx.publish("s.b", b"done")
+            await tx.ack(message)
+
+    await finish()
+    with pytest.raises(pelton.AckRejectedError, match="the message was removed"):
+        await finish()
+    assert (await stream.info()).state.messages == 5
+
+
+@pytest.mark.parametrize("looked", [True, False])
+async def test_a_removed_message_that_is_given_back_may_be_acked_until_the_next_pull(
+    stream: pelton.Stream, runtime: ManualRuntime, looked: bool
+) -> None:
+    consumer = await stream.create_consumer(durable_name="c", ack_wait=10)
+    one, two = await consumer.fetch(2)
+    await stream.purge(seq=3)
+    if looked:
+        await consumer.info()
+    await one.nak()
+    await two.nak(delay=5)
+    done: list[Outgoing] = [("s.b", b"done", None)]
+    await consumer._backend.settle(done, "s", "c", ack_of(one.delivered, "ack"))
+    assert await taken(consumer, 1) == [3]
+    runtime.clock.advance(5)
+    assert await taken(consumer, 1) == [4]
     with pytest.raises(pelton.AckRejectedError):
         await consumer._backend.settle(done, "s", "c", ack_of(two.delivered, "ack"))
 

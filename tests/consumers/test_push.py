@@ -209,6 +209,24 @@ async def test_the_store_is_closed_while_it_pushes(tmp_path: Path) -> None:
     assert recount(str(path)) == []
 
 
+async def test_acked_by_flow_control_nothing_is_kept_of_what_was_removed(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.pelton")
+    async with pelton.open(path) as jet:
+        stream = await _stream(jet, 3)
+        consumer = await _push(stream, ack_policy="flow_control", max_ack_pending=10)
+        listening = await _engine(jet).subscribe(DELIVER)
+        await _heard(listening, 3)
+        await stream.purge()
+        assert (await consumer.info()).num_ack_pending == 0
+        async with jet.transaction() as tx:
+            assert await tx.sql("SELECT count(*) FROM pending_removed") == [(0,)]
+        await listening.close()
+        # Another listener is offered all again that was not acked.
+        await _engine(jet).subscribe(DELIVER)
+        await jet.publish("s.a", b"new")
+    assert recount(path) == []
+
+
 # --- callbacks
 
 

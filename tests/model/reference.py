@@ -236,7 +236,6 @@ class ConsumerModel:
             return False
         if kind == "nak":
             entry.due = now + delay
-            self.removed.pop(seq, None)
         elif kind == "progress":
             entry.due = now + self._wait(entry.deliveries)
         else:

@@ -31,6 +31,9 @@ _STATE: Final = (
     "dseq, cursor, delivered, due, unsettled, waiting, ahead, ahead_last, ahead_removals, last_active, last_ack, "
     "replay_upto, replay_shift, replay_due"
 )
+_KEEP_REMOVED: Final = (
+    "INSERT OR REPLACE INTO pending_removed SELECT consumer, seq, dseq, n, due FROM pending WHERE consumer=? AND seq=?"
+)
 _LOAD: Final = f"SELECT {_STATE} FROM consumer_state WHERE id=?"
 _SAVE: Final = (
     "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
@@ -197,10 +200,11 @@ class ConsumerLog:
         sql = "SELECT seq FROM pending WHERE consumer=?1 AND seq<?2"
         if not self.log.state.is_gapless:
             sql += f" OR consumer=?1 AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=pending.seq)"
-        keep = "INSERT INTO pending_removed SELECT consumer, seq, dseq, n, due FROM pending WHERE consumer=? AND seq=?"
+        # Its holder may still publish what came of it; answers to flow control bring nothing, and have no ack wait.
+        is_kept = self.config.ack_policy != "flow_control"
         for (seq,) in self.db.execute(sql, (self.id, self.log.state.first)).fetchall():
-            # Whoever has it in hand may still publish what came of it.
-            self.db.execute(keep, (self.id, seq))
+            if is_kept:
+                self.db.execute(_KEEP_REMOVED, (self.id, seq))
             self.forget_missing(int(str(seq)), None)
 
     def _drop_waiting(self, rows: list[tuple[str, int, int]]) -> None:
@@ -304,8 +308,7 @@ class ConsumerLog:
 
     def offer_again(self, now: int) -> None:
         """Make everything that was delivered and not settled due: whoever got it may be gone."""
-        for table in ("pending", "pending_removed"):
-            self.db.execute(f"UPDATE {table} SET due=? WHERE consumer=?", (now, self.id))
+        self.db.execute("UPDATE pending SET due=? WHERE consumer=?", (now, self.id))
         if self.unsettled:
             self.due, self.dirty = now, True
 

@@ -19,6 +19,7 @@ from pelton.storage import TOKEN_EPOCH, runs
 
 _MANY: Final = 8
 _REPLACED: Final = "it was delivered again since: this delivery has been replaced"
+_REMOVED: Final = "the message was removed, and this delivery of it is settled, replaced or over its ack wait"
 
 Known = dict[int, tuple[int, str | None, int]]
 """Of unsettled messages by sequence.
@@ -36,14 +37,20 @@ class Settlement:
         self._now = now
         self._done: dict[int, str | None] = {}
         self._again: list[tuple[int, int, int, int]] = []
-        # What had nothing to settle any more: taken as an ack, and no ground to publish anything with it.
-        self.gone: set[int] = set()
+        # Refusals of acks that had nothing left to settle: harmless where nothing comes with them.
+        self._harmless: set[PeltonError] = set()
 
     def run(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Apply acks in order; one entry an ack: None, or why it had no effect."""
+        """Apply acks in order; one entry an ack: None, or why nothing may be published with it."""
         answers = self.take(acks)
         self.write()
         return answers
+
+    def of_acks_alone(self, answers: list[PeltonError | None]) -> list[PeltonError | None]:
+        """Return the answers for acks with which nothing is to be published."""
+        if not self._harmless:
+            return answers
+        return [None if answer in self._harmless else answer for answer in answers]
 
     def take(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Judge acks as :meth:`run` does; those that hold take effect with :meth:`write`."""
@@ -113,17 +120,19 @@ class Settlement:
         c, key = self._c, (self._c.id, ack.seq)
         last = c.db.execute("SELECT dseq, n FROM pending_removed WHERE consumer=? AND seq=?", key).fetchone()
         if last is None and self._is_gone(ack.seq):
-            self.gone.add(ack.seq)
-            return None
+            harmless = self._rejected(ack, _REMOVED)
+            self._harmless.add(harmless)
+            return harmless
         if last is None:
             return self._rejected(ack, "it is settled already, or was never delivered")
         if last[0] != ack.consumer_seq:
             return self._rejected(ack, _REPLACED)
-        if ack.kind == "progress":
-            due = due_after(c.config, int(str(last[1])), self._now)
+        if ack.kind in ("nak", "progress"):
+            is_back = ack.kind == "nak"
+            due = self._now + ack.delay_ns if is_back else due_after(c.config, int(str(last[1])), self._now)
             c.db.execute("UPDATE pending_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
-            return None
-        if ack.kind != "nak" and c.config.ack_policy == "all":
+            c.due, c.dirty = min(c.due, due), True
+        elif c.config.ack_policy == "all":
             self._settle_upto(ack, known)
         else:
             c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND seq=?", key)

@@ -70,7 +70,10 @@ class Operations:
         return plain and all(is_bare(block) for _, _, block in messages)
 
     def ack(self, stream: str, name: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Acknowledge deliveries; acks of one consumer that follow each other are written together."""
+        """Acknowledge deliveries; acks of one consumer that follow each other are written together.
+
+        What else the transaction does is done only if they hold, so what is harmless alone is refused here.
+        """
         key = (stream, name)
         if self._settling is None or self._settling[0] != key:
             self._settle_up()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from pelton.api import AckOp, AckRejectedError, ApiError, ConfigError, Outgoing, PeltonError, Settled
+from pelton.api import AckOp, ApiError, ConfigError, Outgoing, PeltonError, Settled
 from pelton.consumers import Settlement
 from pelton.engine.transactions.families import Family, families_of, store_families
 from pelton.engine.transactions.works import Future, SharedWork, append_all
@@ -63,42 +63,24 @@ class SettleWork(SharedWork[Settling]):
             mine = answers[start : start + len(entry.acks)]
             start += len(entry.acks)
             if entry.apart is not None:
-                self._results[index] = self._publish_apart(entry, entry.apart, mine, settlement.gone, now)
+                self._results[index] = self._publish_apart(entry.apart, mine, now)
+            elif entry.publishes is None:
+                self._results[index] = settlement.of_acks_alone(mine)
             else:
-                held = entry.publishes is None
-                self._results[index] = mine if held else self._publish(entry, mine, settlement.gone, now)
+                self._results[index] = self._publish(entry.publishes, mine, now)
 
-    def _publish(self, entry: Settling, answers: list[PeltonError | None], gone: set[int], now: int) -> object:
-        for ack, refused in zip(entry.acks, answers, strict=True):
-            if refused is not None:
-                return refused
-            if ack.seq in gone:
-                return _is_gone(entry, ack)
+    def _publish(self, publishes: Sequence[Outgoing], answers: list[PeltonError | None], now: int) -> object:
+        if any(answers):
+            return next(filter(None, answers))
         # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
-        return append_all(self._session, entry.publishes or (), now)
+        return append_all(self._session, publishes, now)
 
-    def _publish_apart(
-        self,
-        entry: Settling,
-        apart: Apart,
-        answers: list[PeltonError | None],
-        gone: set[int],
-        now: int,
-    ) -> list[PeltonError | None]:
-        if gone:
-            pairs = zip(entry.acks, answers, strict=True)
-            answers = [_is_gone(entry, ack) if ack.seq in gone else refused for ack, refused in pairs]
+    def _publish_apart(self, apart: Apart, answers: list[PeltonError | None], now: int) -> list[PeltonError | None]:
         if not any(answers) and store_families(self._session, apart.families, now):
             return answers
         held = (publishes for publishes, refused in zip(apart.messages, answers, strict=True) if refused is None)
         append_all(self._session, [message for publishes in held for message in publishes], now)
         return answers
-
-
-def _is_gone(entry: Settling, ack: AckOp) -> AckRejectedError:
-    """Refuse what comes with an ack of a message that was removed: whoever had it last may have published the same."""
-    reason = "the message was removed, and this delivery of it is settled, replaced or over its ack wait"
-    return AckRejectedError(entry.stream, entry.consumer, ack.seq, reason)
 
 
 def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
