@@ -268,9 +268,9 @@ async def test_a_read_notices_that_the_store_is_gone(tmp_path: Path, sync: str) 
 
 
 async def test_a_leader_that_gives_its_store_another_key_leads_on(openers: Openers) -> None:
-    async with asyncio.timeout(SOON), openers.jet.elect("e", ttl=1) as term:
+    async with asyncio.timeout(SOON), openers.jet.elect("e", ttl=3) as term:
         await openers.jet.rekey("new")
-        await renewals_of("KV_ELECTION_e", openers.jet)
+        await renewals_of("KV_ELECTION_e", openers.jet, 2)
         assert term.is_held
         assert term.token
 
@@ -279,7 +279,7 @@ async def test_a_candidate_that_gives_its_store_another_key_stands_on(openers: O
     won: list[str] = []
 
     def candidate(name: str) -> Election:
-        return openers.jet.elect("e", name=name, ttl=1, on_won=lambda term: won.append(name))
+        return openers.jet.elect("e", name=name, ttl=10, on_won=lambda term: won.append(name))
 
     first, second = candidate("first"), candidate("second")
     async with asyncio.timeout(SOON):
@@ -301,11 +301,12 @@ async def test_a_candidate_that_gives_its_store_another_key_stands_on(openers: O
 
 
 async def test_a_lock_outlives_another_key_of_its_own_process(openers: Openers) -> None:
-    held = await openers.jet.lock("car1", ttl=1).acquire()
+    held = await openers.jet.lock("car1", ttl=3).acquire()
     async with asyncio.timeout(SOON):
-        await renewals_of("KV_pelton_locks", openers.jet)
+        # From then on its keeper has a connection, with the old key.
+        await renewals_of("KV_pelton_locks", openers.jet, 1)
         await openers.jet.rekey("new")
-        await renewals_of("KV_pelton_locks", openers.jet)
+        await renewals_of("KV_pelton_locks", openers.jet, 2)
     assert held.is_held
     await held.release()
 
@@ -326,9 +327,9 @@ async def test_a_job_outlives_another_key_of_its_own_process(openers: Openers) -
         assert (await handle.outcome(timeout=1)).value() == "done"
 
 
-async def renewals_of(stream: str, jet: Jet) -> None:
-    """Return when what is kept in a bucket was renewed, and once more: it takes longer than one term."""
-    for _ in range(4):
+async def renewals_of(stream: str, jet: Jet, times: int) -> None:
+    """Return when what is kept in a bucket was renewed so many times."""
+    for _ in range(times):
         last = (await (await jet.stream(stream)).info()).state.last_seq
         while (await (await jet.stream(stream)).info()).state.last_seq == last:
             await asyncio.sleep(0.01)
