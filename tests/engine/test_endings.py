@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,10 +12,11 @@ import pytest
 
 import pelton
 from pelton import Jet
-from pelton.api import StoreError, StoreFailedError, StoreGoneError, StoreKeyError, TermLostError
+from pelton.api import StoreError, StoreFailedError, StoreGoneError, StoreKeyError, StoreVersionError, TermLostError
 from pelton.locks import Election
 from pelton.testing import FaultySync
-from tests.storage.stores import open_engine
+from tests.storage.processes import Child
+from tests.storage.stores import open_engine, raw
 
 SOON = 30.0
 
@@ -48,7 +50,16 @@ async def removed(openers: Openers) -> None:
     openers.path.unlink()
 
 
+async def carried_to_a_newer_schema(openers: Openers) -> None:
+    with raw(openers.path, "old") as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("PRAGMA user_version=99")
+        connection.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
+        connection.execute("COMMIT")
+
+
 WAYS = {
+    "newer schema": (carried_to_a_newer_schema, StoreVersionError),
     "rekeyed": (rekeyed, StoreKeyError),
     "own sync failed": (own_sync_failed, StoreFailedError),
     "other's sync failed": (others_sync_failed, StoreFailedError),
@@ -262,6 +273,42 @@ async def test_a_read_notices_that_the_store_is_gone(tmp_path: Path, sync: str) 
         async with asyncio.timeout(SOON):
             with pytest.raises(StoreGoneError):
                 await read()
+
+
+# --- in another process
+
+
+async def waits(pipe: Connection, path: str) -> None:
+    """Wait for all kinds of things, and tell what each wait has ended with."""
+    async with pelton.open(path, key="old") as jet:
+        consumer = await (await jet.stream("s")).create_consumer(durable_name="c")
+        queue = await jet.queue("garage")
+        listening = await jet.subscribe("x.>")
+        waits = [
+            consumer.fetch(1, timeout=None),
+            first(consumer.messages()),
+            listening.next(),
+            jet.lock("car1").acquire(),
+            jet.elect("e").run(),
+            queue.work(handle_signals=False),
+        ]
+        waiting = asyncio.gather(*waits, return_exceptions=True)
+        await settled(jet)
+        pipe.send("waiting")
+        pipe.send([type(ended).__name__ for ended in await waiting])
+
+
+async def test_another_process_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path, key="old") as jet:
+        await jet.create_stream("s", subjects=["s.>"])
+        await jet.create_stream("t", subjects=["t"], max_msgs=1)
+        held = await jet.lock("car1").acquire()
+        with Child(waits, str(path)) as child:
+            assert await child.heard() == "waiting"
+            await jet.rekey("new")
+            assert await child.heard() == ["StoreKeyError"] * 6
+        await held.release()
 
 
 # --- a process that changes the key itself goes on
