@@ -256,6 +256,22 @@ async def test_whoever_claims_jobs_is_told(openers: Openers, way: tuple[Befalls,
         await told(claims.take(timeout=600), openers, way)
 
 
+async def test_whoever_carries_messages_away_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    async with pelton.open("memory:") as hub:
+        await told(openers.jet.feed("s", hub), openers, way)
+
+
+async def test_whoever_carries_messages_there_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
+    async with pelton.open("memory:") as edge:
+        await edge.create_stream("e", subjects=["s.>"])
+        carrying = asyncio.ensure_future(edge.feed("e", openers.jet))
+        async with asyncio.timeout(SOON):
+            await way[0](openers)
+            await edge.publish("s.1", b"1")
+            with pytest.raises(way[1]):
+                await carrying
+
+
 @pytest.mark.parametrize("sync", ["interval", "off"])
 async def test_a_read_notices_that_the_store_is_gone(tmp_path: Path, sync: str) -> None:
     path = tmp_path / "a.pelton"

@@ -6,7 +6,7 @@ import pytest
 
 from pelton.locks.ballot import open_ballot
 from pelton.locks.campaign import Campaign, Lost, News, Won
-from pelton.locks.standing import Ended, Standing
+from pelton.locks.standing import Standing, StoreEnded
 from pelton.testing.hazards import Client, Hazards, World
 
 TTL = 4.0
@@ -30,7 +30,7 @@ class Candidate:
         self.standing = Standing(runtime, lambda: ballot.over(client.jet), campaign, self.hear)
         await self.standing.run()
 
-    def hear(self, news: News | Ended) -> None:
+    def hear(self, news: News | StoreEnded) -> None:
         if isinstance(news, Won):
             self.token = news.token
             self.won.append(news.token)

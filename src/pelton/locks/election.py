@@ -29,7 +29,7 @@ from pelton.buckets.naming import check_bucket, check_key
 from pelton.jet import Streams
 from pelton.locks.ballot import Ballot, Leader, open_ballot
 from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
-from pelton.locks.standing import Ended, Office
+from pelton.locks.standing import Office, StoreEnded
 from pelton.locks.term import Term
 from pelton.runtime import Home
 
@@ -119,7 +119,7 @@ class Election:
         self._term: Term | None = None
         self._work: asyncio.Task[Any] | None = None
         self._office: Office | None = None
-        self._inbox: asyncio.Queue[News | Ended | _StepDown | _Stop | _Failed] | None = None
+        self._inbox: asyncio.Queue[News | StoreEnded | _StepDown | _Stop | _Failed] | None = None
         self._block: _Block | None = None
         self._home = Home()
 
@@ -197,7 +197,7 @@ class Election:
             ballot = await self._ballot(make=True)
             loop = asyncio.get_running_loop()
 
-            def tell(news: News | Ended) -> None:
+            def tell(news: News | StoreEnded) -> None:
                 # The loop may be closed under a program that ends without stopping.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(inbox.put_nowait, news)
@@ -236,7 +236,7 @@ class Election:
                 await _called(self._on_campaign, news.state)
             elif isinstance(news, _Failed):
                 raise news.error
-            elif isinstance(news, Ended):
+            elif isinstance(news, StoreEnded):
                 if self._block is not None:
                     # It says more than that the term was lost.
                     self._block.error = news.error

@@ -45,13 +45,13 @@ _LONGEST_TRY_S: Final = 5.0
 _AGAIN_S: Final = 0.2
 
 
-class Ended(NamedTuple):
+class StoreEnded(NamedTuple):
     """The candidate came to an end: its store can't be used any more."""
 
     error: StoreError
 
 
-Tell = Callable[[News | Ended], None]
+Tell = Callable[[News | StoreEnded], None]
 
 
 class Standing:
@@ -170,7 +170,7 @@ class Standing:
         except FINAL_ERRORS as error:
             self._has_failed = True
             self.term = (0, 0.0)
-            self._tell(Ended(error))
+            self._tell(StoreEnded(error))
         except Exception as error:  # it is tried again with whatever is asked for next
             _log.info("an election's store could not be opened again yet: %s", error)
         self._changed.notify()

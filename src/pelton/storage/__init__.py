@@ -4,8 +4,8 @@ from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
 from pelton.storage.checksum import PlacedSums, SumsOfColumns, content_checksums, placed_sums, sums_of_columns
 from pelton.storage.columns import FIELD, Columns
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
+from pelton.storage.connection_end import ConnectionEnd
 from pelton.storage.database import Database
-from pelton.storage.ending import Ending
 from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, translated
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.lean import LeanReads
@@ -31,8 +31,8 @@ __all__ = [
     "Columns",
     "Committer",
     "Condition",
+    "ConnectionEnd",
     "Database",
-    "Ending",
     "Fault",
     "FaultKind",
     "Joined",

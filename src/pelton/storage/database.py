@@ -23,7 +23,7 @@ from typing import Any, Final
 import apsw
 
 from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer, use_log
-from pelton.storage.ending import Ending
+from pelton.storage.connection_end import ConnectionEnd
 from pelton.storage.faults import Fault, fault_of, translated
 from pelton.storage.forks import let_go_of_inherited, opened
 from pelton.storage.keys import change_key, unlock, why_locked
@@ -78,7 +78,7 @@ class Database:
         self._record: SyncRecord | None = None
         self._checkpointer: Checkpointer | None = None
         self._pid = os.getpid()
-        self.ending = Ending(path)
+        self.ending = ConnectionEnd(path)
         self._closed = False
         if not memory:
             self._refuse_bad_place()

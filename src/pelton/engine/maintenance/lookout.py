@@ -2,7 +2,7 @@
 
 Whoever commits, or changes the key, wakes the others. But nobody wakes them when the file is removed or a sync fails
 in another process, and an opener that has no wake-up socket cannot wake anybody. What has ended the connection is told
-by :class:`pelton.storage.Ending`.
+by :class:`pelton.storage.ConnectionEnd`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import apsw
 from pelton.storage.faults import FINAL_FAULTS, Fault, fault_of
 
 
-class Ending:
+class ConnectionEnd:
     """What has ended one connection to the store ``path``, if anything has; from any thread."""
 
     def __init__(self, path: str) -> None:
