@@ -4,14 +4,16 @@ import asyncio
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
+import pelton
 from pelton import Jet
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
 from pelton.queue.leases import Hold, Lease, LeaseKeeper, SharedLease
-from pelton.runtime import SystemClock
+from pelton.runtime import SystemClock, system_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, open_store, working
 from tests.queue.roles import QUEUE, register
@@ -87,12 +89,12 @@ async def test_a_paused_worker_is_replaced_told_and_refused(path: str, job: str)
         with Child("work", path, "0.3") as second:
             started = (await second.says("started 2")).split()
             assert int(started[2]) > token
-            assert (await handle.info()).state == "running"
+            assert (await handle.info()).state != "completed"
             first.process.send_signal(signal.SIGCONT)
             assert "lost" in await first.says("cancelled" if job == "endless" else "lost")
             first.process.send_signal(signal.SIGTERM)
             assert await first.ends() == 0
-            assert (await handle.info()).state == "running"  # what the first had to say was refused
+            assert (await handle.info()).state != "completed"  # what the first had to say was refused
             second.process.kill()
     assert (await (await jet.stream("effects")).info()).state.messages == 0
     await jet.close()
@@ -229,13 +231,13 @@ def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, p
     keeper = LeaseKeeper(store, clock, duration)  # type: ignore[arg-type]
 
     def on_lost(reason: str) -> None:
-        at.append(clock.monotonic())
+        at.append(clock.boottime())
         reasons.append(reason)
         told.set()
 
     keeper.start()
     threading.Event().wait(phase)  # rounds fall differently against the lease
-    lease = Lease(delivered(1), clock.monotonic(), on_lost)
+    lease = Lease(delivered(1), clock.boottime(), on_lost)
     keeper.hold(lease)
     assert told.wait(5)
     keeper.stop()
@@ -248,7 +250,7 @@ def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:
     store, clock = Store(), SystemClock()
     store.down = "raises"
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
-    lease = Lease(delivered(1), clock.monotonic(), lambda reason: None)
+    lease = Lease(delivered(1), clock.boottime(), lambda reason: None)
     keeper.start()
     keeper.hold(lease)
     held = lease.confirmed
@@ -265,8 +267,8 @@ def test_a_refused_extension_is_told_once_and_a_released_lease_is_left_alone() -
     store, clock, reasons = Store(), SystemClock(), list[str]()
     store.refused = PeltonError("replaced")
     keeper = LeaseKeeper(store, clock, 0.1)  # type: ignore[arg-type]
-    lost, told = Lease(delivered(1), clock.monotonic(), reasons.append), threading.Event()
-    kept = Lease(delivered(2), clock.monotonic(), lambda reason: told.set())
+    lost, told = Lease(delivered(1), clock.boottime(), reasons.append), threading.Event()
+    kept = Lease(delivered(2), clock.boottime(), lambda reason: told.set())
     keeper.hold(lost)
     keeper.hold(kept)
     keeper.release(kept)
@@ -334,7 +336,7 @@ def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
     store.replaced = {2}
     jobs = [Held(number, told) for number in (1, 2, 3)]
-    lease = SharedLease(jobs, clock.monotonic(), by_clock=False)
+    lease = SharedLease(jobs, clock.boottime(), by_clock=False)
     taken = lease.confirmed
     keeper.hold(lease)
     keeper.start()
@@ -358,3 +360,38 @@ def test_where_late_acks_are_confirmed_the_clock_alone_judges() -> None:
     there.lose("late")
     assert there.is_over(0.1, 1.0)
     assert told == ["late"]
+
+
+class SleepingClock(SystemClock):
+    """The clocks of a machine that was suspended for ``slept`` seconds in all."""
+
+    slept = 0.0
+
+    def now(self) -> int:
+        return super().now() + round(self.slept * 1e9)
+
+    def boottime(self) -> float:
+        return super().boottime() + self.slept
+
+
+@pytest.mark.parametrize("path", ["nats"], indirect=True)
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_a_machine_that_slept_past_its_lease_settles_nothing(path: str, exclusive: bool) -> None:
+    """A server confirms late acks, so that only the worker's clock can tell."""
+    clock, started, goes_on = SleepingClock(), asyncio.Event(), asyncio.Event()
+    async with pelton.open(path, runtime=replace(system_runtime(), clock=clock)) as jet:
+        queue = await jet.queue("garage", exclusive=exclusive, lease=60)
+
+        @queue.job
+        async def job() -> str:
+            started.set()
+            await goes_on.wait()
+            return "late"
+
+        handle = await job.enqueue(key="k" if exclusive else "")
+        async with working(queue):
+            await started.wait()
+            clock.slept += 70
+            goes_on.set()
+        assert (await handle.info()).state != "completed"
+        assert await ended(queue) == []

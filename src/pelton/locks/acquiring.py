@@ -65,9 +65,9 @@ class Acquisition:
         rows = await self._table.read(self._place.filters)
         line = self._line()
         for row in rows:
-            line.note(row, self._clock.monotonic())
+            line.note(row, self._clock.boottime())
         self._check(line)
-        while isinstance(decision := line.decide(self._me, self._clock.monotonic(), glance=0.0), Ask):
+        while isinstance(decision := line.decide(self._me, self._clock.boottime(), glance=0.0), Ask):
             await self._ask(line, decision)
         return await self._take(line, decision) if isinstance(decision, Take) else None
 
@@ -99,7 +99,7 @@ class Acquisition:
         seen = self._news.generation
         if self._failure is not None:
             raise self._failure
-        if self._clock.monotonic() >= self._ticket_due:
+        if self._clock.boottime() >= self._ticket_due:
             # One that is late costs the place in line, no more.
             try:
                 await self._show(line)
@@ -108,7 +108,7 @@ class Acquisition:
             except StoreError as error:
                 _log.info("%s: the ticket could not be renewed: %s", self._place, error)
         self._check(line)
-        decision = line.decide(self._me, self._clock.monotonic()) if self._is_complete else Wait(self._ticket_due)
+        decision = line.decide(self._me, self._clock.boottime()) if self._is_complete else Wait(self._ticket_due)
         if isinstance(decision, Take):
             return await self._take(line, decision)
         if isinstance(decision, Look):
@@ -120,14 +120,14 @@ class Acquisition:
         return None
 
     async def _sleep(self, until: float, seen: int) -> None:
-        timer = self._clock.call_later(until - self._clock.monotonic(), self._news.notify)
+        timer = self._clock.call_later(until - self._clock.boottime(), self._news.notify)
         try:
             await self._news.wait(seen)
         finally:
             timer.cancel()
 
     def _line(self) -> Line:
-        return Line(self._place.keys, _TICKET_S, self._clock.monotonic())
+        return Line(self._place.keys, _TICKET_S, self._clock.boottime())
 
     def _check(self, line: Line) -> None:
         other = line.disagreement(self._place.slots)
@@ -152,7 +152,7 @@ class Acquisition:
                 if row is None:
                     self._is_complete = True
                 else:
-                    line.note(row, self._clock.monotonic())
+                    line.note(row, self._clock.boottime())
                     if row.key == self._place.ticket(self._me) and row.data is None and row.revision > self._shown > 0:
                         # Somebody has passed us by: we are still here.
                         self._ticket_due = 0.0
@@ -162,7 +162,7 @@ class Acquisition:
 
     async def _show(self, line: Line) -> None:
         """Store the ticket, for the first time or again."""
-        now = self._clock.monotonic()
+        now = self._clock.boottime()
         self._ticket_due = now + _RENEW_S
         ticket = Ticket(number=self._number, who=self._who, presence=await self._table.presence())
         key, data = self._place.ticket(self._me), encode(ticket)
@@ -178,7 +178,7 @@ class Acquisition:
     async def _ask(self, line: Line, ask: Ask) -> None:
         """Find out whether somebody before us has died; then the ticket is removed, for everybody's sake."""
         is_gone = await self._is_gone(ask)
-        line.answered(ask, self._clock.monotonic(), is_gone=is_gone)
+        line.answered(ask, self._clock.boottime(), is_gone=is_gone)
         if is_gone:
             self._runtime.spawn(self._cross_off(ask.owner, ask.revision), "pelton-lock-cross-off")
 
@@ -198,9 +198,9 @@ class Acquisition:
     async def _look(self, line: Line, key: str) -> None:
         row = await self._table.ask(key)
         if row is None:
-            line.absent(key, self._clock.monotonic())
+            line.absent(key, self._clock.boottime())
         else:
-            line.note(row, self._clock.monotonic())
+            line.note(row, self._clock.boottime())
 
     async def _take(self, line: Line, take: Take) -> Got | None:
         asked = moment(self._clock)
@@ -208,7 +208,7 @@ class Acquisition:
         try:
             token = await self._table.write(take.key, encode(holding), take.revision, self._place.ttl)
         except WrongLastSequenceError as error:
-            line.refused(take.key, error.seq, self._clock.monotonic())
+            line.refused(take.key, error.seq, self._clock.boottime())
             return None
         except BaseException:
             self._runtime.spawn(self._undo(take.key), "pelton-lock-undo")

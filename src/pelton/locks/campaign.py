@@ -4,13 +4,13 @@ The story. An election is one key of a bucket whose TTL is the term. Who creates
 update of the revision it wrote last, and has lost it when that is refused. This is what nats-kv-leader-elect does, and
 its candidates and ours respect each other on one bucket. What follows is what makes it *never two leaders*.
 
-**The leader's side.** A term counts from before its last successful write was sent, by the leader's own monotonic
+**The leader's side.** A term counts from before its last successful write was sent, by the leader's own boot-time
 clock: whatever a reply, a thread or a disk took is on its account. It renews at 75 % of the TTL and stands down at 90
 % (``STAND_DOWN``) unless a renewal was confirmed; at once when it hears of somebody else's write, or that the key is
 gone.
 
 **The successor's side.** Holding the key is not yet leading: the one before may not know. The win is announced at
-``clear_at``, when everybody before must have stood down, by the successor's own monotonic clock. It is made of what
+``clear_at``, when everybody before must have stood down, by the successor's own clock. It is made of what
 was seen:
 
 - A write of somebody seen at ``o`` was sent before ``o``: its writer has stood down at ``o`` + 95 % of the TTL
@@ -39,8 +39,8 @@ it. It leaves no mark when it stops: that looks like a crash.
 **Lost replies.** A write without an answer is repeated with the same message id, so that it lands once, and counts
 from its first sending. Where the stream has forgotten the id, a look at the key shows whose write stands there.
 
-What this cannot know: time in which the machine was suspended (the monotonic clock stands still), and a program that
-goes on after its term, because it was stopped between looking and acting. For those there is the fencing token: the
+Time is counted since boot, so that a term ends while its machine sleeps, too. What this cannot know: a program that
+goes on after its term, because it was stopped between looking and acting. For that there is the fencing token: the
 revision of the write that won, which only grows while the bucket exists.
 
 One operation is under way at a time: ``next`` hands it out, ``wrote``, ``refused``, ``failed`` or ``looked`` end it.
@@ -136,7 +136,7 @@ class Hold:
 
 @dataclass(slots=True)
 class Campaign:
-    """A candidate. Times are monotonic seconds of one clock, ``now`` never goes back.
+    """A candidate. Times are seconds since boot, by one clock, ``now`` never goes back.
 
     ``new_id`` makes message ids; ``pause`` says how long to wait after so many failures; ``spread`` (seconds) is
     this candidate's delay before it takes over a key nobody renews, so that not all do it at once. ``once``: no

@@ -220,7 +220,7 @@ class Election:
             pause=lambda tries: self._backoff.delay(tries, chance),
             spread=chance.uniform(0.0, ttl * _SPREAD),
             once=self._block is not None,
-            due=runtime.clock.monotonic() + chance.uniform(0.0, self._splay),
+            due=runtime.clock.boottime() + chance.uniform(0.0, self._splay),
         )
 
     async def _serve(self) -> None:

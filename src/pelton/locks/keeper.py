@@ -102,7 +102,7 @@ class Keeper:
             while not self._is_stopping:
                 seen = self._signal.generation
                 self._turn()
-                timer = self._clock.call_later(self._wakes_at - self._clock.monotonic(), self._signal.notify)
+                timer = self._clock.call_later(self._wakes_at - self._clock.boottime(), self._signal.notify)
                 try:
                     await self._signal.wait(seen)
                 finally:
@@ -120,7 +120,7 @@ class Keeper:
                 self._told(kept)
             elif kept.lease.is_due(now):
                 self._spawn(self._renew(kept, kept.lease.try_until(now)), "pelton-renewal")
-        self._wakes_at = self._wake(now.monotonic)
+        self._wakes_at = self._wake(now.boot)
 
     def _wake(self, now: float) -> float:
         """Return when to look again.

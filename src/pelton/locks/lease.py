@@ -8,9 +8,9 @@ as a second is about a second everywhere.
     held --- released             by its holder
       `----- lost                 the store says that another has it, or it was not renewed in time
 
-Both ends are for good. Of the holder's two clocks the one counts on which more has passed: the monotonic one stands
-still while a machine sleeps, the wall clock does not; and where all share one machine its wall clock is also the
-store's, so that setting it forward ends a lease for everybody at once.
+Both ends are for good. Of the holder's two clocks the one counts on which more has passed: the time since boot,
+sleep included, and the wall clock: where all share one machine that is also the store's, so that setting it forward
+ends a lease for everybody at once.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _NS: Final = 1e9
 
 
 class Moment(NamedTuple):
-    """One reading of both clocks: monotonic seconds, wall nanoseconds."""
+    """One reading of both clocks: seconds since boot, wall nanoseconds."""
 
-    monotonic: float
+    boot: float
     wall: int
 
 
 def moment(clock: Clock) -> Moment:
     """Read both clocks."""
-    return Moment(clock.monotonic(), clock.now())
+    return Moment(clock.boottime(), clock.now())
 
 
 def elapsed(since: Moment, now: Moment) -> float:
     """Return the seconds between two moments, by the clock on which more have passed."""
-    return max(now.monotonic - since.monotonic, (now.wall - since.wall) / _NS)
+    return max(now.boot - since.boot, (now.wall - since.wall) / _NS)
 
 
 def counted_from(asked: Moment, answered: Moment) -> Moment:
@@ -53,7 +53,7 @@ def counted_from(asked: Moment, answered: Moment) -> Moment:
 
     The wall clock may have been set back in between.
     """
-    return Moment(asked.monotonic, min(asked.wall, answered.wall))
+    return Moment(asked.boot, min(asked.wall, answered.wall))
 
 
 class Lease:
@@ -69,7 +69,7 @@ class Lease:
         self.confirmed = asked
         self.state: LeaseState = "held"
         self.reason = ""
-        self._next_try = asked.monotonic + self.renew_after
+        self._next_try = asked.boot + self.renew_after
 
     @property
     def renew_after(self) -> float:
@@ -93,11 +93,11 @@ class Lease:
 
     def is_due(self, now: Moment) -> bool:
         """Whether it is to be renewed now."""
-        return self.state == "held" and now.monotonic >= self._next_try
+        return self.state == "held" and now.boot >= self._next_try
 
     def wake_at(self) -> float:
-        """Return the monotonic second at which something is to be done about it."""
-        return min(self._next_try, self.confirmed.monotonic + self.ttl * _STOP)
+        """Return the second since boot at which something is to be done about it."""
+        return min(self._next_try, self.confirmed.boot + self.ttl * _STOP)
 
     def try_until(self, now: Moment) -> float:
         """Begin to renew it: return for how many seconds at most. It is not due again before :meth:`failed`."""
@@ -108,16 +108,16 @@ class Lease:
         """Note that the store has taken a renewal that was sent at ``asked``."""
         self.revision = revision
         self.confirmed = asked
-        self._next_try = asked.monotonic + self.renew_after
+        self._next_try = asked.boot + self.renew_after
 
     def found(self, revision: int, now: Moment) -> None:
         """Note that the store holds a renewal of which no answer came: it is renewed anew, at once."""
         self.revision = revision
-        self._next_try = now.monotonic
+        self._next_try = now.boot
 
     def failed(self, now: Moment) -> None:
         """Note that nobody knows whether a renewal was taken: it is tried again soon."""
-        self._next_try = now.monotonic + self.ttl * _AGAIN
+        self._next_try = now.boot + self.ttl * _AGAIN
 
     def lose(self, reason: str) -> None:
         """End it: somebody else may hold the key."""

@@ -10,7 +10,7 @@ number. All that decides, in the end, is the store: a slot is taken by a write t
 
 A slot is free when its key holds nothing, or a marker: released, or expired by the store's clock. It is also free when
 its holder has been seen to renew nothing for a whole time to live, and a second more in which the store should have
-said so, by *this* waiter's own monotonic clock: then its holder has stopped (see :mod:`pelton.locks.lease`), whatever
+said so, by *this* waiter's own clock: then its holder has stopped (see :mod:`pelton.locks.lease`), whatever
 the store's clock does, and the expected revision makes sure of it.
 
 A marker that comes too early is not believed. A server that ends a key writes the marker a moment later, and what was
@@ -70,14 +70,14 @@ class Ask:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing is to be done before there is news, or this monotonic second."""
+    """Nothing is to be done before there is news, or this second since boot."""
 
     until: float
 
 
 @dataclass
 class _Slot:
-    """A slot at one revision, known since the monotonic second ``seen``; ``holder`` None where there is none.
+    """A slot at one revision, known since the second ``seen``; ``holder`` None where there is none.
 
     Of a slot that ``is_unknown`` only the revision is known.
     """
@@ -117,7 +117,7 @@ class _Waiter:
 
 
 class Line:
-    """What is known of slots and of those who wait for them. Times are monotonic seconds of one clock."""
+    """What is known of slots and of those who wait for them. Times are seconds since boot, by one clock."""
 
     def __init__(self, slots: Iterable[str], ticket_ttl: float, now: float) -> None:
         self.slots = {key: _Slot(0, now) for key in slots}

@@ -57,7 +57,7 @@ Tell = Callable[[News | StoreEnded], None]
 class Standing:
     """One candidate.
 
-    ``connect`` returns the ballot over a new connection. ``tell`` gets the news; ``term`` is (token, monotonic time it
+    ``connect`` returns the ballot over a new connection. ``tell`` gets the news; ``term`` is (token, time since boot it
     lasts until), for any thread.
     """
 
@@ -93,12 +93,12 @@ class Standing:
 
     async def _step(self) -> None:
         clock, seen = self._runtime.clock, self._changed.generation
-        asked = self._campaign.next(clock.monotonic())
+        asked = self._campaign.next(clock.boottime())
         self._report()
         if asked is not None:
             self._runtime.spawn(self._do(asked), "pelton election: ask")
         wake = self._campaign.wake_at()
-        timer = None if wake is None else clock.call_later(wake - clock.monotonic(), self._changed.notify)
+        timer = None if wake is None else clock.call_later(wake - clock.boottime(), self._changed.notify)
         try:
             await self._changed.wait(seen)
         finally:
@@ -116,14 +116,14 @@ class Standing:
         try:
             if isinstance(asked, Look):
                 sight = await in_time(clock, self._patience, ballot.look())
-                campaign.looked(clock.monotonic(), sight)
+                campaign.looked(clock.boottime(), sight)
             else:
                 await self._write(asked, ballot)
         except WrongLastSequenceError:
-            campaign.refused(clock.monotonic())
+            campaign.refused(clock.boottime())
         except (StreamNotFoundError, NoStreamForSubjectError) as error:
             self._failed(error)
-            campaign.forget(clock.monotonic())
+            campaign.forget(clock.boottime())
         except FINAL_ERRORS as error:
             self._failed(error)
             self._replace(ballot)
@@ -138,11 +138,11 @@ class Standing:
             # All writes of a term say the same: also one that was stored though no answer came, which is repeated.
             self._since_ns = clock.now()
         revision = await in_time(clock, self._patience, ballot.write(asked, hold, self._since_ns))
-        campaign.wrote(clock.monotonic(), revision)
+        campaign.wrote(clock.boottime(), revision)
 
     def _failed(self, error: Exception) -> None:
         _log.info("an election could not be written or read, it is tried again: %s", error or type(error).__name__)
-        self._campaign.failed(self._runtime.clock.monotonic())
+        self._campaign.failed(self._runtime.clock.boottime())
 
     async def _follow(self) -> None:
         clock = self._runtime.clock
@@ -150,7 +150,7 @@ class Standing:
             ballot = self._ballot
             try:
                 async for sight in ballot.follow():
-                    self._campaign.saw(clock.monotonic(), sight)
+                    self._campaign.saw(clock.boottime(), sight)
                     self._changed.notify()
             except FINAL_ERRORS:
                 self._campaign.recheck()
@@ -182,7 +182,7 @@ class Standing:
         if self._has_failed:
             return
         clock = self._runtime.clock
-        asked = self._campaign.release(clock.monotonic(), rest)
+        asked = self._campaign.release(clock.boottime(), rest)
         self._report()
         if asked is not None:
             try:
@@ -193,7 +193,7 @@ class Standing:
 
     def doubted(self, token: int) -> None:
         """The term of this token was said to be over."""
-        self._campaign.doubted(self._runtime.clock.monotonic(), token)
+        self._campaign.doubted(self._runtime.clock.boottime(), token)
         self._changed.notify()
 
     async def end(self) -> None:
@@ -253,7 +253,7 @@ class Office:
         """Whether the term of this token goes on, by the clock; from any thread. Once it does not, it never does."""
         standing = self._ready.result()
         current, until = standing.term
-        if current == token and self._clock.monotonic() < until:
+        if current == token and self._clock.boottime() < until:
             return True
         with suppress(RuntimeError):  # the candidate has ended
             self._loop.call_soon_threadsafe(standing.doubted, token)

@@ -136,7 +136,7 @@ class Claims:
                 raise answer
 
     async def _pull(self, line: str, request: PullRequest) -> bool:
-        asked = self._clock.monotonic()
+        asked = self._clock.boottime()
         taken = await self._supply.take(line, request)
         # Mostly all of them: only some supplies tell of each from when on it is held.
         for since, together in groupby(taken, attrgetter("asked")):
@@ -259,7 +259,7 @@ class Claims:
         """Return those that are lost, known or not."""
         if not self._by_clock:
             return {job: None for job in jobs if job.lost}
-        now = self._clock.monotonic()
+        now = self._clock.boottime()
         over = {lease for lease in self._leases if lease.is_over(now, self._queue.lease)}
         return {job: None for job in jobs if job.lost or job.lease in over}
 

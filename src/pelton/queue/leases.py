@@ -5,8 +5,8 @@ loop, or a long computation, keeps its lease. It extends what is a third of the 
 that its lease is lost when
 
 - the store says so: the delivery was replaced (this process was stopped for longer than the lease), or
-- it could not extend it in time, by this process's monotonic clock. A try that would end too late is cut
-  short, and a lease is given up when no further round would come in time, so that the job is told before
+- it could not extend it in time, by the time since boot of this machine, sleep included. A try that would end too
+  late is cut short, and a lease is given up when no further round would come in time, so that the job is told before
   anyone else may hold it.
 
 What the job then returns is refused by the store, whose word is final: an ack names its delivery. A NATS server
@@ -52,7 +52,7 @@ class Hold(NamedTuple):
 class Timed:
     """What keeps deliveries of one consumer until a time: ``delivered``, perhaps with others that came with it.
 
-    ``confirmed``: since when, in monotonic seconds; ``by_clock``: where only the clock can tell whether it is lost.
+    ``confirmed``: since when, in seconds since boot; ``by_clock``: where only the clock can tell whether it is lost.
     """
 
     __slots__ = ("by_clock", "confirmed", "delivered", "lost")
@@ -64,7 +64,7 @@ class Timed:
         self.lost = False
 
     def is_doubtful(self, now: float, duration: float) -> bool:
-        """Whether somebody else may hold the message by now (monotonic seconds), as far as we can tell."""
+        """Whether somebody else may hold the message by now (seconds since boot), as far as we can tell."""
         return now - self.confirmed > duration * _TOLD
 
     def is_over(self, now: float, duration: float) -> bool:
@@ -217,7 +217,7 @@ class LeaseKeeper:
                 await asyncio.wait_for(backend.close(), self._duration * _TRY)
 
     def _due(self) -> list[Timed]:
-        now = self._clock.monotonic()
+        now = self._clock.boottime()
         limit = now - self._duration * _RENEW_AFTER
         for lease in list(self._leases.values()):
             if lease.is_over(now, self._duration):
@@ -229,7 +229,7 @@ class LeaseKeeper:
         for lease in due:
             groups.setdefault((lease.delivered.stream, lease.delivered.consumer), []).append(lease)
         for (stream, consumer), leases in groups.items():
-            asked = self._clock.monotonic()
+            asked = self._clock.boottime()
             holds = [(lease, hold) for lease in leases for hold in lease.holds()]
             if not holds:
                 continue
@@ -252,7 +252,7 @@ class LeaseKeeper:
         return min(left, self._duration * _TRY) if left > 0 else self._duration * _TRY
 
     def _give_up_late(self, leases: list[Timed], reason: str) -> None:
-        limit = self._clock.monotonic() - self._duration * (_TOLD - _AGAIN)
+        limit = self._clock.boottime() - self._duration * (_TOLD - _AGAIN)
         for lease in leases:
             if lease.confirmed <= limit and id(lease) in self._leases:
                 lease.lose(f"the lease could not be extended in time: {reason}")

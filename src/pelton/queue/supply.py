@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
-    """A job for a worker. Its lease counts from ``asked`` (monotonic seconds), or None: from when it was asked for."""
+    """A job for a worker. Its lease counts from ``asked`` (seconds since boot), or None: from when it was asked for."""
 
     delivered: Delivered
     asked: float | None = None

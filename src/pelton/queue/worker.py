@@ -172,7 +172,7 @@ class Worker:
             if wanted <= 0:
                 await self._taken.wait(seen)
                 continue
-            asked = self._clock.monotonic()
+            asked = self._clock.boottime()
             try:
                 found = await self._supply.take(line, self._request(wanted))
                 if not found and self._settings.until_empty and await self._is_empty():
@@ -280,7 +280,7 @@ class Worker:
 
     async def _is_ours(self, attempt: JobAttempt) -> bool:
         """Make sure of a lease that may have run out unnoticed: this process stood still, or was very slow."""
-        lease, asked = attempt.lease, self._clock.monotonic()
+        lease, asked = attempt.lease, self._clock.boottime()
         if lease is None or not lease.is_doubtful(asked, self._queue.lease):
             return True
         if lease.is_over(asked, self._queue.lease):

@@ -1,15 +1,22 @@
-"""Two clocks in one: the wall clock for what is written down, the monotonic clock for what is waited for.
+"""Three clocks in one: the wall clock for what is written down, the monotonic clock for what is waited for, and the
+time since boot for leases.
 
 Wall time is an integer of nanoseconds since the epoch, the unit of JetStream's own fields, and may jump when
 an operator or NTP corrects it. Monotonic time is seconds as a float, never jumps, and means nothing to
 another process. Timers and sleeps follow the monotonic clock, so a corrected wall clock neither fires nor
-delays them.
+delays them. The monotonic clock stands still while a machine sleeps. The time since boot does not: a laptop that
+slept past its lease has to know that somebody else may hold it.
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+# Linux has a clock for it; on macOS the POSIX clock runs on in sleep, Python's own does not. Elsewhere, as on Windows,
+# the monotonic clock does.
+_BOOTTIME: Final[int | None] = getattr(time, "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME", None)
 
 
 class Timer(Protocol):
@@ -28,6 +35,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes backwards."""
 
+    def boottime(self) -> float:
+        """Seconds since an arbitrary start, those in which the machine slept included; never goes backwards."""
+
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` on the event loop after `delay_s` seconds; 0 or less means on its next turn."""
 
@@ -45,6 +55,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes backwards."""
         return time.monotonic()
+
+    def boottime(self) -> float:
+        """Seconds since an arbitrary start, those in which the machine slept included; never goes backwards."""
+        return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` after `delay_s` seconds. Raises RuntimeError outside a running event loop."""

@@ -1,8 +1,8 @@
 """Time that moves only when told.
 
 `advance` moves both clocks and makes the calls that fall due, in the order of their deadlines, each seeing
-the time it was promised for. `set_wall` steps the wall clock alone, as NTP or an operator would. Nothing here
-waits for real.
+the time it was promised for. `set_wall` steps the wall clock alone, as NTP or an operator would; `suspend` is a
+machine that sleeps. Nothing here waits for real.
 
 Calls happen inside `advance`; a task woken by one continues on the event loop's next turn, so await what it
 signals.
@@ -39,6 +39,7 @@ class ManualClock:
     def __init__(self, start_ns: int = _START_NS) -> None:
         """A clock that stands still until `advance`."""
         self._elapsed_ns = 0
+        self._suspended_ns = 0
         self._wall_offset_ns = start_ns
         self._order = itertools.count()  # equal deadlines fire in the order they were asked for
         self._timers: list[tuple[int, int, _ManualTimer]] = []
@@ -50,6 +51,10 @@ class ManualClock:
     def monotonic(self) -> float:
         """Seconds this clock was advanced in all."""
         return self._elapsed_ns / _NS
+
+    def boottime(self) -> float:
+        """Seconds this clock was advanced or suspended in all."""
+        return self.monotonic() + self._suspended_ns / _NS
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` in the `advance` that reaches `delay_s` seconds from now, `advance(0)` for 0."""
@@ -70,6 +75,11 @@ class ManualClock:
             await woken
         finally:
             timer.cancel()
+
+    def suspend(self, seconds: float) -> None:
+        """Let the machine sleep: wall time and the time since boot go on, the monotonic clock and timers do not."""
+        self._suspended_ns += round(seconds * _NS)
+        self._wall_offset_ns += round(seconds * _NS)
 
     def advance(self, seconds: float) -> None:
         """Move both clocks forward and make every call due on the way, also those asked for on the way.

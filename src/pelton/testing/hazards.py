@@ -146,6 +146,10 @@ class ClientClock(Clock):
         """Seconds at this client's pace; they pass while it is paused, too."""
         return self._world.monotonic() * self._rate
 
+    def boottime(self) -> float:
+        """Seconds at this client's pace; they pass while it is paused, too."""
+        return self._world.boottime() * self._rate
+
     def step_wall(self, seconds: float) -> None:
         """Set the wall clock forward, or back."""
         self._wall_offset += round(seconds * 1e9)

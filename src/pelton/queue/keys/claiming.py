@@ -72,22 +72,22 @@ class Claimer:
             again, changed = _AGAIN_S, moved.seq or chance.seq + 1
             await self._look_again(chance, moved)
         except PeltonError:
-            self._table.done(chance.key, self._clock.monotonic(), _AGAIN_S)
+            self._table.done(chance.key, self._clock.boottime(), _AGAIN_S)
             raise
-        self._table.done(chance.key, self._clock.monotonic(), again, changed)
+        self._table.done(chance.key, self._clock.boottime(), again, changed)
         return None
 
     async def _look_again(self, chance: Chance, moved: MovedError) -> None:
         """Learn what the watch will not tell: of a record that was removed, and of one it has told of long ago."""
         if chance.seq and moved.seq == 0:
             # As free records are.
-            self._table.is_gone(chance.key, self._clock.monotonic())
+            self._table.is_gone(chance.key, self._clock.boottime())
         elif not chance.seq:
             seq, hold = await self._ledger.read(chance.key)
-            self._table.saw_record(chance.key, seq, hold, self._clock.monotonic())
+            self._table.saw_record(chance.key, seq, hold, self._clock.boottime())
 
     async def _claim(self, chance: Chance) -> Taken | None:
-        key, asked = chance.key, self._clock.monotonic()
+        key, asked = chance.key, self._clock.boottime()
         last_job = self._table.last_job(key)
         hold = claimed(chance.hold, self._worker)
         token = await self._ledger.write(key, hold, chance.seq)
@@ -97,7 +97,7 @@ class Claimer:
             free = let_go(hold)
             seq = await self._ledger.write(key, free, token)
             self._table.has_none(key, last_job)
-            self._table.saw_record(key, seq, free, self._clock.monotonic())
+            self._table.saw_record(key, seq, free, self._clock.boottime())
             return None
         hold = looked(hold, token, stored.seq)
         self._holdings[token] = Held(key, token, hold)
@@ -140,4 +140,4 @@ class Claimer:
             # His attempt would have failed: it has, and the job is tried again.
             after = refused(chance.hold, str(error))
             seq = await self._ledger.write(chance.key, after, chance.seq)
-        self._table.saw_record(chance.key, seq, after, self._clock.monotonic())
+        self._table.saw_record(chance.key, seq, after, self._clock.boottime())

@@ -47,7 +47,7 @@ class Settler:
         except ApiError:
             await self._take_back(held)
             raise
-        self._table.saw_record(held.key, seq, after, self._clock.monotonic())
+        self._table.saw_record(held.key, seq, after, self._clock.boottime())
 
     async def _commit(self, held: Held, records: Sequence[Outgoing], ack: AckOp) -> None:
         """Write the settled record; raises AckRejectedError when the key is another's by now."""
@@ -65,7 +65,7 @@ class Settler:
                 raise
             else:
                 held.hold, held.is_settled = over, True
-        self._table.saw_record(held.key, held.seq, held.hold, self._clock.monotonic())
+        self._table.saw_record(held.key, held.seq, held.hold, self._clock.boottime())
 
     async def _look_again(self, held: Held) -> None:
         """See why a settlement was refused: our own renewal, or a write of ours whose answer was lost, are no harm."""

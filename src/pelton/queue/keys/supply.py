@@ -85,11 +85,11 @@ class KeyedSupply:
             pulled = await self._backend.pull(self._names.jobs, line, request)
             return [Taken(delivered) for delivered in pulled]
         self._begin()
-        end = inf if request.expires_ns is None else self._clock.monotonic() + request.expires_ns / 1e9
+        end = inf if request.expires_ns is None else self._clock.boottime() + request.expires_ns / 1e9
         while True:
             seen = self._changed.generation
             self._check_watches()
-            now = self._clock.monotonic()
+            now = self._clock.boottime()
             chances = self._table.take(request.batch, now) if self._watch.is_caught_up else []
             if chances:
                 if found := await self._claim(chances):
@@ -174,7 +174,7 @@ class KeyedSupply:
 
     def _leave(self, held: Held) -> None:
         self._holdings.pop(held.hold.token, None)
-        self._table.done(held.key, self._clock.monotonic())
+        self._table.done(held.key, self._clock.boottime())
         self._changed.notify()
 
     async def _settle_free(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:

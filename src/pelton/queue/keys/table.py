@@ -4,7 +4,7 @@ Two watches feed it: the jobs (one message a key that has any, then every new on
 it knows may be old; whatever is done on it is done under the condition that the record has not changed.
 
 Nobody's wall clock is trusted: a record that is held may be taken over when this worker has seen it unchanged for a
-whole lease on its own monotonic clock. Its holder counts from before it wrote it, and gives up earlier.
+whole lease on its own clock. Its holder counts from before it wrote it, and gives up earlier.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Key:
 
 
 class KeyTable:
-    """The keys of a queue, as one worker sees them. ``lease`` in seconds, times in monotonic seconds."""
+    """The keys of a queue, as one worker sees them. ``lease`` in seconds, times in seconds since boot."""
 
     def __init__(self, lease: float, random: Random) -> None:
         self._lease = lease

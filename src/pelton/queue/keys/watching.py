@@ -88,11 +88,9 @@ class Watch:
 
     def _saw_job(self, delivered: Delivered) -> bool:
         key = self._names.key_of_job(delivered.subject)
-        return self._table.saw_job(key, delivered.seq, self._clock.monotonic())
+        return self._table.saw_job(key, delivered.seq, self._clock.boottime())
 
     def _saw_record(self, delivered: Delivered) -> bool:
         key = self._names.key_of_hold(delivered.subject)
         age = (self._clock.now() - delivered.time_ns) / 1e9
-        return self._table.saw_record(
-            key, delivered.seq, decode(delivered.data), self._clock.monotonic(), max(age, 0.0)
-        )
+        return self._table.saw_record(key, delivered.seq, decode(delivered.data), self._clock.boottime(), max(age, 0.0))
