@@ -34,10 +34,10 @@ _HOMES = {
     ),
     "pelton.connect": ("ClusterOptions", "Jet", "open"),
     "pelton.engine": ("KeyFile", "backup", "compact", "rekey", "restore", "salvage", "verify"),
-    "pelton.jet": ("Consumer", "Heard", "Listening", "Message", "Metadata", "Savepoint", "Stream"),
-    "pelton.locks": ("Election", "ElectionOptions", "Held", "Leader", "Lock", "Semaphore", "Term"),
+    "pelton.jet": ("Consumer", "CoreMessage", "Subscription", "Message", "Metadata", "Savepoint", "Stream"),
+    "pelton.locks": ("Election", "ElectionOptions", "LockLease", "Leader", "Lock", "Semaphore", "Term"),
     "pelton.queue": (
-        "Call",
+        "JobCall",
         "ClaimedJob",
         "Claims",
         "DeadLetter",

@@ -17,7 +17,7 @@ import pelton
 from pelton import api
 from pelton.api import ConsumerConfig, Duration, dec_hook, enc_hook
 from pelton.api.build import DURATIONS
-from pelton.api.durations import Durations, Timed
+from pelton.api.durations import Durations, HasDurations
 
 YEAR = timedelta(days=366)
 
@@ -150,7 +150,7 @@ def test_every_struct_with_durations_takes_what_users_give() -> None:
     for kind in structs():
         if kind.__module__.startswith("pelton.api"):
             hints = get_type_hints(kind).values()
-            assert issubclass(kind, Timed) == any(hint in (Duration, Durations) for hint in hints), kind
+            assert issubclass(kind, HasDurations) == any(hint in (Duration, Durations) for hint in hints), kind
 
 
 def test_keyword_arguments_know_every_duration_of_a_configuration() -> None:

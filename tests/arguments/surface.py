@@ -66,7 +66,7 @@ async def world(jet: pelton.Jet, folder: Path) -> World:
         "Semaphore": jet.semaphore("m", slots=2),
         "Held": await jet.lock("h").acquire(),
         "Election": jet.elect("e"),
-        "Listening": await jet.subscribe("heard"),
+        "Subscription": await jet.subscribe("heard"),
     }
     return World(jet, folder, handles, _right(jet, folder, info))
 
@@ -145,7 +145,7 @@ _KINDS = (
     "Semaphore",
     "Held",
     "Election",
-    "Listening",
+    "Subscription",
 )
 _KEYWORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("Jet", "create_stream"): StreamConfig.__struct_fields__[1:],

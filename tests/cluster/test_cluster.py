@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import pelton
-from pelton.api import AckOp, ConsumerUnsettled, PullRequest, StreamHeads
+from pelton.api import AckOp, ConsumerUnsettled, PullRequest, StreamLastHeaders
 from pelton.cluster import pulling
 from pelton.testing.nats_server import NatsServer
 
@@ -72,7 +72,7 @@ async def test_what_the_server_does_not_tell_is_not_made_up(jet: pelton.Jet) -> 
     with pytest.raises(pelton.ConsumerNotFoundError):
         await jet.backend.call(ConsumerUnsettled(stream="S", name="none"))
     with pytest.raises(pelton.ConfigError, match="consumer"):
-        await jet.backend.call(StreamHeads(stream="S", filters=(">",)))
+        await jet.backend.call(StreamLastHeaders(stream="S", filters=(">",)))
 
 
 async def test_an_ack_for_a_consumer_that_is_gone(jet: pelton.Jet) -> None:

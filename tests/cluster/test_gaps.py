@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import pelton
-from pelton.cluster.doubts import stored_before
+from pelton.cluster.publish_reconciliation import stored_before
 from pelton.testing.nats_server import NatsServer
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.history import Event, check_history
+from pelton.testing.history import JobEvent, check_history
 from pelton.testing.nats_server import NatsCluster, nats_cluster
 
 _MESSAGES = 600
@@ -25,14 +25,14 @@ class _Record:
     """What was published and consumed, as a history with one key a message; time is the order of telling."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[JobEvent] = []
         self.acked: dict[int, int] = {}
         self.settled: set[int] = set()
 
     def _tell(self, kind: str, job: int, token: int = 0) -> None:
         at = len(self.events)
         attempt = 1 if token else 0
-        self.events.append(Event(kind=kind, key=str(job), job=str(job), at=at, token=token, attempt=attempt))  # type: ignore[arg-type]
+        self.events.append(JobEvent(kind=kind, key=str(job), job=str(job), at=at, token=token, attempt=attempt))  # type: ignore[arg-type]
 
     def published(self, number: int, seq: int) -> None:
         self.acked[number] = seq
@@ -44,7 +44,7 @@ class _Record:
             self._tell("finished", number, token)
 
     def contradictions(self) -> list[object]:
-        enqueued = [Event(kind="enqueued", key=str(n), job=str(n), at=-1) for n in self.acked]
+        enqueued = [JobEvent(kind="enqueued", key=str(n), job=str(n), at=-1) for n in self.acked]
         return list(check_history([*enqueued, *self.events], max_attempts=1))
 
 

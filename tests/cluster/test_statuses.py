@@ -14,7 +14,7 @@ from pelton.api import (
     PullRefusedError,
     PullRequest,
 )
-from pelton.cluster.pulling import Pull
+from pelton.cluster.pull import Pull
 from pelton.testing import ManualClock
 
 

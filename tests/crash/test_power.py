@@ -21,7 +21,7 @@ from pelton.api import StoreError
 from pelton.connect import Jet
 from pelton.storage import Database, Fault
 from pelton.testing import recount
-from pelton.testing.power import Mark, RecordingDisk, write_image
+from pelton.testing.power import PowerMark, RecordingDisk, write_image
 from tests.crash.failures import database, fold, killed
 from tests.storage.stores import open_engine
 
@@ -161,7 +161,7 @@ class Expected:
         self.keys: list[bytes | None] = []
         self.made = False
         for event in disk.events[:moment]:
-            if isinstance(event, Mark):
+            if isinstance(event, PowerMark):
                 self._take(*event.what)
 
     def _take(self, verb: str, what: str, *facts: Any) -> None:

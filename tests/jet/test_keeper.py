@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pelton.api import AckOp, AckRejectedError, ConsumerConfig, Delivered, PeltonError, StoreBusyError
-from pelton.jet.keeper import Keeper, interval_of
+from pelton.jet.keeper import PrefetchKeeper, interval_of
 from pelton.jet.message import Message
 from pelton.testing import ManualRuntime, manual_runtime
 
@@ -69,8 +69,8 @@ def store() -> Store:
     return Store()
 
 
-def keeper(store: Any, runtime: ManualRuntime, **config: Any) -> Keeper:
-    return Keeper(store, ConsumerConfig(ack_wait=_WAIT_S, **config), ("S", "c"), runtime)
+def keeper(store: Any, runtime: ManualRuntime, **config: Any) -> PrefetchKeeper:
+    return PrefetchKeeper(store, ConsumerConfig(ack_wait=_WAIT_S, **config), ("S", "c"), runtime)
 
 
 async def pass_time(runtime: ManualRuntime, seconds: float) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pelton
-from pelton.api import Backend, ConsumerDelete, ConsumerNames, Incoming, Subscription
+from pelton.api import Backend, BackendSubscription, ConsumerDelete, ConsumerNames, Incoming
 from pelton.engine import Engine
 from pelton.jet.ordered import OrderedReader
 from pelton.runtime import Clock
@@ -24,7 +24,7 @@ FAULTS = ("fine", "fine", "fine", "lose", "double", "swap", "lose_all", "delete"
 class Unreliable:
     """A subscription that does to each message what the next fault says."""
 
-    def __init__(self, inner: Subscription, line: Line) -> None:
+    def __init__(self, inner: BackendSubscription, line: Line) -> None:
         self._inner = inner
         self._line = line
         self._ready: deque[Incoming] = deque()

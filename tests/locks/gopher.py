@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pelton.locks.campaign import Sight
-from tests.locks.village import Term, Village
+from pelton.locks.campaign import Observation
+from tests.locks.election_simulation import Term, Village
 
 INTERVAL = 0.75
 PATIENCE_S = 5.0
@@ -20,10 +20,12 @@ GRACE_S = 0.05
 class Gopher:
     """One of them, in a village that is calm but for lost, late and cut connections, and crashes."""
 
-    def __init__(self, village: Village, name: str) -> None:
-        self.village = village
+    def __init__(self, election_simulation: Village, name: str) -> None:
+        self.election_simulation = election_simulation
         self.name = name
-        self.rate = 1 + village.rnd.uniform(-village.troubles.drift, village.troubles.drift)
+        self.rate = 1 + election_simulation.rnd.uniform(
+            -election_simulation.troubles.drift, election_simulation.troubles.drift
+        )
         self.alive = True
         self.paused = False
         self.cut = False
@@ -32,13 +34,13 @@ class Gopher:
         self._last = 0
         self._holds = False
         self._tries = 0
-        self._after(village.rnd.uniform(0, INTERVAL) * village.ttl, self._tick)
+        self._after(election_simulation.rnd.uniform(0, INTERVAL) * election_simulation.ttl, self._tick)
 
     def _after(self, seconds: float, what: Callable[[], None]) -> None:
-        self.village.clock.call_later(seconds / self.rate, lambda: what() if self.alive else None)
+        self.election_simulation.clock.call_later(seconds / self.rate, lambda: what() if self.alive else None)
 
     def _tick(self) -> None:
-        self._after(INTERVAL * self.village.ttl, self._tick)
+        self._after(INTERVAL * self.election_simulation.ttl, self._tick)
         self._tries += 1
         tried = self._tries
         held = self._holds
@@ -49,19 +51,21 @@ class Gopher:
                 (self._renewed if held else self._created)(revision)
 
         if not self._lost():
-            self.village.clock.call_later(self.village.late(), lambda: self._arrive(held, done))
+            self.election_simulation.clock.call_later(self.election_simulation.late(), lambda: self._arrive(held, done))
         self._after(PATIENCE_S, lambda: done(None))
 
     def _lost(self) -> bool:
-        return self.cut or self.village.rnd.random() < self.village.troubles.lost
+        return self.cut or self.election_simulation.rnd.random() < self.election_simulation.troubles.lost
 
     def _arrive(self, held: bool, done: Callable[[int | None], None]) -> None:
-        store = self.village.store
-        sight = store.sight()
-        expected = self._last if held else (0 if sight.kind in ("put", "absent") else sight.revision)
+        store = self.election_simulation.store
+        observation = store.observation()
+        expected = self._last if held else (0 if observation.kind in ("put", "absent") else observation.revision)
         revision = store.write("put", expected, "")
         if not self._lost():
-            self.village.clock.call_later(self.village.late(), lambda: done(revision) if self.alive else None)
+            self.election_simulation.clock.call_later(
+                self.election_simulation.late(), lambda: done(revision) if self.alive else None
+            )
 
     def _created(self, revision: int | None) -> None:
         if revision is None:
@@ -71,9 +75,9 @@ class Gopher:
 
         def tell() -> None:
             if self._holds and self.token == token:
-                self.began = self.village.now()
+                self.began = self.election_simulation.now()
 
-        self._after(INTERVAL * self.village.ttl + GRACE_S, tell)
+        self._after(INTERVAL * self.election_simulation.ttl + GRACE_S, tell)
 
     def _renewed(self, revision: int | None) -> None:
         if revision is not None:
@@ -84,12 +88,14 @@ class Gopher:
 
     def _end(self) -> None:
         if self.began is not None:
-            self.village.terms.append(Term(self.name, self.token, self.began, self.village.now()))
+            self.election_simulation.terms.append(
+                Term(self.name, self.token, self.began, self.election_simulation.now())
+            )
             self.began = None
 
     # --- what the village does to it
 
-    def see(self, sight: Sight) -> None:
+    def see(self, observation: Observation) -> None:
         """It does not look."""
 
     def heal(self) -> None:

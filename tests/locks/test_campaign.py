@@ -7,7 +7,18 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pelton.locks.campaign import CLEAR, RENEW, STAND_DOWN, Campaign, Campaigned, Look, Lost, Sight, Won, Write
+from pelton.locks.campaign import (
+    CLEAR,
+    RENEW,
+    STAND_DOWN,
+    Campaign,
+    Campaigned,
+    Lost,
+    Observation,
+    ReadRecord,
+    Won,
+    WriteRecord,
+)
 
 TTL = 100.0
 
@@ -21,21 +32,21 @@ def told(campaign: Campaign) -> list[object]:
     return [news for news in campaign.news() if not isinstance(news, Campaigned)]
 
 
-def looking(campaign: Campaign, sight: Sight, now: float = 0.0) -> Campaign:
-    assert campaign.next(now) == Look()
-    campaign.looked(now, sight)
+def looking(campaign: Campaign, observation: Observation, now: float = 0.0) -> Campaign:
+    assert campaign.next(now) == ReadRecord()
+    campaign.looked(now, observation)
     return campaign
 
 
-def writing(campaign: Campaign, now: float) -> Write:
+def writing(campaign: Campaign, now: float) -> WriteRecord:
     asked = campaign.next(now)
-    assert isinstance(asked, Write)
+    assert isinstance(asked, WriteRecord)
     return asked
 
 
 def leading(**options: Any) -> Campaign:
     """Return one that leads since 0, with token 1."""
-    campaign = looking(a_campaign(**options), Sight("absent", 0))
+    campaign = looking(a_campaign(**options), Observation("absent", 0))
     assert writing(campaign, 0.0).expected == 0
     campaign.wrote(0.0, 1)
     assert told(campaign) == [Won(1)]
@@ -50,7 +61,7 @@ def test_where_nothing_was_ever_written_nobody_is_waited_for() -> None:
 
 
 def test_where_something_was_a_whole_term_is_waited_for() -> None:
-    campaign = looking(a_campaign(), Sight("absent", 7))
+    campaign = looking(a_campaign(), Observation("absent", 7))
     assert writing(campaign, 0.0).expected == 0
     campaign.wrote(1.0, 8)
     assert (told(campaign), campaign.state) == ([], "candidate")
@@ -63,14 +74,14 @@ def test_where_something_was_a_whole_term_is_waited_for() -> None:
 
 
 def test_a_leader_that_is_renewed_is_left_alone() -> None:
-    campaign = looking(a_campaign(), Sight("put", 3))
-    campaign.saw(75.0, Sight("put", 4))
+    campaign = looking(a_campaign(), Observation("put", 3))
+    campaign.saw(75.0, Observation("put", 4))
     assert campaign.next(CLEAR * TTL) is None
     assert campaign.wake_at() == 75.0 + CLEAR * TTL
 
 
 def test_a_key_nobody_renews_is_taken_over_at_once_when_its_writer_has_stood_down() -> None:
-    campaign = looking(a_campaign(spread=1.0), Sight("put", 3))
+    campaign = looking(a_campaign(spread=1.0), Observation("put", 3))
     assert campaign.next(CLEAR * TTL) is None
     assert writing(campaign, CLEAR * TTL + 1).expected == 3
     campaign.wrote(CLEAR * TTL + 2, 9)
@@ -78,16 +89,16 @@ def test_a_key_nobody_renews_is_taken_over_at_once_when_its_writer_has_stood_dow
 
 
 def test_a_key_that_was_given_up_is_won_at_once() -> None:
-    campaign = looking(a_campaign(), Sight("put", 3))
-    campaign.saw(5.0, Sight("released", 7, gave_up=5))
+    campaign = looking(a_campaign(), Observation("put", 3))
+    campaign.saw(5.0, Observation("released", 7, gave_up=5))
     assert writing(campaign, 5.0).expected == 7
     campaign.wrote(5.1, 11)
     assert told(campaign) == [Won(11)]
 
 
 def test_a_key_that_ended_early_is_taken_and_its_leader_waited_for() -> None:
-    campaign = looking(a_campaign(), Sight("put", 3))
-    campaign.saw(5.0, Sight("ended", 4))
+    campaign = looking(a_campaign(), Observation("put", 3))
+    campaign.saw(5.0, Observation("ended", 4))
     assert writing(campaign, 5.0).expected == 4
     campaign.wrote(6.0, 5)
     assert (told(campaign), campaign.wake_at()) == ([], 5.0 + RENEW * TTL)
@@ -97,8 +108,8 @@ def test_a_key_that_ended_early_is_taken_and_its_leader_waited_for() -> None:
 
 def test_what_may_have_been_written_unseen_is_waited_for() -> None:
     """Between 3 and 5 somebody may have led, of whom only the end was seen."""
-    campaign = looking(a_campaign(), Sight("put", 3))
-    campaign.saw(94.0, Sight("ended", 5))
+    campaign = looking(a_campaign(), Observation("put", 3))
+    campaign.saw(94.0, Observation("ended", 5))
     writing(campaign, 94.0)
     campaign.wrote(94.5, 6)
     assert campaign.hold is not None
@@ -107,10 +118,10 @@ def test_what_may_have_been_written_unseen_is_waited_for() -> None:
 
 def test_a_create_that_does_not_follow_what_was_seen_is_no_proof() -> None:
     """After 3 vanished without a mark, 4 was written and vanished, too."""
-    campaign = looking(a_campaign(), Sight("put", 3))
+    campaign = looking(a_campaign(), Observation("put", 3))
     assert writing(campaign, CLEAR * TTL).expected == 3
     campaign.refused(CLEAR * TTL)
-    looking(campaign, Sight("absent", 3), 97.0)
+    looking(campaign, Observation("absent", 3), 97.0)
     assert writing(campaign, 97.0).expected == 0
     campaign.wrote(98.0, 5)
     assert campaign.hold is not None
@@ -118,10 +129,10 @@ def test_a_create_that_does_not_follow_what_was_seen_is_no_proof() -> None:
 
 
 def test_the_same_create_that_follows_is_one() -> None:
-    campaign = looking(a_campaign(), Sight("put", 3))
+    campaign = looking(a_campaign(), Observation("put", 3))
     writing(campaign, CLEAR * TTL)
     campaign.refused(CLEAR * TTL)
-    looking(campaign, Sight("absent", 3), 97.0)
+    looking(campaign, Observation("absent", 3), 97.0)
     writing(campaign, 97.0)
     campaign.wrote(98.0, 4)
     assert told(campaign) == [Won(4)]
@@ -131,7 +142,7 @@ def test_the_same_create_that_follows_is_one() -> None:
 
 
 def test_a_term_counts_from_before_the_write_was_sent() -> None:
-    campaign = looking(a_campaign(), Sight("absent", 0))
+    campaign = looking(a_campaign(), Observation("absent", 0))
     writing(campaign, 0.0)
     campaign.wrote(80.0, 1)
     assert told(campaign) == [Won(1)]
@@ -140,7 +151,7 @@ def test_a_term_counts_from_before_the_write_was_sent() -> None:
 
 
 def test_a_win_that_is_heard_of_too_late_is_none() -> None:
-    campaign = looking(a_campaign(), Sight("absent", 0))
+    campaign = looking(a_campaign(), Observation("absent", 0))
     writing(campaign, 0.0)
     campaign.wrote(STAND_DOWN * TTL, 1)
     assert (told(campaign), campaign.hold) == ([], None)
@@ -165,7 +176,7 @@ def test_a_renewal_that_comes_after_the_end_revives_nothing() -> None:
     writing(campaign, RENEW * TTL)
     campaign.wrote(STAND_DOWN * TTL + 1, 2)
     assert told(campaign) == [Lost("it could not be renewed in time")]
-    assert (campaign.state, campaign.next(STAND_DOWN * TTL + 1)) == ("candidate", Look())
+    assert (campaign.state, campaign.next(STAND_DOWN * TTL + 1)) == ("candidate", ReadRecord())
 
 
 def test_a_term_that_was_said_to_be_over_is_over() -> None:
@@ -190,23 +201,27 @@ def test_a_refused_renewal_that_may_have_been_stored_before_is_looked_for() -> N
     writing(campaign, 78.0)
     campaign.refused(78.0)
     assert told(campaign) == []
-    looking(campaign, Sight("put", 5, mine), 80.0)
+    looking(campaign, Observation("put", 5, mine), 80.0)
     assert (campaign.state, campaign.stands_until) == ("leader", RENEW * TTL + STAND_DOWN * TTL)
 
 
 def test_what_a_leader_hears_of_others_ends_its_term() -> None:
-    for sight in (Sight("put", 2, "theirs"), Sight("ended", 2), Sight("released", 2, gave_up=1)):
+    for observation in (
+        Observation("put", 2, "theirs"),
+        Observation("ended", 2),
+        Observation("released", 2, gave_up=1),
+    ):
         campaign = leading()
-        campaign.saw(1.0, Sight("put", 1))
+        campaign.saw(1.0, Observation("put", 1))
         assert told(campaign) == []
-        campaign.saw(1.0, sight)
+        campaign.saw(1.0, observation)
         assert told(campaign) == [Lost("somebody else wrote or deleted the key")]
 
 
 def test_a_bucket_that_was_made_anew_is_waited_for() -> None:
-    campaign = looking(a_campaign(), Sight("put", 30))
+    campaign = looking(a_campaign(), Observation("put", 30))
     campaign.forget(5.0)
-    looking(campaign, Sight("absent", 0), 6.0)
+    looking(campaign, Observation("absent", 0), 6.0)
     writing(campaign, 6.0)
     campaign.wrote(6.0, 1)
     assert campaign.hold is not None
@@ -214,10 +229,10 @@ def test_a_bucket_that_was_made_anew_is_waited_for() -> None:
 
 
 def test_an_answer_of_a_replica_that_lags_does_not_keep_a_candidate_out_for_ever() -> None:
-    campaign = looking(a_campaign(), Sight("put", 30))
+    campaign = looking(a_campaign(), Observation("put", 30))
     writing(campaign, CLEAR * TTL)
     campaign.refused(CLEAR * TTL)
-    looking(campaign, Sight("put", 20), 97.0)
+    looking(campaign, Observation("put", 20), 97.0)
     assert writing(campaign, 97.0 + CLEAR * TTL).expected == 20
 
 
@@ -229,15 +244,15 @@ def test_one_that_gave_up_lets_somebody_else_lead_first() -> None:
     asked = campaign.release(5.0, 50.0)
     assert asked is not None
     assert (asked.expected, asked.clean) == (1, True)
-    campaign.saw(5.1, Sight("released", 2, gave_up=1))
+    campaign.saw(5.1, Observation("released", 2, gave_up=1))
     assert (campaign.next(6.0), campaign.wake_at()) == (None, 55.0)
     # Of the one in between only the end was seen.
-    campaign.saw(7.0, Sight("released", 4, gave_up=3))
+    campaign.saw(7.0, Observation("released", 4, gave_up=3))
     assert writing(campaign, 7.0).expected == 4
 
 
 def test_one_that_gives_up_before_it_was_announced_says_nothing_of_those_before() -> None:
-    campaign = looking(a_campaign(), Sight("absent", 7))
+    campaign = looking(a_campaign(), Observation("absent", 7))
     writing(campaign, 0.0)
     campaign.wrote(0.0, 8)
     asked = campaign.release(1.0, 50.0)
@@ -246,12 +261,12 @@ def test_one_that_gives_up_before_it_was_announced_says_nothing_of_those_before(
 
 
 def test_one_that_has_nothing_gives_nothing_up() -> None:
-    assert looking(a_campaign(), Sight("put", 3)).release(1.0, 50.0) is None
+    assert looking(a_campaign(), Observation("put", 3)).release(1.0, 50.0) is None
 
 
 def test_one_term_may_be_enough() -> None:
     campaign = leading(once=True)
-    campaign.saw(1.0, Sight("ended", 2))
+    campaign.saw(1.0, Observation("ended", 2))
     assert told(campaign) == [Lost("somebody else wrote or deleted the key")]
     assert (campaign.next(10 * TTL), campaign.wake_at()) == (None, None)
 
@@ -266,7 +281,7 @@ class Life(RuleBasedStateMachine):
     def begin(self) -> None:
         self.now = 0.0
         self.revision = 0
-        self.asked: Write | Look | None = None
+        self.asked: WriteRecord | ReadRecord | None = None
         self.campaign = a_campaign()
         self.token = 0
         self.leads = False
@@ -282,7 +297,7 @@ class Life(RuleBasedStateMachine):
             assert self.asked is None, "two at once"
             self.asked = asked
 
-    @precondition(lambda self: isinstance(self.asked, Write))
+    @precondition(lambda self: isinstance(self.asked, WriteRecord))
     @rule(more=st.integers(1, 3), how=st.sampled_from(["wrote", "refused", "failed"]))
     def answer(self, more: int, how: str) -> None:
         self.asked = None
@@ -295,18 +310,18 @@ class Life(RuleBasedStateMachine):
 
     sights = st.sampled_from(["put", "ended", "released"])
 
-    @precondition(lambda self: isinstance(self.asked, Look))
+    @precondition(lambda self: isinstance(self.asked, ReadRecord))
     @rule(kind=st.one_of(sights, st.just("absent")), more=st.integers(0, 3))
     def look(self, kind: Any, more: int) -> None:
         self.asked = None
         self.revision += more
-        self.campaign.looked(self.now, Sight(kind, self.revision))
+        self.campaign.looked(self.now, Observation(kind, self.revision))
         self.ask()
 
     @rule(kind=sights, more=st.integers(0, 3), late=st.integers(0, 2))
     def see(self, kind: Any, more: int, late: int) -> None:
         self.revision += more
-        self.campaign.saw(self.now, Sight(kind, max(self.revision - late, 0)))
+        self.campaign.saw(self.now, Observation(kind, max(self.revision - late, 0)))
         self.ask()
 
     @rule()

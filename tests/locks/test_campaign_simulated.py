@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
+from tests.locks.election_simulation import Troubles, Village
 from tests.locks.gopher import Gopher
-from tests.locks.village import Troubles, Village
 
 _PARTS = 4
 
 
-def village(seed: int) -> Village:
+def election_simulation(seed: int) -> Village:
     rnd = Random(seed)
 
     def some(highest: float) -> float:
@@ -40,7 +40,7 @@ def village(seed: int) -> Village:
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_there_are_never_two_leaders_and_always_a_new_one(part: int, pytestconfig: pytest.Config) -> None:
     for seed in range(part, pytestconfig.getoption("simulated"), _PARTS):
-        one = village(seed)
+        one = election_simulation(seed)
         one.run(15)
         one.calm()
         # Whatever happened, one TTL ends all that is old, a second one what was not proven.

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 import pelton
-from pelton import Held, Jet, Lock
-from pelton.locks import Keeper, LockManager, place
-from pelton.locks.line import GLANCE_S, PATIENCE_S
+from pelton import Jet, Lock, LockLease
+from pelton.locks import LockKeeper, LockManager, lock_spec
+from pelton.locks.wait_queue import GLANCE_S, PATIENCE_S
 from pelton.testing import World
 from tests.stopping import stand_still
 
@@ -141,10 +141,10 @@ class Village:
     def __init__(self, world: World, names: str) -> None:
         self._world = world
         self.clients = {name: world.client(name) for name in names}
-        self.tasks: dict[str, asyncio.Task[Held]] = {}
+        self.tasks: dict[str, asyncio.Task[LockLease]] = {}
 
     def lock(self, name: str) -> Lock:
-        return Lock(LockManager(self.clients[name].jet, Keeper), place("lock", "a", 1, 30))
+        return Lock(LockManager(self.clients[name].jet, LockKeeper), lock_spec("lock", "a", 1, 30))
 
     async def acquire(self) -> None:
         for name in self.clients:
@@ -157,34 +157,34 @@ class Village:
 
 async def test_the_dead_cost_the_next_one_no_more_than_a_glance() -> None:
     async with World() as world:
-        village = Village(world, "abcdef")
-        await village.acquire()
+        election_simulation = Village(world, "abcdef")
+        await election_simulation.acquire()
         for name in "bcd":
-            village.clients[name].crash()
-        assert village.holders() == ["a"]
-        await village.tasks["a"].result().release()
+            election_simulation.clients[name].crash()
+        assert election_simulation.holders() == ["a"]
+        await election_simulation.tasks["a"].result().release()
         await world.run(2 * GLANCE_S, tick=GLANCE_S)
-        assert village.holders() == ["a", "e"]
-        await village.tasks["e"].result().release()
+        assert election_simulation.holders() == ["a", "e"]
+        await election_simulation.tasks["e"].result().release()
         await world.run(2 * GLANCE_S, tick=GLANCE_S)
-        assert village.holders() == ["a", "e", "f"]
+        assert election_simulation.holders() == ["a", "e", "f"]
 
 
 async def test_who_was_passed_by_keeps_its_place_among_those_who_come_later() -> None:
     async with World() as world:
-        village = Village(world, "abc")
-        await village.acquire()
-        village.clients["b"].pause()
-        await village.tasks["a"].result().release()
+        election_simulation = Village(world, "abc")
+        await election_simulation.acquire()
+        election_simulation.clients["b"].pause()
+        await election_simulation.tasks["a"].result().release()
         await world.run(2 * PATIENCE_S)
-        assert village.holders() == ["a", "c"]
-        village.clients["b"].resume()
+        assert election_simulation.holders() == ["a", "c"]
+        election_simulation.clients["b"].resume()
         await world.run(1.0)
-        late = village.clients["a"].spawn(village.lock("a").acquire())
+        late = election_simulation.clients["a"].spawn(election_simulation.lock("a").acquire())
         await world.run(1.0)
-        await village.tasks["c"].result().release()
+        await election_simulation.tasks["c"].result().release()
         await world.run(0.1)
-        assert village.holders() == ["a", "b", "c"]
-        await village.tasks["b"].result().release()
+        assert election_simulation.holders() == ["a", "b", "c"]
+        await election_simulation.tasks["b"].result().release()
         await world.run(0.1)
         assert late.done()

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.locks import Held, Keeper, Lock, LockManager, place
-from pelton.testing import Client, Hazards, World
+from pelton.locks import Lock, LockKeeper, LockLease, LockManager, lock_spec
+from pelton.testing import Hazards, SimulatedClient, World
 
 TTL = 10
 SOON = 60.0
 
 
-async def acquired(world: World, client: Client, ttl: int = TTL) -> Held:
-    lock = Lock(LockManager(client.jet, Keeper), place("lock", "a", 1, ttl))
+async def acquired(world: World, client: SimulatedClient, ttl: int = TTL) -> LockLease:
+    lock = Lock(LockManager(client.jet, LockKeeper), lock_spec("lock", "a", 1, ttl))
     task = client.spawn(lock.acquire())
     await world.run(0.5)
     held = await task
@@ -60,7 +60,7 @@ async def test_who_is_cut_off_is_told_before_others_can_have_it() -> None:
             told.append(world.clock.monotonic())
 
         client.spawn(wait())
-        waiting = other.spawn(Lock(LockManager(other.jet, Keeper), place("lock", "a", 1, TTL)).acquire())
+        waiting = other.spawn(Lock(LockManager(other.jet, LockKeeper), lock_spec("lock", "a", 1, TTL)).acquire())
         await world.run(0.8 * TTL - 1.0)
         assert held.is_held
         await world.run(0.5)

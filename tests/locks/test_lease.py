@@ -4,17 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pelton.locks.lease import Lease, Moment, counted_from
+from pelton.locks.lease import ClockReading, HeldLease, counted_from
 
-_START = Moment(1000.0, 1_700_000_000_000_000_000)
+_START = ClockReading(1000.0, 1_700_000_000_000_000_000)
 
 
-def _after(start: Moment, seconds: float, wall: float | None = None) -> Moment:
-    return Moment(start.boot + seconds, start.wall + round((seconds if wall is None else wall) * 1e9))
+def _after(start: ClockReading, seconds: float, wall: float | None = None) -> ClockReading:
+    return ClockReading(start.boot + seconds, start.wall + round((seconds if wall is None else wall) * 1e9))
 
 
 def test_it_is_due_at_a_third_and_over_at_four_fifths() -> None:
-    lease = Lease("lock.a", 7, 30, _START)
+    lease = HeldLease("lock.a", 7, 30, _START)
     assert not lease.is_due(_after(_START, 9.9))
     assert lease.is_due(_after(_START, 10.0))
     assert not lease.is_over(_after(_START, 23.9))
@@ -25,14 +25,14 @@ def test_it_is_due_at_a_third_and_over_at_four_fifths() -> None:
 
 
 def test_the_clock_on_which_more_has_passed_counts() -> None:
-    lease = Lease("lock.a", 7, 30, _START)
+    lease = HeldLease("lock.a", 7, 30, _START)
     assert lease.is_over(_after(_START, 1.0, wall=3600))
     assert lease.is_over(_after(_START, 25.0, wall=-3600))
     assert not lease.is_over(_after(_START, 1.0, wall=-3600))
 
 
 def test_a_renewal_counts_from_before_it_was_sent() -> None:
-    lease = Lease("lock.a", 7, 30, _START)
+    lease = HeldLease("lock.a", 7, 30, _START)
     asked = _after(_START, 10)
     assert lease.try_until(asked) == 7.5
     assert not lease.is_due(_after(_START, 15))
@@ -43,12 +43,12 @@ def test_a_renewal_counts_from_before_it_was_sent() -> None:
 
 
 def test_a_wall_clock_that_was_set_back_on_the_way_ends_nothing_too_late() -> None:
-    lease = Lease("lock.a", 7, 30, counted_from(_START, _after(_START, 0.1, wall=-600)))
+    lease = HeldLease("lock.a", 7, 30, counted_from(_START, _after(_START, 0.1, wall=-600)))
     assert lease.is_over(_after(_START, 0.2, wall=0))
 
 
 def test_a_try_that_failed_is_repeated_soon_and_one_that_was_found_at_once() -> None:
-    lease = Lease("lock.a", 7, 30, _START)
+    lease = HeldLease("lock.a", 7, 30, _START)
     now = _after(_START, 12)
     lease.try_until(now)
     lease.failed(now)
@@ -60,7 +60,7 @@ def test_a_try_that_failed_is_repeated_soon_and_one_that_was_found_at_once() -> 
 
 @given(ttl=st.integers(1, 3600), at=st.floats(0, 4000))
 def test_a_try_never_lasts_beyond_the_lease(ttl: int, at: float) -> None:
-    lease = Lease("lock.a", 7, ttl, _START)
+    lease = HeldLease("lock.a", 7, ttl, _START)
     now = _after(_START, at)
     assert now.boot + lease.try_until(now) <= max(now.boot, _START.boot + ttl * 0.8) + 1e-6
 
@@ -71,11 +71,11 @@ class LeaseMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = _START
-        self.lease = Lease("lock.a", 1, 10, self.now)
+        self.lease = HeldLease("lock.a", 1, 10, self.now)
         # When the store took the last write: never before it was sent.
         self.stored = self.now.boot
         self.revision = 1
-        self.sent: Moment | None = None
+        self.sent: ClockReading | None = None
 
     @rule(seconds=st.floats(0, 5), step=st.sampled_from([0.0, -100.0]))
     def time_passes(self, seconds: float, step: float) -> None:

@@ -13,9 +13,9 @@ from typing import Literal
 import pytest
 
 from pelton.api import PeltonError
-from pelton.locks import Held, Keeper, Lock, LockManager, Semaphore, place
+from pelton.locks import Lock, LockKeeper, LockLease, LockManager, Semaphore, lock_spec
 from pelton.runtime import Random
-from pelton.testing import Client, FencedRegister, Hazards, World
+from pelton.testing import FencedRegister, Hazards, SimulatedClient, World
 
 _PARTS = 8
 _SHARE = 5
@@ -27,12 +27,12 @@ Stepped = Literal["machine", "clients", "store"]
 class User:
     """A client that uses a lock, again and again."""
 
-    def __init__(self, troubled: Troubled, client: Client) -> None:
+    def __init__(self, troubled: Troubled, client: SimulatedClient) -> None:
         self.client = client
-        self.held: Held | None = None
+        self.held: LockLease | None = None
         self.times = 0
         self._troubled = troubled
-        manager, setting = LockManager(client.jet, Keeper), troubled.place
+        manager, setting = LockManager(client.jet, LockKeeper), troubled.place
         self._lock = Lock(manager, setting) if setting.kind == "lock" else Semaphore(manager, setting)
         client.spawn(self._use())
 
@@ -57,7 +57,7 @@ class User:
             self.held = None
             await clock.sleep(chance.uniform(0.0, 1.0))
 
-    async def _hold(self, held: Held) -> None:
+    async def _hold(self, held: LockLease) -> None:
         chance, clock = self.client.runtime.random, self.client.clock
         self.times += 1
         for _ in range(chance.choice((1, 2, 3, 12)) if self._troubled.is_rough else 1):
@@ -78,7 +78,7 @@ class Troubled:
         self.chance = chance
         self.world = World(seed)
         slots = chance.choice((1, 1, 1, 2))
-        self.place = place("lock" if slots == 1 else "semaphore", "x", slots, chance.choice((1, 2, 5)))
+        self.place = lock_spec("lock" if slots == 1 else "semaphore", "x", slots, chance.choice((1, 2, 5)))
         self.hazards = Hazards(
             lost_request=chance.choice((0.0, 0.05)),
             lost_reply=chance.choice((0.0, 0.05)),

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pelton
-from pelton import Held, LockLostError
+from pelton import LockLease, LockLostError
 
 _TURNS = 40
 
@@ -36,7 +36,7 @@ def write(register: Path, token: int) -> bool:
 async def main(address: str, name: str, log: str, ttl: str, register: str) -> None:
     with Path(log).open("a", buffering=1) as lines:
 
-        async def use(held: Held) -> None:
+        async def use(held: LockLease) -> None:
             for turn in range(_TURNS):
                 now = time.monotonic_ns()
                 if not held.is_held:

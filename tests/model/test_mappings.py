@@ -8,7 +8,7 @@ from typing import ClassVar
 from hypothesis.stateful import invariant
 
 from pelton.api import StreamNames, headers
-from pelton.api.backend import Subscription
+from pelton.api.backend import BackendSubscription
 from tests.model.reference import Asked, StreamModel
 from tests.model.test_stream import StreamMachine
 
@@ -42,7 +42,7 @@ class MappedMachine(StreamMachine):
         "republish": {"src": ">", "dest": "again.>"},
     }
     MODEL: ClassVar[type[StreamModel]] = MappedModel
-    listening: Subscription
+    listening: BackendSubscription
 
     async def _open(self) -> None:
         await super()._open()

@@ -12,7 +12,7 @@ import pelton
 from pelton import Jet
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
-from pelton.queue.leases import Hold, Lease, LeaseKeeper, SharedLease
+from pelton.queue.leases import DeliveryHold, JobLease, LeaseKeeper, SharedLease
 from pelton.runtime import SystemClock, system_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, open_store, working
@@ -237,7 +237,7 @@ def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, p
 
     keeper.start()
     threading.Event().wait(phase)  # rounds fall differently against the lease
-    lease = Lease(delivered(1), clock.boottime(), on_lost)
+    lease = JobLease(delivered(1), clock.boottime(), on_lost)
     keeper.hold(lease)
     assert told.wait(5)
     keeper.stop()
@@ -250,7 +250,7 @@ def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:
     store, clock = Store(), SystemClock()
     store.down = "raises"
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
-    lease = Lease(delivered(1), clock.boottime(), lambda reason: None)
+    lease = JobLease(delivered(1), clock.boottime(), lambda reason: None)
     keeper.start()
     keeper.hold(lease)
     held = lease.confirmed
@@ -267,8 +267,8 @@ def test_a_refused_extension_is_told_once_and_a_released_lease_is_left_alone() -
     store, clock, reasons = Store(), SystemClock(), list[str]()
     store.refused = PeltonError("replaced")
     keeper = LeaseKeeper(store, clock, 0.1)  # type: ignore[arg-type]
-    lost, told = Lease(delivered(1), clock.boottime(), reasons.append), threading.Event()
-    kept = Lease(delivered(2), clock.boottime(), lambda reason: told.set())
+    lost, told = JobLease(delivered(1), clock.boottime(), reasons.append), threading.Event()
+    kept = JobLease(delivered(2), clock.boottime(), lambda reason: told.set())
     keeper.hold(lost)
     keeper.hold(kept)
     keeper.release(kept)
@@ -292,7 +292,7 @@ async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
         attempts.append(context.attempt)
 
     doubts = [True]
-    monkeypatch.setattr(Lease, "is_doubtful", lambda *_: doubts.pop() if doubts else False)
+    monkeypatch.setattr(JobLease, "is_doubtful", lambda *_: doubts.pop() if doubts else False)
     backend = queue.jet.backend
     real = backend.ack
 
@@ -323,8 +323,8 @@ class Held:
         self._told = told
 
     @property
-    def hold(self) -> Hold:
-        return Hold(delivered(self.number), self._lose)
+    def hold(self) -> DeliveryHold:
+        return DeliveryHold(delivered(self.number), self._lose)
 
     def _lose(self, reason: str) -> None:
         self.lost = True
@@ -352,8 +352,8 @@ def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
 
 def test_where_late_acks_are_confirmed_the_clock_alone_judges() -> None:
     told: list[str] = []
-    here = Lease(delivered(1), 0.0, told.append)
-    there = Lease(delivered(1), 0.0, told.append, by_clock=True)
+    here = JobLease(delivered(1), 0.0, told.append)
+    there = JobLease(delivered(1), 0.0, told.append, by_clock=True)
     assert not here.is_over(99.0, 1.0)
     assert not there.is_over(0.7, 1.0)
     assert there.is_over(0.9, 1.0)

@@ -10,8 +10,8 @@ import pytest
 import pelton
 from pelton.queue import JobContext, JobCounts, Queue
 from pelton.queue.attempt import JobAttempt
-from pelton.queue.job import Call
-from pelton.queue.supply import Taken
+from pelton.queue.job import JobCall
+from pelton.queue.job_source import TakenJob
 from pelton.queue.worker import Worker
 from tests.queue.helpers import Child, drain, working
 from tests.queue.roles import QUEUE, register
@@ -68,7 +68,7 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
         await go_on.wait()
         await hand_back(attempt)
 
-    async def for_nobody(worker: Worker, found: list[Taken], asked: float) -> None:
+    async def for_nobody(worker: Worker, found: list[TakenJob], asked: float) -> None:
         monkeypatch.setattr(Worker, "_room", lambda worker: 0)
         await take_in(worker, found, asked)
 
@@ -80,7 +80,7 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
         @keyed.job(max_attempts=1)
         async def job() -> None: ...
 
-        await keyed.enqueue_many([Call(job, b"{}", key) for key in "ab"])
+        await keyed.enqueue_many([JobCall(job, b"{}", key) for key in "ab"])
         work = asyncio.create_task(keyed.work(concurrency=2, handle_signals=False))
         await asyncio.wait_for(handing.wait(), 20)
         keyed.stop()

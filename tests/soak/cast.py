@@ -164,7 +164,7 @@ class Publishing:
         return range(last - len(outgoing) + 1, last + 1)
 
 
-class Pulling:
+class PullSource:
     """A worker's round: some messages of one of the consumers, each answered in one of the ways people do."""
 
     def __init__(self, actor: Actor, consumers: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
@@ -202,7 +202,7 @@ async def publisher(pipe: Connection, path: Path, folder: Path, who: str, seed: 
 async def worker(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
     """Pull from any of the consumers, some at a time."""
     actor = Actor(pipe, folder, who, seed)
-    await actor.live(path, *[Pulling(actor, plan.CONSUMERS)] * _LOOPS)
+    await actor.live(path, *[PullSource(actor, plan.CONSUMERS)] * _LOOPS)
 
 
 async def listener(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:

@@ -11,7 +11,7 @@ import pelton
 from pelton.api import AckRejectedError, ConsumerNotFoundError, StoreKeyError
 from tests.crash.roles import payload
 from tests.journal import machine_ns
-from tests.soak.cast import Actor, Publishing, Pulling
+from tests.soak.cast import Actor, Publishing, PullSource
 from tests.storm import plan
 from tests.storm.notes import Notes
 from tests.storm.plan import Place
@@ -58,7 +58,7 @@ async def publisher(pipe: Connection, place: Place, who: str, seed: int) -> None
 async def worker(pipe: Connection, place: Place, who: str, seed: int) -> None:
     """Pull from the consumers that stay, and ack singly and in batches."""
     actor = Player(pipe, place, who, seed)
-    await actor.play(*[Pulling(actor, plan.KEPT)] * _LOOPS)
+    await actor.play(*[PullSource(actor, plan.KEPT)] * _LOOPS)
 
 
 async def heir(pipe: Connection, place: Place, who: str, seed: int) -> None:

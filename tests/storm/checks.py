@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from pelton.testing.deliveries import Ending, Step, check_deliveries, check_tokens
-from pelton.testing.history import Event, check_history
+from pelton.testing.history import JobEvent, check_history
 from tests.crash.queue.worker import MAX_ATTEMPTS
 from tests.storm import plan
 from tests.storm.cast_keys import SLOTS
@@ -26,7 +26,7 @@ class Found:
 
     stored: Mapping[str, Mapping[int, str]]
     ledger: Mapping[str, int]
-    effects: Sequence[Event] = ()
+    effects: Sequence[JobEvent] = ()
 
 
 @dataclass
@@ -35,7 +35,7 @@ class History:
 
     steps: Sequence[Step]
     notes: Sequence[Note]
-    jobs: Sequence[Event] = ()
+    jobs: Sequence[JobEvent] = ()
     paused: set[str] = field(default_factory=set)
     """The workers of the queue that stood still for longer than a lease."""
 
@@ -173,7 +173,7 @@ def _holders(what: str, slots: int, notes: Iterable[Note]) -> Iterator[str]:
                 yield f"{what}: token {after} came at {at}, after token {before}"
 
 
-def _jobs(history: History, effects: Sequence[Event]) -> Iterator[str]:
+def _jobs(history: History, effects: Sequence[JobEvent]) -> Iterator[str]:
     """Every job that was accepted has run, alone in its key, in order, and took effect once."""
     accepted: dict[str, str] = {}
     asked = answered = 0
@@ -188,7 +188,7 @@ def _jobs(history: History, effects: Sequence[Event]) -> Iterator[str]:
         yield f"{len(surprises)} jobs ran that nobody knows of, {asked - answered} enqueues were left unanswered"
     # A job's id is its place in the queue, which is the order in which the jobs of a key run.
     jobs = sorted((int(job), key) for job, key in {**accepted, **surprises}.items())
-    enqueued = [Event(kind="enqueued", key=key, job=str(number), at=number) for number, key in jobs]
+    enqueued = [JobEvent(kind="enqueued", key=key, job=str(number), at=number) for number, key in jobs]
     events = [*enqueued, *history.jobs, *effects]
     for one in check_history(events, max_attempts=MAX_ATTEMPTS, paused=history.paused):
         yield f"queue: {one.rule}: job {one.job} of {one.key}: {one.text}"

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 import pelton
-from pelton.testing.history import Event
+from pelton.testing.history import JobEvent
 from pelton.testing.linear import Op, check_history
 from tests.crash.queue.test_crash import effects_of
 from tests.crash.queue.worker import Log, register
@@ -190,10 +190,10 @@ class Storm:
             ]
 
 
-def _whole_lines(path: Path) -> Iterator[Event]:
+def _whole_lines(path: Path) -> Iterator[JobEvent]:
     if path.exists():
         for line in path.read_bytes().split(b"\n")[:-1]:
-            yield msgspec.json.decode(line, type=Event)
+            yield msgspec.json.decode(line, type=JobEvent)
 
 
 async def storms(folder: Path, seed: int, troubles: int, each: int) -> Result:

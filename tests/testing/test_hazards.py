@@ -7,10 +7,10 @@ import pytest
 from pelton.api import ServerTimeoutError
 from pelton.runtime import Signal
 from pelton.testing.fencing import FencedRegister
-from pelton.testing.hazards import Client, Hazards, World
+from pelton.testing.hazards import Hazards, SimulatedClient, World
 
 
-async def _publish(client: Client, number: int, outcomes: list[object]) -> None:
+async def _publish(client: SimulatedClient, number: int, outcomes: list[object]) -> None:
     for _ in range(number):
         try:
             outcomes.append((await client.jet.publish("s", client.name.encode())).seq)

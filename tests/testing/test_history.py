@@ -4,20 +4,20 @@ import random
 
 import pytest
 
-from pelton.testing.history import Event, check_history
+from pelton.testing.history import JobEvent, check_history
 
 
-def enqueued(job: str, at: int, key: str = "k") -> Event:
-    return Event(kind="enqueued", key=key, job=job, at=at)
+def enqueued(job: str, at: int, key: str = "k") -> JobEvent:
+    return JobEvent(kind="enqueued", key=key, job=job, at=at)
 
 
-def attempt(job: str, token: int, start: int, end: int, key: str = "k", number: int = 1) -> list[Event]:
+def attempt(job: str, token: int, start: int, end: int, key: str = "k", number: int = 1) -> list[JobEvent]:
     """A whole attempt that takes effect."""
     facts = {"key": key, "job": job, "worker": f"w{token}", "token": token, "attempt": number}
     return [
-        Event(kind="start", at=start, **facts),
-        Event(kind="finished", at=end - 1, **facts),
-        Event(kind="end", at=end, **facts),
+        JobEvent(kind="start", at=start, **facts),
+        JobEvent(kind="finished", at=end - 1, **facts),
+        JobEvent(kind="end", at=end, **facts),
     ]
 
 
@@ -31,7 +31,7 @@ GOOD = [
 ]
 
 
-def rules(events: list[Event], **options: object) -> set[str]:
+def rules(events: list[JobEvent], **options: object) -> set[str]:
     return {found.rule for found in check_history(events, max_attempts=3, **options)}  # type: ignore[arg-type]
 
 
@@ -70,10 +70,10 @@ def test_two_holders_of_a_key_are_found(end: int) -> None:
 
 def test_a_holder_that_was_told_before_the_next_started_is_excused() -> None:
     first, second = attempt("1", 10, 10, 45), attempt("1", 11, 30, 60, number=2)
-    told = Event(kind="lost", key="k", job="1", at=29, worker="w10", token=10, attempt=1)
+    told = JobEvent(kind="lost", key="k", job="1", at=29, worker="w10", token=10, attempt=1)
     history = [enqueued("1", 1), first[0], first[2], *second]
     assert rules([*history, told]) == set()
-    late = Event(kind="lost", key="k", job="1", at=31, worker="w10", token=10, attempt=1)
+    late = JobEvent(kind="lost", key="k", job="1", at=31, worker="w10", token=10, attempt=1)
     assert rules([*history, late]) == {"exclusive"}
     assert rules([*history, late], paused={"w10"}) == set()
 

@@ -5,7 +5,7 @@ possible to swap an embedded store for a cluster.
 """
 
 from pelton.api.acks import delivery_of
-from pelton.api.backend import Backend, Subscription
+from pelton.api.backend import Backend, BackendSubscription
 from pelton.api.backoff import Backoff
 from pelton.api.bucket_errors import (
     BucketDecodeError,
@@ -136,7 +136,7 @@ from pelton.api.requests import (
     ConsumerUnpin,
     ConsumerUnsettled,
     ConsumerUnsettledReply,
-    Head,
+    LastHeaders,
     MsgDelete,
     MsgGet,
     MsgGetReply,
@@ -145,9 +145,9 @@ from pelton.api.requests import (
     Request,
     StreamCreate,
     StreamDelete,
-    StreamHeads,
-    StreamHeadsReply,
     StreamInfoRequest,
+    StreamLastHeaders,
+    StreamLastHeadersReply,
     StreamList,
     StreamListReply,
     StreamNames,
@@ -207,6 +207,7 @@ __all__ = [
     "ApiError",
     "ApiStats",
     "Backend",
+    "BackendSubscription",
     "Backoff",
     "BadRequestError",
     "BucketDecodeError",
@@ -249,7 +250,6 @@ __all__ = [
     "External",
     "GroupPinned",
     "GroupUnpinned",
-    "Head",
     "Headers",
     "HeartbeatMissedError",
     "Incoming",
@@ -261,6 +261,7 @@ __all__ = [
     "JobNotFoundError",
     "JobResultError",
     "JobTimeoutError",
+    "LastHeaders",
     "LeaseLostError",
     "LimitError",
     "LockError",
@@ -330,10 +331,10 @@ __all__ = [
     "StreamConfig",
     "StreamCreate",
     "StreamDelete",
-    "StreamHeads",
-    "StreamHeadsReply",
     "StreamInfo",
     "StreamInfoRequest",
+    "StreamLastHeaders",
+    "StreamLastHeadersReply",
     "StreamList",
     "StreamListReply",
     "StreamNames",
@@ -344,7 +345,6 @@ __all__ = [
     "StreamState",
     "StreamUpdate",
     "SubjectTransform",
-    "Subscription",
     "Success",
     "TermLostError",
     "TooManyResultsError",

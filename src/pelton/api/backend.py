@@ -18,7 +18,7 @@ from pelton.api.transacting import Outgoing, Settled, Transacting
 R = TypeVar("R")
 
 
-class Subscription(Protocol):
+class BackendSubscription(Protocol):
     """What is published while one listens."""
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
@@ -120,7 +120,7 @@ class Backend(Protocol):
         """
         ...
 
-    async def subscribe(self, subject: str, queue: str = "") -> Subscription:
+    async def subscribe(self, subject: str, queue: str = "") -> BackendSubscription:
         """Listen to what is published under a subject or filter from now on, stored or not, by whoever.
 
         Of those with the same ``queue`` each message is told to one. Raises `ConfigError`.

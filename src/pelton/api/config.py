@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pelton.api.durations import NO_DURATIONS, ZERO, Duration, Durations, Timed
+from pelton.api.durations import NO_DURATIONS, ZERO, Duration, Durations, HasDurations
 from pelton.api.fields import shown
 
 Retention = Literal["limits", "interest", "workqueue"]
@@ -81,14 +81,14 @@ class Republish(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     headers_only: bool = False
 
 
-class ConsumerLimits(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ConsumerLimits(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Upper bounds, and defaults, for the consumers of a stream."""
 
     inactive_threshold: Duration = ZERO
     max_ack_pending: int = 0
 
 
-class StreamConfig(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class StreamConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How a stream keeps messages (ADR-1 and the ADRs named per field group)."""
 
     name: str = ""
@@ -133,7 +133,7 @@ class StreamConfig(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaul
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class ConsumerConfig(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ConsumerConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How a consumer delivers the messages of a stream, and what it asks of its clients."""
 
     durable_name: str = ""

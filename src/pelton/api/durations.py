@@ -2,7 +2,7 @@
 
 Design: users give seconds or a `timedelta`, the wire counts nanoseconds. Between them stands one type, `Duration`. It
 is no number, so that neither can be taken for the other: ``Duration(30)`` takes seconds, ``Duration.of_ns(...)``
-nanoseconds, and ``.seconds`` and ``.ns`` read them. Fields that are annotated with it take what users give (`Timed`
+nanoseconds, and ``.seconds`` and ``.ns`` read them. Fields that are annotated with it take what users give (`HasDurations`
 converts it); decoders make it of the wire's integers (`dec_hook`), encoders turn it into these (`enc_hook`).
 
 NATS also carries durations as texts like ``1h30m`` in headers (``Nats-TTL``, ``Nats-Schedule``).
@@ -185,7 +185,7 @@ def _comparable(other: object) -> int:
 # --- fields of structs
 
 
-class Timed:
+class HasDurations:
     """A mixin for structs with fields of the types `Duration` and `Durations`: converts what it is made with."""
 
     __slots__ = ()

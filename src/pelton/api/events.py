@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal, Union
 
 import msgspec
 
-from pelton.api.durations import ZERO, Duration, Timed, dec_hook, enc_hook
+from pelton.api.durations import ZERO, Duration, HasDurations, dec_hook, enc_hook
 from pelton.api.fields import shown
 from pelton.api.times import ZERO_TIME
 
@@ -147,7 +147,7 @@ class MessageTerminated(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}termi
     domain: str = ""
 
 
-class AckSample(Timed, Event, kw_only=True, frozen=True, tag="io.nats.jetstream.metric.v1.consumer_ack"):
+class AckSample(HasDurations, Event, kw_only=True, frozen=True, tag="io.nats.jetstream.metric.v1.consumer_ack"):
     """A message was acked, `ack_time` after its delivery; said as often as ``sample_freq`` asks for."""
 
     _subject: ClassVar[str] = "$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}"
@@ -161,7 +161,7 @@ class AckSample(Timed, Event, kw_only=True, frozen=True, tag="io.nats.jetstream.
     domain: str = ""
 
 
-class ClientInfo(Timed, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ClientInfo(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Who made a request. Of an embedded store it is the process: `id` its pid, `start` when it opened the store."""
 
     start: str = ""

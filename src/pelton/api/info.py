@@ -6,7 +6,7 @@ Field names and shapes are NATS's; times are RFC 3339 strings (see `times.py`), 
 import msgspec
 
 from pelton.api.config import ConsumerConfig, External, StreamConfig, SubjectTransform
-from pelton.api.durations import ZERO, Duration, Timed
+from pelton.api.durations import ZERO, Duration, HasDurations
 from pelton.api.fields import shown
 from pelton.api.times import ZERO_TIME
 
@@ -52,7 +52,7 @@ class ErrorBody(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     description: str = ""
 
 
-class StreamSourceInfo(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
+class StreamSourceInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
     """How far behind a mirror or source is; `active` is how long ago it was heard of, below 0 for never.
 
     `seq` is the origin's last message that a source has taken, 0 for none; `error` is why it cannot go on.
@@ -68,7 +68,7 @@ class StreamSourceInfo(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
     subject_transforms: tuple[SubjectTransform, ...] = ()
 
 
-class PeerInfo(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
+class PeerInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
     """A replica that follows: `active` is how long ago it was heard of, `lag` the operations it is behind."""
 
     name: str
@@ -125,7 +125,7 @@ class PriorityGroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
     pinned_ts: str = shown(ZERO_TIME)
 
 
-class ConsumerInfo(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
+class ConsumerInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
     """A consumer: its configuration, how far it has delivered, and what is outstanding.
 
     `cluster` is told by servers of a cluster alone.

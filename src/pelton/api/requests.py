@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 import msgspec
 
 from pelton.api.config import ConsumerConfig, StreamConfig
-from pelton.api.durations import ZERO, Duration, Timed
+from pelton.api.durations import ZERO, Duration, HasDurations
 from pelton.api.fields import shown
 from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
 from pelton.api.times import ZERO_TIME
@@ -79,7 +79,7 @@ class ConsumerListReply(Page, kw_only=True):
     consumers: tuple[ConsumerInfo, ...] = shown(())
 
 
-class PauseReply(Timed, msgspec.Struct, kw_only=True, omit_defaults=True):
+class PauseReply(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
     """Whether a consumer is paused, until when, and for how much longer."""
 
     paused: bool = shown(False)
@@ -113,7 +113,7 @@ class ConsumerUnsettledReply(Page, kw_only=True):
     waiting: int = shown(0)
 
 
-class Head(msgspec.Struct, frozen=True, gc=False):
+class LastHeaders(msgspec.Struct, frozen=True, gc=False):
     """The last message of a subject without its payload; `hdrs` is None where it has no headers."""
 
     subject: str
@@ -121,10 +121,10 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     hdrs: bytes | None
 
 
-class StreamHeadsReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+class StreamLastHeadersReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Last messages, in the order of their subjects; fewer than asked for are the last ones."""
 
-    heads: tuple[Head, ...] = shown(())
+    heads: tuple[LastHeaders, ...] = shown(())
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=Tr
     offset: int = 0
 
 
-class StreamHeads(Request[StreamHeadsReply], kw_only=True, frozen=True):
+class StreamLastHeaders(Request[StreamLastHeadersReply], kw_only=True, frozen=True):
     """Pelton's own: the last message of each subject that matches, at most `limit` from `after` on; payloads unread."""
 
     _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)

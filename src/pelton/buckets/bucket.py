@@ -1,6 +1,6 @@
 """A key-value bucket in the hands of its users.
 
-The story. A bucket is a stream that keeps the last ``history`` messages of each subject; a key is a subject, a value a
+Design: A bucket is a stream that keeps the last ``history`` messages of each subject; a key is a subject, a value a
 message, its revision the message's sequence. To delete a key is to write a marker; to purge it, one that takes the
 older revisions with it. Every condition is one that the stream checks in the transaction of the write, so buckets need
 no locks: who expects a revision that is no longer the last writes nothing.

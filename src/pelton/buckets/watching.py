@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pelton.api import Delivered, Head, StreamHeads
+from pelton.api import Delivered, LastHeaders, StreamLastHeaders
 from pelton.buckets.coding import Coding
 from pelton.buckets.entry import Entry
 from pelton.jet import Streams
@@ -70,7 +70,7 @@ async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: A
         await following.aclose()
 
 
-async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGenerator[Sequence[Head], None]:
+async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGenerator[Sequence[LastHeaders], None]:
     """Hand out the last messages of the subjects, without payloads, many at a time.
 
     A subject that is there all the while comes once.
@@ -79,11 +79,11 @@ async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGener
         found = present(jet, stream, filters, headers_only=True)
         try:
             async for one in found:
-                yield (Head(one.subject, one.seq, one.headers),)
+                yield (LastHeaders(one.subject, one.seq, one.headers),)
         finally:
             await found.aclose()
         return
-    request = StreamHeads(stream=stream, filters=tuple(filters))
+    request = StreamLastHeaders(stream=stream, filters=tuple(filters))
     while page := (await jet.backend.call(request)).heads:
         yield page
         request = msgspec.structs.replace(request, after=page[-1].subject)

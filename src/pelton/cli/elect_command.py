@@ -18,8 +18,8 @@ from typing import Final
 
 from pelton.api import BucketNotFoundError
 from pelton.cli.elect.candidate import CandidateSettings
-from pelton.cli.elect.crew import Crew
-from pelton.cli.elect.table import Table, keys
+from pelton.cli.elect.candidate_pool import CandidatePool
+from pelton.cli.elect.table import CandidateTable, keys
 from pelton.cli.output import write_line
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
@@ -69,7 +69,7 @@ def _context() -> str | None:
 
 async def _elect(options: argparse.Namespace, address: str) -> int:
     everybody = _everybody(options, address, await _term(options, address))
-    runtime, over, table = system_runtime(), Signal(), Table()
+    runtime, over, table = system_runtime(), Signal(), CandidateTable()
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     clock = runtime.clock
     begin = clock.monotonic()
@@ -84,7 +84,7 @@ async def _elect(options: argparse.Namespace, address: str) -> int:
         if crew.failure:
             over.notify()
 
-    crew = Crew(everybody, runtime, tell, show)
+    crew = CandidatePool(everybody, runtime, tell, show)
     seen = over.generation
     pressed = {"k": crew.kill_leader, "d": crew.step_down, "q": over.notify}
     with ExitStack() as stack:

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from pelton.api import Outgoing, PeltonError, PubAck, headers
 from pelton.cluster.connection import Connection, Interrupted, NotSent
-from pelton.cluster.patience import Patience
-from pelton.cluster.publishing import acked, unknown
+from pelton.cluster.publisher import acked, unknown
+from pelton.cluster.retry import Retry
 
 
 async def publish_atomic(
@@ -22,7 +22,7 @@ async def publish_atomic(
     passes: Callable[[PeltonError], Awaitable[bool]],
 ) -> PubAck:
     """Store messages together or not at all; raises as `Backend.publish_atomic`."""
-    patience = Patience(connection)
+    retry = Retry(connection)
     while True:
         try:
             return await _once(connection, messages, new_id())
@@ -34,7 +34,7 @@ async def publish_atomic(
             if not await passes(error):
                 raise
             reason = error
-        await patience.after(reason)
+        await retry.after(reason)
 
 
 async def _once(connection: Connection, messages: Sequence[Outgoing], batch: str) -> PubAck:

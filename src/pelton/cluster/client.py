@@ -75,7 +75,7 @@ Take = Callable[[str, str, bytes | None, bytes], None]
 """What is done with a message as it comes: subject, reply subject, header block, data."""
 
 
-class Client(nats.aio.client.Client):
+class NatsClient(nats.aio.client.Client):
     """A connection to one server of a cluster at a time."""
 
     def __init__(self, *, insists_on_tls: bool) -> None:

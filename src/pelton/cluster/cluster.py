@@ -36,25 +36,25 @@ from pelton.api import (
     Request,
     ServerTimeoutError,
     Settled,
-    StreamHeads,
     StreamInfoRequest,
+    StreamLastHeaders,
     StreamNames,
     Transacting,
 )
 from pelton.api.admission import check_listening, check_request, check_subject
 from pelton.api.codec import PREFIX
-from pelton.cluster.acking import NobodyListens, ack_all
+from pelton.cluster.acks import NobodyListens, ack_all
+from pelton.cluster.api_calls import ApiCall
 from pelton.cluster.batches import publish_atomic
-from pelton.cluster.calling import Call
 from pelton.cluster.connection import Connection, Interrupted
 from pelton.cluster.direct import direct_get
-from pelton.cluster.listening import ClusterSubscription
-from pelton.cluster.patience import Patience
 from pelton.cluster.presence import Presence
-from pelton.cluster.publishing import Publisher
-from pelton.cluster.pulling import Channel, FreeChannels, Pull
+from pelton.cluster.publisher import Publisher
+from pelton.cluster.pull import Channel, FreeChannels, Pull
+from pelton.cluster.retry import Retry
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.snapshots import Told, back_up, restore
+from pelton.cluster.subscription import ClusterSubscription
 from pelton.runtime import Runtime
 
 R = TypeVar("R")
@@ -110,7 +110,7 @@ class Cluster:
         if isinstance(request, ConsumerUnsettled):
             await self.call(ConsumerInfoRequest(stream=request.stream, name=request.name))
             return cast(R, ConsumerUnsettledReply())
-        return await Call(self._connection, self._settings.api_prefix, request, self._runtime.ids.new).run()
+        return await ApiCall(self._connection, self._settings.api_prefix, request, self._runtime.ids.new).run()
 
     async def backup(
         self, target: str | os.PathLike[str], streams: Sequence[str] | None, progress: Told | None
@@ -174,13 +174,13 @@ class Cluster:
             )
         clock = self._runtime.clock
         end = None if request.expires_ns is None else clock.monotonic() + request.expires_ns / 1e9
-        patience: Patience | None = None
+        retry: Retry | None = None
         while True:
             found = await self._pulled(self._channels.take((stream, consumer)), stream, consumer, request)
             if found is not None:
                 return found
-            patience = patience or Patience(self._connection)
-            await patience.after(Interrupted())
+            retry = retry or Retry(self._connection)
+            await retry.after(Interrupted())
             if end is not None:
                 left = max(end - clock.monotonic(), 0.0)
                 request = msgspec.structs.replace(request, expires_ns=int(left * 1e9))
@@ -188,7 +188,7 @@ class Cluster:
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages where they lie; asked again until somebody answers."""
         self._check()
-        patience = Patience(self._connection)
+        retry = Retry(self._connection)
         while True:
             try:
                 reply = await direct_get(self._connection, self._settings.api_prefix, stream, request)
@@ -201,14 +201,14 @@ class Cluster:
                 )
             except Interrupted as lost:
                 reason = lost
-            await patience.after(reason)
+            await retry.after(reason)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries, each confirmed by the server; repeated until it is."""
         self._check()
         answers: list[PeltonError | None] = [None] * len(acks)
         left = list(range(len(acks)))
-        patience: Patience | None = None
+        retry: Retry | None = None
         while left:
             found = await ack_all(self._connection, stream, consumer, [acks[index] for index in left])
             again: list[int] = []
@@ -226,8 +226,8 @@ class Cluster:
                 # It exists, and somebody will lead it.
                 reason = ServerTimeoutError(self._settings.name, f"nobody took the acks of consumer {consumer!r}")
             if reason is not None:
-                patience = patience or Patience(self._connection)
-                await patience.after(reason)
+                retry = retry or Retry(self._connection)
+                await retry.after(reason)
         return answers
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
@@ -365,7 +365,7 @@ class Cluster:
 
 
 def _refuse_embedded_only(request: Request[Any]) -> None:
-    if isinstance(request, StreamHeads):
+    if isinstance(request, StreamLastHeaders):
         raise ConfigError(
             f"stream {request.stream!r}: a NATS server does not list the last messages of its subjects: "
             "read them with a consumer (deliver_policy='last_per_subject')"

@@ -14,7 +14,7 @@ from pelton.api import (
     ServerRefusedError,
     ServerUnreachableError,
 )
-from pelton.cluster.client import Client
+from pelton.cluster.client import NatsClient
 from pelton.cluster.settings import ClusterSettings
 
 _CONNECT_S: Final = 5
@@ -29,7 +29,7 @@ Callback = Callable[[], Awaitable[None]]
 
 
 async def connected(
-    client: Client,
+    client: NatsClient,
     settings: ClusterSettings,
     complained: Callable[[Exception], Awaitable[None]],
     lost: Callback,

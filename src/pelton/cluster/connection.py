@@ -1,6 +1,6 @@
 """One connection to a cluster: requests and their answers, and what becomes of both when it breaks.
 
-The story. nats-py keeps the connection and makes it again when it is lost (``client.py``); here requests get
+Design: nats-py keeps the connection and makes it again when it is lost (``client.py``); here requests get
 their answers through one subscription, any number in flight. No wait is without a bound:
 
 - The connection breaks: whoever waits is told at once (:class:`Interrupted`), because an answer that was on its
@@ -36,9 +36,9 @@ from pelton.api import (
     from_reply,
 )
 from pelton.api.error_table import ERRORS
-from pelton.cluster.belonging import Belonging
-from pelton.cluster.client import Client
+from pelton.cluster.client import NatsClient
 from pelton.cluster.connecting import connected, denied, refusal
+from pelton.cluster.loop_guard import LoopGuard
 from pelton.cluster.settings import ClusterSettings
 from pelton.runtime import Runtime, Signal
 
@@ -106,9 +106,9 @@ class Connection:
         self.settings = settings
         self.clock = runtime.clock
         self._new_id = runtime.ids.new
-        self.belonging = Belonging(settings.name)
+        self.belonging = LoopGuard(settings.name)
         self._opening = asyncio.Lock()
-        self._client: Client | None = None
+        self._client: NatsClient | None = None
         self._closed = False
         self._complaints: list[Exception] = []
         self._waiting: dict[str, _Waiting] = {}
@@ -122,7 +122,7 @@ class Connection:
 
     # --- life
 
-    async def client(self) -> Client:
+    async def client(self) -> NatsClient:
         """Return a client that was connected at least once; raises StoreError."""
         client = self._client
         if client is None or client.is_closed or self._closed:
@@ -146,9 +146,9 @@ class Connection:
             await client.abandon()
         self._changed.notify()
 
-    async def _connect(self) -> Client:
+    async def _connect(self) -> NatsClient:
         self._complaints.clear()
-        client = Client(insists_on_tls=self.settings.insists_on_tls)
+        client = NatsClient(insists_on_tls=self.settings.insists_on_tls)
         await connected(client, self.settings, self._complained, self._lost, self._back, self._complaints)
         self._inbox = f"{self.settings.inbox_prefix}.{self._new_id()}."
         try:
@@ -161,7 +161,7 @@ class Connection:
             raise
         return client
 
-    async def _check_jetstream(self, client: Client) -> None:
+    async def _check_jetstream(self, client: NatsClient) -> None:
         try:
             answer = await self._first_answer(client)
         except Interrupted:
@@ -171,9 +171,9 @@ class Connection:
             where = "" if self.settings.api_prefix == "$JS.API" else f"nobody answers {self.settings.api_prefix}"
             raise JetStreamMissingError(self.settings.name, where)
 
-    async def _first_answer(self, client: Client) -> Answer:
+    async def _first_answer(self, client: NatsClient) -> Answer:
         """Ask until there is an answer: a cluster that has just started gives none before it has a leader."""
-        end = self._patience()
+        end = self._retry()
         while True:
             until = min(self.clock.monotonic() + _FIRST_S, end)
             try:
@@ -251,7 +251,7 @@ class Connection:
 
         Raises ServerTimeoutError where it may not, and as :meth:`begin`.
         """
-        until = self.clock.monotonic() + _SILENCE_S if again else self._patience()
+        until = self.clock.monotonic() + _SILENCE_S if again else self._retry()
         try:
             return await self.begin(subject, data, block, until)
         except Silent:
@@ -264,7 +264,7 @@ class Connection:
         client = self._client
         if client is None or client.is_closed or not (client.is_connected and client.has_room):
             return None
-        until = self.clock.monotonic() + _SILENCE_S if again else self._patience()
+        until = self.clock.monotonic() + _SILENCE_S if again else self._retry()
         return self._send(client, subject, data, block, until)
 
     async def room(self) -> None:
@@ -323,7 +323,7 @@ class Connection:
         """Return the error for a request that was not answered in time."""
         return ServerTimeoutError(self.settings.name, f"no answer for {self.settings.patience:g} s")
 
-    async def _ready(self) -> Client:
+    async def _ready(self) -> NatsClient:
         client = self._client
         if client is None or client.is_closed:
             client = await self.client()
@@ -331,12 +331,12 @@ class Connection:
             await client.room()
         return client
 
-    def _patience(self) -> float:
+    def _retry(self) -> float:
         return self.clock.monotonic() + self.settings.patience
 
     def _send(
         self,
-        client: Client,
+        client: NatsClient,
         subject: str,
         data: bytes,
         block: bytes | None,
@@ -383,7 +383,7 @@ class Connection:
             self.clock.call_later(_SWEEP_S, self._sweep)
 
 
-def _too_large(client: Client, size: int) -> PeltonError:
+def _too_large(client: NatsClient, size: int) -> PeltonError:
     code, err_code, text = ERRORS["JSStreamMessageExceedsMaximumErr"]
     sizes = f"{size} bytes, headers included, and the server takes {client.max_payload} (max_payload)"
     return from_reply(code, err_code, f"{text}: {sizes}")

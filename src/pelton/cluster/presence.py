@@ -12,7 +12,7 @@ from typing import Final
 import nats.errors
 
 from pelton.api import PeltonError, ServerPermissionError
-from pelton.cluster.client import Client
+from pelton.cluster.client import NatsClient
 from pelton.cluster.connection import Connection, Interrupted
 
 _ROUND_TRIP_S: Final = 2
@@ -23,7 +23,7 @@ class Presence:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._client: Client | None = None
+        self._client: NatsClient | None = None
         self._subject = ""
         self._may_ask = True
 

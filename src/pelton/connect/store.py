@@ -38,9 +38,9 @@ from pelton.buckets import (
 )
 from pelton.engine import Engine, Key
 from pelton.jet import Streams
-from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore, place
+from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore, lock_spec
 from pelton.queue import Queue, Transaction
-from pelton.sourcing import Carrier
+from pelton.sourcing import Forwarder
 
 if TYPE_CHECKING:
     from pelton.cluster import Cluster
@@ -165,14 +165,14 @@ class Jet(Streams):
         It is renewed in the background while it is held; if its holder dies, others have it after ``ttl`` (whole
         seconds, at least 1). Raises ConfigError.
         """
-        return Lock(self._lock_manager, place("lock", name, 1, ttl))
+        return Lock(self._lock_manager, lock_spec("lock", name, 1, ttl))
 
     def semaphore(self, name: str, *, slots: int, ttl: Seconds = 30) -> Semaphore:
         """Return the semaphore of this name, which up to ``slots`` callers hold at once; else as :meth:`lock`.
 
         All its users have to agree on ``slots`` (at most 1,000). Raises ConfigError.
         """
-        return Semaphore(self._lock_manager, place("semaphore", name, slots, ttl))
+        return Semaphore(self._lock_manager, lock_spec("semaphore", name, slots, ttl))
 
     async def clone(self) -> Jet:
         """Open the same store or cluster again, for the event loop that calls this; close it as well.
@@ -211,7 +211,7 @@ class Jet(Streams):
         check_name("feed", name or stream)
         check_instance(f"feed {name or stream!r}", "to", to, Jet, "give an open store or cluster")
         given = items_of(f"feed {name or stream!r}", "filters", filters, "subject filters")
-        carrier = Carrier(self.backend, to.backend, stream, name or stream, self.runtime)
+        carrier = Forwarder(self.backend, to.backend, stream, name or stream, self.runtime)
         return await carrier.run(given, until_empty=until_empty)
 
     async def rekey(self, key: Key) -> None:

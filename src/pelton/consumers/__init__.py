@@ -1,7 +1,7 @@
 """What a consumer delivers, and what acks do: pull delivery, redelivery, exclusive subjects."""
 
 from pelton.consumers.deliver import Delivery
-from pelton.consumers.groups import Verdict
+from pelton.consumers.groups import GroupDecision
 from pelton.consumers.info import consumer_info
 from pelton.consumers.interest import Interest, first_wanted
 from pelton.consumers.log import NEVER, ConsumerLog, drop_rows
@@ -17,11 +17,11 @@ __all__ = [
     "NEVER",
     "ConsumerLog",
     "Delivery",
+    "GroupDecision",
     "Interest",
     "Puller",
     "Settlement",
     "Turn",
-    "Verdict",
     "begin",
     "check_consumer",
     "check_consumer_update",

@@ -113,7 +113,7 @@ class Delivery:
             # Exhausted: like NATS, it stays in the stream and is not offered again; its subject goes on.
             exhaust(c, seq)
             event = MaxDeliveries(stream=self._log.name, consumer=c.name, stream_seq=seq, deliveries=deliveries)
-            c.herald.say(event)
+            c.advisories.send(event)
             c.forget_missing(seq, subject)
             return
         if not self._take(row, deliveries + 1):

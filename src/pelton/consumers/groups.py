@@ -62,7 +62,7 @@ class Known(NamedTuple):
     pin: Pin | None
 
 
-class Verdict(NamedTuple):
+class GroupDecision(NamedTuple):
     """Whether a pull is served, of how many of the ``batch``, and if not, when to ask again; ``lost``: its pin is."""
 
     served: bool
@@ -71,7 +71,7 @@ class Verdict(NamedTuple):
     lost: bool = False
 
 
-def judge(config: ConsumerConfig, request: PullRequest, known: Known) -> Verdict:
+def judge(config: ConsumerConfig, request: PullRequest, known: Known) -> GroupDecision:
     """Judge one pull of a group."""
     if config.priority_policy == "overflow":
         return _overflow(request, known)
@@ -85,37 +85,37 @@ def is_conditional(request: PullRequest) -> bool:
     return bool(request.min_pending or request.min_ack_pending or request.failover_ns)
 
 
-def _overflow(request: PullRequest, known: Known) -> Verdict:
+def _overflow(request: PullRequest, known: Known) -> GroupDecision:
     if not is_conditional(request):
-        return Verdict(True, request.batch)
+        return GroupDecision(True, request.batch)
     if any(not other.conditional for other in known.others):
-        return Verdict(False)
+        return GroupDecision(False)
     if 0 < request.min_pending <= known.pending or 0 < request.min_ack_pending <= known.ack_pending:
-        return Verdict(True, request.batch)
+        return GroupDecision(True, request.batch)
     if not request.failover_ns:
-        return Verdict(False)
+        return GroupDecision(False)
     if any(other.failover_ns < request.failover_ns for other in known.others if other.failover_ns):
-        return Verdict(False)
+        return GroupDecision(False)
     nearer = [seen for distance, seen in known.nearest.items() if distance < request.failover_ns]
     again_at = max(nearer, default=known.created) + request.failover_ns
-    return Verdict(again_at <= known.now, request.batch, again_at)
+    return GroupDecision(again_at <= known.now, request.batch, again_at)
 
 
-def _prioritized(request: PullRequest, known: Known) -> Verdict:
+def _prioritized(request: PullRequest, known: Known) -> GroupDecision:
     if any(other.priority < request.priority for other in known.others):
-        return Verdict(False)
+        return GroupDecision(False)
     equals = 1 + sum(other.priority == request.priority for other in known.others)
-    return Verdict(True, max(1, min(request.batch, -(-(known.pending + known.due) // equals))))
+    return GroupDecision(True, max(1, min(request.batch, -(-(known.pending + known.due) // equals))))
 
 
-def _pinned(config: ConsumerConfig, request: PullRequest, known: Known) -> Verdict:
+def _pinned(config: ConsumerConfig, request: PullRequest, known: Known) -> GroupDecision:
     pin = known.pin
     held = pin is not None and pin.id != "" and known.now < pin.seen + config.priority_timeout.ns
     if request.pin_id:
         mine = held and pin is not None and pin.id == request.pin_id
-        return Verdict(mine, request.batch, lost=not mine)
+        return GroupDecision(mine, request.batch, lost=not mine)
     if held and pin is not None:
-        return Verdict(False, again_at=pin.seen + config.priority_timeout.ns)
+        return GroupDecision(False, again_at=pin.seen + config.priority_timeout.ns)
     if pin is not None and known.now < pin.free_at:
-        return Verdict(False, again_at=pin.free_at)
-    return Verdict(True, request.batch)
+        return GroupDecision(False, again_at=pin.free_at)
+    return GroupDecision(True, request.batch)

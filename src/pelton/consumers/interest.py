@@ -1,6 +1,6 @@
 """Interest retention: a message stays while some consumer wants it.
 
-The story. A consumer wants a message that its filters match until it has settled it: one ahead of its cursor, one
+Design: A consumer wants a message that its filters match until it has settled it: one ahead of its cursor, one
 delivered and not settled (``pending``), one that waits behind it (``ready``, ``claims``), and one whose
 deliveries are ``exhausted``: that one nobody will settle any more, so it stays to be looked at, as on a NATS server.
 Without acks, delivered is settled.
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pelton.consumers.log import ConsumerLog
-from pelton.sourcing import Feed
+from pelton.sourcing import SourceLink
 from pelton.storage import runs
 from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, matches, overlaps
@@ -38,7 +38,7 @@ _EVERYTHING: Final = (">",)
 class Interest:
     """Who of a stream's consumers wants which of its messages."""
 
-    def __init__(self, log: StreamLog, consumers: Sequence[ConsumerLog], takers: Sequence[Feed] = ()) -> None:
+    def __init__(self, log: StreamLog, consumers: Sequence[ConsumerLog], takers: Sequence[SourceLink] = ()) -> None:
         self._log = log
         # Sources of other streams want what they have not taken yet.
         self._takers = takers

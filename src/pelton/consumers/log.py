@@ -1,6 +1,6 @@
 """One consumer inside a transaction: what was delivered, to be delivered again, and to be held back.
 
-The story. A consumer walks the stream with a ``cursor``. What it delivers gets a row in ``pending`` until it
+Design: A consumer walks the stream with a ``cursor``. What it delivers gets a row in ``pending`` until it
 is settled (acked, terminated, or exhausted); a row that falls ``due`` is delivered again. A consumer with a
 limit per subject also keeps ``claims``: a message whose subject is taken is passed by the cursor and waits
 behind its predecessors; the transaction that settles a message makes the next of its subject ready. So other
@@ -23,7 +23,7 @@ from typing import Final
 from pelton.api import ConsumerConfig, parse_rfc3339
 from pelton.consumers.sampling import sample_percent
 from pelton.storage import Condition, Database, subject_condition
-from pelton.streams import Herald, StreamLog
+from pelton.streams import Advisories, StreamLog
 from pelton.subjects import has_wildcard
 
 NEVER: Final = (1 << 63) - 1
@@ -45,10 +45,16 @@ class ConsumerLog:
     """The consumer with row id ``consumer`` on the stream of ``log``."""
 
     def __init__(
-        self, database: Database, consumer: int, log: StreamLog, config: ConsumerConfig, created: int, herald: Herald
+        self,
+        database: Database,
+        consumer: int,
+        log: StreamLog,
+        config: ConsumerConfig,
+        created: int,
+        advisories: Advisories,
     ) -> None:
         self.db = database
-        self.herald = herald
+        self.advisories = advisories
         self.id = consumer
         self.log = log
         self.created = created

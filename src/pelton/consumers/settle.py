@@ -106,10 +106,10 @@ class Settlement:
                 self._sample(ack, found[2])
             self._settle(ack, known)
         elif ack.kind == "term":
-            self._c.herald.say(MessageTerminated(**self._names(ack, found[2]), reason=ack.reason))
+            self._c.advisories.send(MessageTerminated(**self._names(ack, found[2]), reason=ack.reason))
             self._settle(ack, known)
         elif ack.kind == "nak":
-            self._c.herald.say(MessageNaked(**self._names(ack, found[2])))
+            self._c.advisories.send(MessageNaked(**self._names(ack, found[2])))
             self._again.append((self._now + ack.delay_ns, 1, self._c.id, ack.seq))
         else:
             self._again.append((due_after(self._c.config, found[2], self._now), 0, self._c.id, ack.seq))
@@ -159,7 +159,7 @@ class Settlement:
         due = c.db.value("SELECT due FROM pending WHERE consumer=? AND seq=?", (c.id, ack.seq))
         # What is due again was delivered its ack wait ago.
         taken = self._now - int(due) + due_after(c.config, deliveries, 0)
-        c.herald.say(AckSample(**self._names(ack, deliveries), ack_time=Duration.of_ns(max(taken, 0))))
+        c.advisories.send(AckSample(**self._names(ack, deliveries), ack_time=Duration.of_ns(max(taken, 0))))
 
     def _settle(self, ack: AckOp, known: Known) -> None:
         if self._c.config.ack_policy == "all":

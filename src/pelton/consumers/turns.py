@@ -1,6 +1,6 @@
 """Priority groups as rows: which pulls wait, in any process; who is pinned; when who pulled last.
 
-The story. A pull of a group that has to wait leaves a row in ``pulls``, refreshed while it waits and removed when it
+Design: A pull of a group that has to wait leaves a row in ``pulls``, refreshed while it waits and removed when it
 ends, in the transaction that ends it; rows of processes that died, or that have not refreshed theirs for too long,
 count no more. So every process judges by the same rows (``groups.py``), whoever delivers. ``pins`` holds the pin of a
 group, ``nearest`` when a pull of each failover distance was last made.
@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from pelton.api import Delivered, PinLostError, PullRequest, headers
 from pelton.api.events import ACCOUNT, GroupPinned, GroupUnpinned
-from pelton.consumers.groups import NEVER, Known, Pin, Verdict, Waiting, is_conditional, judge
+from pelton.consumers.groups import NEVER, GroupDecision, Known, Pin, Waiting, is_conditional, judge
 from pelton.consumers.log import ConsumerLog
 
 REFRESH_NS: Final = 5_000_000_000
@@ -42,7 +42,7 @@ class Turn:
         self._now = now
         self._key = (consumer.id, request.group)
 
-    def verdict(self, *, counted: bool) -> Verdict:
+    def verdict(self, *, counted: bool) -> GroupDecision:
         """Judge the pull; raises PinLostError. Not ``counted``: as if there were messages enough for everybody."""
         c, config = self._c, self._c.config
         known = Known(
@@ -148,7 +148,7 @@ class Turn:
             values = (*self._key, pin, self._now, self._now)
             self._db.execute("INSERT OR REPLACE INTO pins VALUES(?, ?, ?, ?, ?)", values)
             names = {"stream": self._c.log.name, "consumer": self._c.name, "group": str(self._key[1])}
-            self._c.herald.say(GroupPinned(account=ACCOUNT, **names, pinned_id=pin))
+            self._c.advisories.send(GroupPinned(account=ACCOUNT, **names, pinned_id=pin))
         for message in messages:
             message.headers = headers.with_value(message.headers, headers.PIN_ID, pin)
 
@@ -184,7 +184,7 @@ def unpin(consumer: ConsumerLog, group: str) -> bool:
 
 def say_unpinned(consumer: ConsumerLog, group: str, reason: Literal["admin", "timeout"]) -> None:
     names = {"stream": consumer.log.name, "consumer": consumer.name, "group": group}
-    consumer.herald.say(GroupUnpinned(account=ACCOUNT, **names, reason=reason))
+    consumer.advisories.send(GroupUnpinned(account=ACCOUNT, **names, reason=reason))
 
 
 def next_refresh(now: int, timeout: int) -> int:

@@ -34,25 +34,25 @@ class DirectGets:
         self._in_a_row = 0
         return True
 
-    def lean(self, stream: str, request: DirectGet) -> DirectReply | None:
+    def fast_get(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer a get of one message by sequence, or of the last of a subject; None: look properly."""
         log = self._session.registry.streams.get(stream)
-        if log is None or not log.is_lean or request.batch or request.multi_last or request.next_by_subj:
+        if log is None or not log.has_fast_get or request.batch or request.multi_last or request.next_by_subj:
             return None
-        row = self._lean_row(log, request)
+        row = self._fast_row(log, request)
         if row is None or 0 < log.config.max_age.ns <= self._now() - row[1]:
             return None
         return DirectReply([stored_message(row)])
 
-    def _lean_row(self, log: StreamLog, request: DirectGet) -> Row | None:
+    def _fast_row(self, log: StreamLog, request: DirectGet) -> Row | None:
         seq, subject = request.seq, request.last_by_subj
         if request.start_time or request.up_to_seq or request.up_to_time:
             return None
         if seq:
-            return None if subject else log.lean.by_seq(seq, self._session.registry.version)
+            return None if subject else log.fast_get.by_seq(seq, self._session.registry.version)
         if not subject or has_wildcard(subject):
             return None
-        return log.lean.last_of(subject, self._session.registry.version)
+        return log.fast_get.last_of(subject, self._session.registry.version)
 
     def look(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer inside a snapshot; None where messages past their age must be removed first."""

@@ -44,17 +44,17 @@ from pelton.engine.door import Door
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
 from pelton.engine.maintenance.idle_batches import IdleBatches
-from pelton.engine.maintenance.lookout import Lookout
 from pelton.engine.maintenance.restoring import restore_into
-from pelton.engine.maintenance.source_catch_up import Feeding
+from pelton.engine.maintenance.source_catch_up import SourceCatchUp
+from pelton.engine.maintenance.store_watch import StoreWatch
 from pelton.engine.maintenance.timekeeper import Timekeeper
 from pelton.engine.maintenance.upkeep import Path, Progress, backup
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Committed, Session, Surroundings
 from pelton.engine.settings import EngineSettings
 from pelton.engine.token_floor import move_after_restart
-from pelton.engine.transactions.settling import SettleWork, Settling, settle_all, settling_apart
-from pelton.engine.transactions.transaction import Transaction
+from pelton.engine.transactions.settlements import SettleWork, Settling, settle_all, settling_apart
+from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.transactions.works import CallWork, Publishing, PublishWork
 from pelton.engine.verbs.audit import Audit
@@ -123,8 +123,8 @@ class Engine:
             self, self._db, self._committer, self._clock, busy_timeout=settings.busy_timeout
         )
         self._timekeeper = Timekeeper(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
-        self._feeding = Feeding(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
-        self._lookout = None if settings.memory else Lookout(self._loop, self._db, self.woken)
+        self._feeding = SourceCatchUp(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
+        self._lookout = None if settings.memory else StoreWatch(self._loop, self._db, self.woken)
 
     # --- participant of the committer's transactions
 
@@ -191,10 +191,10 @@ class Engine:
         """Wait until the store can be read; only a memory store ever cannot."""
         await self._transactions.readable()
 
-    def transaction(self, timeout: float) -> Transaction:
+    def transaction(self, timeout: float) -> OpenTransaction:
         """Return the transaction that the caller is in, or a new one."""
         self._check()
-        return self._transactions.of_caller() or Transaction(self._transactions, timeout)
+        return self._transactions.of_caller() or OpenTransaction(self._transactions, timeout)
 
     # --- the port
 
@@ -248,7 +248,7 @@ class Engine:
         if self._direct.is_greedy():
             await asyncio.sleep(0)
             self._check()
-        reply = self._direct.lean(stream, request)
+        reply = self._direct.fast_get(stream, request)
         if reply is None:
             reply = self.read(lambda: self._direct.look(stream, request))
         if reply is None:

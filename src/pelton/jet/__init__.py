@@ -2,19 +2,18 @@
 
 from pelton.api.times import Seconds
 from pelton.jet.consumer import Consumer
-from pelton.jet.listening import Heard, Listening
 from pelton.jet.message import Message, Metadata, ack_of
 from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
 from pelton.jet.stream import Stream
 from pelton.jet.streams import Streams
+from pelton.jet.subscription import CoreMessage, Subscription
 from pelton.jet.transaction import Savepoint, StreamsTransaction
 
 __all__ = [
     "AnyMessage",
     "Consumer",
+    "CoreMessage",
     "HeaderValues",
-    "Heard",
-    "Listening",
     "Message",
     "Metadata",
     "PublishOptions",
@@ -23,5 +22,6 @@ __all__ = [
     "Stream",
     "Streams",
     "StreamsTransaction",
+    "Subscription",
     "ack_of",
 ]

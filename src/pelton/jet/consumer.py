@@ -33,11 +33,11 @@ from pelton.api.arguments import check_callback, check_instance, check_text, che
 from pelton.api.build import seconds_to_ns, time_text
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import Seconds
-from pelton.jet.keeper import Keeper, Shelf
+from pelton.jet.keeper import PrefetchKeeper, Shelf
 from pelton.jet.message import Message, ack_of
-from pelton.jet.pulling import Pulling, Room
+from pelton.jet.message_source import CallbackBatch, MessageSource, PushSource
+from pelton.jet.pull_source import PrefetchLimit, PullSource
 from pelton.jet.push import Pushed
-from pelton.jet.source import PushSource, Source, Taken
 from pelton.runtime import Runtime, at_home
 
 _PREFETCH: Final = 64
@@ -165,7 +165,7 @@ class Consumer:
         iteration is closed goes back at once. Raises PullRefusedError for a message larger
         than ``max_bytes``, HeartbeatMissedError for a push consumer that asks for heartbeats, and is silent.
         """
-        source = await self._source(Room(prefetch, max_bytes), pull)
+        source = await self._source(PrefetchLimit(prefetch, max_bytes), pull)
         keeper = self._keeper(source)
         try:
             while True:
@@ -189,8 +189,8 @@ class Consumer:
         what was called back with is acknowledged, and the rest given back.
         """
         check_callback(self._about, "callback", callback)
-        source = await self._source(Room(prefetch), pull)
-        taken = Taken(source)
+        source = await self._source(PrefetchLimit(prefetch), pull)
+        taken = CallbackBatch(source)
         keeper = self._keeper(taken)
         try:
             while True:
@@ -207,14 +207,14 @@ class Consumer:
     def _is_acked(self) -> bool:
         return self.config.ack_policy not in ("none", "flow_control")
 
-    def _keeper(self, shelf: Shelf) -> Keeper:
+    def _keeper(self, shelf: Shelf) -> PrefetchKeeper:
         """Return what keeps the messages on a shelf from being delivered again."""
-        keeper = Keeper(self._backend, self.config, (self.stream_name, self.name), self._runtime)
+        keeper = PrefetchKeeper(self._backend, self.config, (self.stream_name, self.name), self._runtime)
         if self._is_acked:
             keeper.start(shelf)
         return keeper
 
-    async def _call_back(self, callback: Callable[[Message], object], taken: Taken) -> None:
+    async def _call_back(self, callback: Callable[[Message], object], taken: CallbackBatch) -> None:
         """Call back with each message and settle them; also what is done already when this is cancelled."""
         done, failed = taken.done, taken.failed
         message: Message | None = None
@@ -254,7 +254,7 @@ class Consumer:
         except AckRejectedError as error:
             _log.warning("%s", error)
 
-    async def _source(self, room: Room, pull: Mapping[str, Any]) -> Source:
+    async def _source(self, room: PrefetchLimit, pull: Mapping[str, Any]) -> MessageSource:
         check_whole(self._about, "prefetch", room.prefetch, 1)
         check_whole(self._about, "max_bytes", room.max_bytes)
         for name in ("batch", "timeout", "max_bytes"):
@@ -272,7 +272,7 @@ class Consumer:
             return await self.fetch(batch, timeout=None, max_bytes=max_bytes, **pull)
 
         overlaps = self._backend.is_remote and room.prefetch > 1
-        return Pulling(fetch, room, (self.stream_name, self.name), overlaps=overlaps)
+        return PullSource(fetch, room, (self.stream_name, self.name), overlaps=overlaps)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()

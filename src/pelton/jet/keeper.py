@@ -41,7 +41,7 @@ class Shelf(Protocol):
         ...
 
 
-class Keeper:
+class PrefetchKeeper:
     """Starts the ack wait of what lies on a shelf again, from :meth:`start` to :meth:`stop`."""
 
     def __init__(self, backend: Backend, config: ConsumerConfig, where: tuple[str, str], runtime: Runtime) -> None:

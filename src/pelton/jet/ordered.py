@@ -1,6 +1,6 @@
 """Messages of a stream exactly in order, whatever is lost on the way (ADR-17).
 
-The story. An ordered reader makes a consumer for itself alone: pushed, without acks, in memory, with heartbeats and
+Design: An ordered reader makes a consumer for itself alone: pushed, without acks, in memory, with heartbeats and
 flow control. Deliveries are numbered; a number that is not the next one means that something was lost, and so do a
 heartbeat that names a later number, missed heartbeats, and a consumer that is gone. Then the reader makes another one,
 from the message after the last it handed out: its user sees every message once, in order, and nothing of this.

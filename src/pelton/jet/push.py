@@ -1,6 +1,6 @@
 """What a push consumer delivers, as it arrives: statuses answered, silence noticed.
 
-The story. A push consumer sends messages to its deliver subject, and status messages of its own (100): heartbeats when
+Design: A push consumer sends messages to its deliver subject, and status messages of its own (100): heartbeats when
 nothing else comes, and requests of flow control, which want an answer before it goes on. :class:`Pushed` listens on the
 subject, answers, and hands out deliveries alone. Where heartbeats are asked for and two in a row are missed, whoever
 sends is gone or cannot be heard: :class:`HeartbeatMissedError`.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelton.api import Backend, ConsumerConfig, Delivered, HeartbeatMissedError, Incoming, Subscription, headers
+from pelton.api import Backend, BackendSubscription, ConsumerConfig, Delivered, HeartbeatMissedError, Incoming, headers
 from pelton.api import delivery_of as parsed
 
 _MISSED: Final = 2
@@ -25,7 +25,7 @@ class Pushed:
         self._backend = backend
         self._config = config
         self._stream = stream
-        self._subscription: Subscription | None = None
+        self._subscription: BackendSubscription | None = None
         self._statuses: list[Incoming] = []
         self.last_consumer_seq = 0
         self.is_idle = False

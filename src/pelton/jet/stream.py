@@ -30,7 +30,7 @@ from pelton.api.times import Seconds
 from pelton.jet.consumer import Consumer
 from pelton.jet.message import Message
 from pelton.jet.ordered import HEARTBEAT_S, OrderedReader
-from pelton.jet.reading import Readable
+from pelton.jet.readable import Readable
 from pelton.runtime import Runtime, at_home
 
 

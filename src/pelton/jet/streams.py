@@ -31,9 +31,9 @@ from pelton.api.arguments import check_text, message_of
 from pelton.api.numbers import from_digits, to_digits
 from pelton.api.times import Seconds
 from pelton.api.timing import schedule_headers, schedule_text
-from pelton.jet.listening import Listening
 from pelton.jet.outgoing import AnyMessage, HeaderValues, all_outgoing, batch_of, header_block, publish_block
 from pelton.jet.stream import Stream, total_of
+from pelton.jet.subscription import Subscription
 from pelton.runtime import Runtime
 
 
@@ -203,7 +203,7 @@ class Streams:
         """
         return await self.backend.publish_atomic(batch_of(messages))
 
-    async def subscribe(self, subject: str, *, queue: str = "") -> Listening:
+    async def subscribe(self, subject: str, *, queue: str = "") -> Subscription:
         """Listen to what is published from now on under a subject or filter, by whichever process, stored or not.
 
         At most once, as NATS's own subscriptions: nothing from before, nothing again; a consumer is for those who must
@@ -212,7 +212,7 @@ class Streams:
         """
         check_text("subscribe", "subject", subject)
         check_text("subscribe", "queue", queue)
-        return Listening(await self.backend.subscribe(subject, queue), self.backend.check_loop)
+        return Subscription(await self.backend.subscribe(subject, queue), self.backend.check_loop)
 
     async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
         """Store messages in order, durable together: the fast way to write many.

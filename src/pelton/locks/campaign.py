@@ -1,6 +1,6 @@
 """When to write the key of an election, and when to call oneself its leader: decisions only, no time and no store.
 
-The story. An election is one key of a bucket whose TTL is the term. Who creates the key holds it, renews it by an
+Design: An election is one key of a bucket whose TTL is the term. Who creates the key holds it, renews it by an
 update of the revision it wrote last, and has lost it when that is refused. This is what nats-kv-leader-elect does, and
 its candidates and ours respect each other on one bucket. What follows is what makes it *never two leaders*.
 
@@ -67,7 +67,7 @@ State = Literal["unknown", "candidate", "leader"]
 SightKind = Literal["put", "released", "ended", "absent"]
 
 
-class Sight(msgspec.Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True):
     """What a key was seen to hold: somebody's write, the mark of a leader that stepped down, another mark, nothing.
 
     ``revision`` is that of the last message, for ``absent`` the last sequence of the stream, read afterwards; of what
@@ -81,7 +81,7 @@ class Sight(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Write:
+class WriteRecord:
     """Write our name if ``expected`` is the last revision of the key (0: there is none)."""
 
     expected: int
@@ -91,11 +91,11 @@ class Write:
     repeated: bool = False
 
 
-class Look(msgspec.Struct, frozen=True):
+class ReadRecord(msgspec.Struct, frozen=True):
     """Look what the key holds."""
 
 
-class Release(msgspec.Struct, frozen=True):
+class DeleteRecord(msgspec.Struct, frozen=True):
     """Delete the key if ``expected`` is its last revision; ``clean`` if nobody else has to be waited for."""
 
     expected: int
@@ -124,7 +124,7 @@ News = Won | Lost | Campaigned
 
 
 @dataclass(slots=True)
-class Hold:
+class TermHold:
     """Our hold on the key: a term once it is announced."""
 
     token: int
@@ -149,14 +149,14 @@ class Campaign:
     spread: float = 0.0
     once: bool = False
     due: float = 0.0
-    hold: Hold | None = None
+    hold: TermHold | None = None
     clear_at: float = 0.0
     # How far the stream is known, -1: not at all; the key's last message known, 0: none.
     _seen: int = -1
     _last: int = 0
     _kind: SightKind = "absent"
     _fresh: bool = True
-    _writing: Write | None = None
+    _writing: WriteRecord | None = None
     _busy: bool = False
     _unsure: bool = True
     # The revision that was given up for somebody else, 0: none.
@@ -186,16 +186,16 @@ class Campaign:
         found, self._news = self._news, []
         return found
 
-    def next(self, now: float) -> Write | Look | None:
+    def next(self, now: float) -> WriteRecord | ReadRecord | None:
         """Return what is to be done now, if anything; it is under way from then on."""
         self.tick(now)
         if self._busy or now < self._acts_at():
             return None
         self._busy = True
         if self._unsure:
-            return Look()
+            return ReadRecord()
         if self._writing is None:
-            self._writing = Write(self._last, self.new_id(), now, self._seen + 1)
+            self._writing = WriteRecord(self._last, self.new_id(), now, self._seen + 1)
         self._news.append(Campaigned(self.state))
         return self._writing
 
@@ -242,12 +242,12 @@ class Campaign:
         if self.hold is not None:
             self.hold.revision, self.hold.confirmed = revision, write.sent
         else:
-            self.hold = Hold(revision, revision, write.sent, self._announce_at(now, write, revision))
+            self.hold = TermHold(revision, revision, write.sent, self._announce_at(now, write, revision))
         self._know(revision, "put")
         self._unsure = False
         self.tick(now)
 
-    def _announce_at(self, now: float, write: Write, revision: int) -> float:
+    def _announce_at(self, now: float, write: WriteRecord, revision: int) -> float:
         proven = write.expected > 0 or revision == write.follows
         return self.clear_at if proven else now + self.ttl * CLEAR
 
@@ -282,44 +282,44 @@ class Campaign:
         if self.due < math.inf:
             self.due = now + (self.pause(self._tries) if self.hold is None else self.ttl * _AGAIN)
 
-    def looked(self, now: float, sight: Sight) -> None:
+    def looked(self, now: float, observation: Observation) -> None:
         """The look showed this."""
         self._unsure = False
         writing = self._writing
-        if writing is not None and sight.msg_id == writing.msg_id:
-            self.wrote(now, sight.revision)
+        if writing is not None and observation.msg_id == writing.msg_id:
+            self.wrote(now, observation.revision)
             return
         self._busy = False
-        if self.hold is None and 0 <= sight.revision <= self._seen and sight.kind != "absent":
-            self._saw_again(now, sight)
+        if self.hold is None and 0 <= observation.revision <= self._seen and observation.kind != "absent":
+            self._saw_again(now, observation)
         else:
-            self.saw(now, sight)
+            self.saw(now, observation)
 
-    def _saw_again(self, now: float, sight: Sight) -> None:
+    def _saw_again(self, now: float, observation: Observation) -> None:
         """What is known, or less: a replica that lags, or another bucket of the same name."""
-        if sight.revision != self._last or sight.kind != self._kind:
+        if observation.revision != self._last or observation.kind != self._kind:
             self.clear_at = now + self.ttl * CLEAR
-            self._last, self._kind, self._writing = sight.revision, sight.kind, None
+            self._last, self._kind, self._writing = observation.revision, observation.kind, None
 
     # --- what is seen
 
-    def saw(self, now: float, sight: Sight) -> None:
+    def saw(self, now: float, observation: Observation) -> None:
         """The key was seen to hold this, at some time before ``now``; in the order of revisions."""
         self.tick(now)
-        if sight.kind == "absent":
-            self._saw_nothing(now, sight.revision)
+        if observation.kind == "absent":
+            self._saw_nothing(now, observation.revision)
             return
-        if sight.revision <= self._seen:
+        if observation.revision <= self._seen:
             return
-        if self._writing is not None and sight.msg_id == self._writing.msg_id:
+        if self._writing is not None and observation.msg_id == self._writing.msg_id:
             return
         self._yield(now)
-        if sight.kind == "released":
+        if observation.kind == "released":
             self.clear_at = now
-        elif sight.kind == "put" or self._seen < 0 or sight.revision != self._seen + 1:
+        elif observation.kind == "put" or self._seen < 0 or observation.revision != self._seen + 1:
             self.clear_at = now + self.ttl * CLEAR
-        self._know(sight.revision, sight.kind)
-        if self._gave_up and sight.gave_up != self._gave_up and self.due < math.inf:
+        self._know(observation.revision, observation.kind)
+        if self._gave_up and observation.gave_up != self._gave_up and self.due < math.inf:
             # Somebody else has had it since, if only for a moment that was not seen.
             self._gave_up, self.due = 0, now
 
@@ -379,7 +379,7 @@ class Campaign:
         self._writing = None
         self._tries, self.due = 0, now
 
-    def release(self, now: float, rest: float) -> Release | None:
+    def release(self, now: float, rest: float) -> DeleteRecord | None:
         """Give the key up, and campaign again when somebody else holds it, or after ``rest`` seconds.
 
         What was announced must be at an end: the next leader will not wait. Returns what is to be done, if anything.
@@ -390,4 +390,4 @@ class Campaign:
             return None
         self._drop(now)
         self._gave_up, self.due = hold.revision, now + rest
-        return Release(hold.revision, hold.announced)
+        return DeleteRecord(hold.revision, hold.announced)

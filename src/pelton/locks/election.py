@@ -27,9 +27,9 @@ from pelton.api.build import seconds_to_ns
 from pelton.api.times import SECOND, Seconds
 from pelton.buckets.naming import check_bucket, check_key
 from pelton.jet import Streams
-from pelton.locks.ballot import Ballot, Leader, open_ballot
 from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
-from pelton.locks.standing import Office, StoreEnded
+from pelton.locks.candidate_runner import CandidateThread, StoreEnded
+from pelton.locks.election_record import ElectionRecord, Leader, open_record
 from pelton.locks.term import Term
 from pelton.runtime import Home
 
@@ -118,7 +118,7 @@ class Election:
         self._state: State = "unknown"
         self._term: Term | None = None
         self._work: asyncio.Task[Any] | None = None
-        self._office: Office | None = None
+        self._office: CandidateThread | None = None
         self._inbox: asyncio.Queue[News | StoreEnded | _StepDown | _Stop | _Failed] | None = None
         self._block: _Block | None = None
         self._home = Home()
@@ -142,13 +142,13 @@ class Election:
         Raises ConfigError.
         """
         try:
-            ballot = await self._ballot(make=False)
+            record = await self._record(make=False)
         except BucketNotFoundError:
             return None
-        return await ballot.leader()
+        return await record.leader()
 
-    async def _ballot(self, *, make: bool) -> Ballot:
-        return await open_ballot(
+    async def _record(self, *, make: bool) -> ElectionRecord:
+        return await open_record(
             self._jet, self.bucket, self.election, self.name, self._ttl, strict=self._strict, make=make
         )
 
@@ -194,7 +194,7 @@ class Election:
         inbox = self._inbox = asyncio.Queue()
         self._home = Home(asyncio.get_running_loop())
         try:
-            ballot = await self._ballot(make=True)
+            record = await self._record(make=True)
             loop = asyncio.get_running_loop()
 
             def tell(news: News | StoreEnded) -> None:
@@ -202,8 +202,8 @@ class Election:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(inbox.put_nowait, news)
 
-            self._ttl_s = ballot.ttl
-            self._office = Office(self._jet, ballot, self._campaign(ballot.ttl), tell)
+            self._ttl_s = record.ttl
+            self._office = CandidateThread(self._jet, record, self._campaign(record.ttl), tell)
             await self._office.open()
         except BaseException:
             await self._leave()

@@ -9,17 +9,17 @@ from contextlib import suppress
 from typing import Final
 
 from pelton.api import LockLostError, LockNotHeldError, PeltonError, WrongLastSequenceError
-from pelton.locks.acquiring import Got
-from pelton.locks.keeper import Kept
+from pelton.locks.acquisition import Got
+from pelton.locks.keeper import Renewal
 from pelton.locks.lease import ENDS_AFTER, moment
 from pelton.locks.manager import LockManager
-from pelton.locks.records import Place, holding_of
+from pelton.locks.records import LockSpec, holding_of
 from pelton.runtime import Signal, owner, within
 
 _TRIES: Final = 3
 
 
-class Held:
+class LockLease:
     """A lock, or a slot of a semaphore, that is held, renewed in the background until it is released.
 
     ``token`` is its fencing token: larger than that of whoever held it before. Send it along with what you write to
@@ -27,7 +27,7 @@ class Held:
     was stopped in the middle of a write.
     """
 
-    def __init__(self, manager: LockManager, place: Place, got: Got) -> None:
+    def __init__(self, manager: LockManager, place: LockSpec, got: Got) -> None:
         self.name: str = place.name
         self.token: int = got.lease.token
         self.ttl: int = place.ttl
@@ -42,12 +42,12 @@ class Held:
         self._guards: list[Guard] = []
         # The keeper must not keep alive what nobody can release any more.
         told = weakref.WeakMethod(self._told)
-        manager.keeper.hold(Kept(got.lease, got.holding, lambda: _call(told)))
+        manager.keeper.hold(Renewal(got.lease, got.holding, lambda: _call(told)))
         weakref.finalize(self, manager.keeper.drop, got.lease)
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else "released" if self._is_given_back else "held"
-        return f"<Held {self._place} token {self.token}, {state}>"
+        return f"<LockLease {self._place} token {self.token}, {state}>"
 
     @property
     def lost(self) -> bool:

@@ -1,8 +1,8 @@
 """Renewing leases off their holders' code.
 
-The story. A keeper renews every lease when a third of its time to live has passed, tries again where no answer comes,
+Design: A keeper renews every lease when a third of its time to live has passed, tries again where no answer comes,
 and tells the holder that a lease is lost: when the store says so, or when time is up by the holder's own clock, also
-while a try is still under way. :class:`Keeper` runs on the event loop it is used on; :class:`ThreadKeeper` has a
+while a try is still under way. :class:`LockKeeper` runs on the event loop it is used on; :class:`ThreadKeeper` has a
 thread, a loop and a connection of its own, so that a holder that computes, or blocks its event loop, keeps its lease.
 The thread begins with the first lease, the connection with the first renewal: what is held for a moment costs neither.
 
@@ -22,9 +22,9 @@ from typing import Any, Final
 from pelton.api import Backend, PeltonError, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
-from pelton.locks.lease import Lease, counted_from, moment
+from pelton.locks.lease import HeldLease, counted_from, moment
 from pelton.locks.records import Holding, encode, holding_of
-from pelton.locks.table import Table
+from pelton.locks.table import LockTable
 from pelton.runtime import Runtime, Signal, Tasks, within
 
 _log: Final = logging.getLogger("pelton")
@@ -32,25 +32,25 @@ _FAR_S: Final = 3600.0
 _LEAVE_S: Final = 5.0
 
 
-class Kept:
+class Renewal:
     """A lease in a keeper's hands: what is written to renew it, and who is told, on any thread, when it is lost."""
 
     __slots__ = ("holding", "lease", "on_lost")
 
-    def __init__(self, lease: Lease, holding: Holding, on_lost: Callable[[], None]) -> None:
+    def __init__(self, lease: HeldLease, holding: Holding, on_lost: Callable[[], None]) -> None:
         self.lease = lease
         self.holding = holding
         self.on_lost = on_lost
 
 
-class Keeper:
+class LockKeeper:
     """Renews leases on the event loop that it is used on."""
 
     def __init__(self, backend: Backend, runtime: Runtime) -> None:
         self._clone = backend.clone
         self._runtime = runtime
         self._clock = runtime.clock
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, Renewal] = {}
         self._signal = Signal()
         self._wakes_at = float("inf")
         # The soonest that a lease was due after it began, of those held lately.
@@ -59,9 +59,9 @@ class Keeper:
         self._is_running = False
         self._is_stopping = False
         self._backend: Backend | None = None
-        self._table: Table | None = None
+        self._table: LockTable | None = None
 
-    def hold(self, kept: Kept) -> None:
+    def hold(self, kept: Renewal) -> None:
         """Renew a lease from now on."""
         self._kept[id(kept.lease)] = kept
         self._soonest = min(self._soonest, kept.lease.renew_after)
@@ -72,7 +72,7 @@ class Keeper:
         elif kept.lease.wake_at() < self._wakes_at:
             self._nudge()
 
-    def drop(self, lease: Lease) -> None:
+    def drop(self, lease: HeldLease) -> None:
         """Renew a lease no longer."""
         self._kept.pop(id(lease), None)
 
@@ -133,7 +133,7 @@ class Keeper:
             self._soonest = float("inf")
         return min((one.lease.wake_at() for one in kept), default=now + min(self._soonest, _FAR_S))
 
-    async def _renew(self, kept: Kept, seconds: float) -> None:
+    async def _renew(self, kept: Renewal, seconds: float) -> None:
         try:
             await within(self._clock, seconds, self._write(kept))
         except WrongLastSequenceError as error:
@@ -146,7 +146,7 @@ class Keeper:
                 await self._disconnect()
         self._signal.notify()
 
-    async def _write(self, kept: Kept) -> None:
+    async def _write(self, kept: Renewal) -> None:
         lease, table, asked = kept.lease, self._connected(), moment(self._clock)
         try:
             revision = await table.write(lease.key, encode(kept.holding), lease.revision, lease.ttl)
@@ -160,7 +160,7 @@ class Keeper:
             # It counts from before it was asked for, never from when we heard of it.
             lease.renewed(revision, counted_from(asked, moment(self._clock)))
 
-    def _connected(self) -> Table:
+    def _connected(self) -> LockTable:
         if self._table is None:
             try:
                 self._backend = self._clone()
@@ -169,7 +169,7 @@ class Keeper:
                 for kept in list(self._kept.values()):
                     self._lose(kept, f"its store cannot be used any more ({error})")
                 raise
-            self._table = Table(Streams(self._backend, self._runtime))
+            self._table = LockTable(Streams(self._backend, self._runtime))
         return self._table
 
     async def _disconnect(self) -> None:
@@ -178,17 +178,17 @@ class Keeper:
             with suppress(PeltonError, TimeoutError):
                 await within(self._clock, _LEAVE_S, backend.close())
 
-    def _lose(self, kept: Kept, reason: str) -> None:
+    def _lose(self, kept: Renewal, reason: str) -> None:
         if kept.lease.state == "held":
             kept.lease.lose(reason)
             self._told(kept)
 
-    def _told(self, kept: Kept) -> None:
+    def _told(self, kept: Renewal) -> None:
         self.drop(kept.lease)
         kept.on_lost()
 
 
-class ThreadKeeper(Keeper):
+class ThreadKeeper(LockKeeper):
     """Renews leases on a thread of its own, over a connection of its own."""
 
     def __init__(self, backend: Backend, runtime: Runtime) -> None:

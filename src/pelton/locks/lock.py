@@ -9,11 +9,11 @@ from typing import Final
 from pelton.api import LockLostError, LockNotHeldError, LockTimeoutError, PeltonError
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
-from pelton.locks.acquiring import Got
-from pelton.locks.held import Guard, Held
-from pelton.locks.line import Line
+from pelton.locks.acquisition import Got
+from pelton.locks.held import Guard, LockLease
 from pelton.locks.manager import LockManager
-from pelton.locks.records import Place
+from pelton.locks.records import LockSpec
+from pelton.locks.wait_queue import WaitQueue
 from pelton.runtime import owner, within
 
 _log: Final = logging.getLogger("pelton")
@@ -22,18 +22,18 @@ _log: Final = logging.getLogger("pelton")
 class Exclusion:
     """What a lock and a semaphore have in common. Any number of tasks may share one."""
 
-    def __init__(self, manager: LockManager, place: Place) -> None:
+    def __init__(self, manager: LockManager, place: LockSpec) -> None:
         self.name: str = place.name
         self.ttl: int = place.ttl
         self._manager = manager
         self._place = place
-        self._held: list[Held] = []
-        self._blocks: list[tuple[Held, Guard]] = []
+        self._held: list[LockLease] = []
+        self._blocks: list[tuple[LockLease, Guard]] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    async def acquire(self, *, timeout: Seconds | None = None) -> Held:
+    async def acquire(self, *, timeout: Seconds | None = None) -> LockLease:
         """Wait until it can be had, first come, first served, for at most ``timeout`` (None: for ever).
 
         Raises LockTimeoutError, LockReentryError, ConfigError.
@@ -50,7 +50,7 @@ class Exclusion:
                 raise LockTimeoutError(str(self._place), limit) from None
         return self._begin(got)
 
-    async def try_acquire(self) -> Held | None:
+    async def try_acquire(self) -> LockLease | None:
         """Return what is held now, or None where others hold it, or wait for it.
 
         Raises LockReentryError, ConfigError.
@@ -58,8 +58,8 @@ class Exclusion:
         got = await self._manager.acquisition(self._place).at_once()
         return None if got is None else self._begin(got)
 
-    def _begin(self, got: Got) -> Held:
-        held = Held(self._manager, self._place, got)
+    def _begin(self, got: Got) -> LockLease:
+        held = LockLease(self._manager, self._place, got)
         self._manager.remember(held)
         self._held = [one for one in self._held if not one.is_given_back]
         self._held.append(held)
@@ -73,7 +73,7 @@ class Exclusion:
             raise LockNotHeldError(str(self._place))
         await mine[-1].release()
 
-    async def __aenter__(self) -> Held:
+    async def __aenter__(self) -> LockLease:
         held = await self.acquire()
         self._blocks.append((held, held.guard()))
         return held
@@ -98,7 +98,7 @@ class Exclusion:
 
     async def holders(self) -> list[str]:
         """Return who holds it now: host and process id of each."""
-        line = Line(self._place.keys, 0, 0)
+        line = WaitQueue(self._place.keys, 0, 0)
         for row in await self._manager.table.read(self._place.filters[:1]):
             line.note(row, 0)
         return [slot.holder.who for slot in line.slots.values() if slot.holder is not None]
@@ -117,6 +117,6 @@ class Semaphore(Exclusion):
     ``async with`` as with a :class:`Lock`. A caller may hold several.
     """
 
-    def __init__(self, manager: LockManager, place: Place) -> None:
+    def __init__(self, manager: LockManager, place: LockSpec) -> None:
         super().__init__(manager, place)
         self.slots: int = place.slots

@@ -11,10 +11,10 @@ from weakref import WeakSet
 
 from pelton.api import Backend, LockReentryError
 from pelton.jet import Streams
-from pelton.locks.acquiring import Acquisition
-from pelton.locks.keeper import Keeper, ThreadKeeper
-from pelton.locks.records import Place
-from pelton.locks.table import Table
+from pelton.locks.acquisition import Acquisition
+from pelton.locks.keeper import LockKeeper, ThreadKeeper
+from pelton.locks.records import LockSpec
+from pelton.locks.table import LockTable
 from pelton.runtime import Runtime, owner
 
 
@@ -41,17 +41,17 @@ class HeldLock(Protocol):
 class LockManager:
     """Behind the locks and semaphores of one open store."""
 
-    def __init__(self, jet: Streams, keeper: Callable[[Backend, Runtime], Keeper] = ThreadKeeper) -> None:
+    def __init__(self, jet: Streams, keeper: Callable[[Backend, Runtime], LockKeeper] = ThreadKeeper) -> None:
         self.runtime = jet.runtime
         self.clock = jet.runtime.clock
         self.check_loop = jet.backend.check_loop
-        self.table = Table(jet)
+        self.table = LockTable(jet)
         self.keeper = keeper(jet.backend, jet.runtime)
         self._who = f"{platform.node()} {os.getpid()}"
         self._waiting: set[str] = set()
         self._held: defaultdict[str, WeakSet[HeldLock]] = defaultdict(WeakSet)
 
-    def acquisition(self, place: Place) -> Acquisition:
+    def acquisition(self, place: LockSpec) -> Acquisition:
         """Return a new way to a slot. Raises LockReentryError where a caller would wait for itself."""
         if place.kind == "lock":
             caller = owner()

@@ -82,7 +82,7 @@ def ticket_of(data: bytes | None) -> Ticket | None:
 
 
 @dataclass(frozen=True)
-class Place:
+class LockSpec:
     """A lock or a semaphore: what it is called, how many may have it, for how many seconds at a time."""
 
     kind: Kind
@@ -110,7 +110,7 @@ class Place:
         return f"line.{self.kind}.{self.name}.{owner}"
 
 
-def place(kind: Kind, name: str, slots: int, ttl: Seconds) -> Place:
+def lock_spec(kind: Kind, name: str, slots: int, ttl: Seconds) -> LockSpec:
     """Return a lock or semaphore of these settings. Raises ConfigError."""
     try:
         check_key(name)
@@ -123,4 +123,4 @@ def place(kind: Kind, name: str, slots: int, ttl: Seconds) -> Place:
     lasts = seconds_to_ns("ttl", ttl, f"{kind} {name!r}")
     if lasts < SECOND or lasts % SECOND:
         raise ConfigError(f"{kind} {name!r}: ttl is {ttl!r}: a time to live is whole seconds, at least 1")
-    return Place(kind, name, slots, lasts // SECOND)
+    return LockSpec(kind, name, slots, lasts // SECOND)

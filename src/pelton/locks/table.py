@@ -35,7 +35,7 @@ _AGED: Final = "MaxAge"
 _DELETED: Final = {OPERATION_HEADER: "DEL"}
 
 
-class Table:
+class LockTable:
     """Keys of the bucket ``pelton_locks``, which is made when it is first needed."""
 
     def __init__(self, jet: Streams) -> None:

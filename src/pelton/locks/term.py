@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pelton.api import TermLostError
-from pelton.locks.standing import Office
+from pelton.locks.candidate_runner import CandidateThread
 
 
 class Term:
@@ -15,7 +15,7 @@ class Term:
     let that refuse smaller ones than it has seen.
     """
 
-    def __init__(self, election: str, name: str, token: int, office: Office) -> None:
+    def __init__(self, election: str, name: str, token: int, office: CandidateThread) -> None:
         self.election = election
         self.name = name
         self.token = token

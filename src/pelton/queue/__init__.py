@@ -4,7 +4,7 @@ from pelton.queue.claimed import ClaimedJob
 from pelton.queue.claims import Claims
 from pelton.queue.context import JobContext
 from pelton.queue.handle import JobHandle
-from pelton.queue.job import Call, Job, JobRules
+from pelton.queue.job import Job, JobCall, JobRules
 from pelton.queue.model import TRANSITIONS, Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
 from pelton.queue.queue import Queue
 from pelton.queue.transaction import JobTransaction, Transaction
@@ -12,12 +12,12 @@ from pelton.queue.transaction import JobTransaction, Transaction
 __all__ = [
     "TRANSITIONS",
     "Attempt",
-    "Call",
     "ClaimedJob",
     "Claims",
     "DeadLetter",
     "Envelope",
     "Job",
+    "JobCall",
     "JobContext",
     "JobCounts",
     "JobHandle",

@@ -41,14 +41,14 @@ from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusa
 from pelton.queue.failure import describe
 from pelton.queue.failure_log import report
 from pelton.queue.job import Job, JobRules
-from pelton.queue.leases import Lease
+from pelton.queue.leases import JobLease
 from pelton.queue.outage import can_pass
 from pelton.queue.records import AttemptRecords
 from pelton.queue.transaction import JobEnding, JobTransaction
 
 if TYPE_CHECKING:
+    from pelton.queue.job_source import JobSource
     from pelton.queue.queue import Queue
-    from pelton.queue.supply import Supply
 
 T = TypeVar("T")
 
@@ -60,17 +60,17 @@ class JobAttempt:
     """A delivered job on its way through a worker."""
 
     def __init__(
-        self, queue: Queue, supply: Supply, worker: str, delivered: Delivered, executor: Callable[[], Executor]
+        self, queue: Queue, job_source: JobSource, worker: str, delivered: Delivered, executor: Callable[[], Executor]
     ) -> None:
         self._queue = queue
-        self._supply = supply
+        self._job_source = job_source
         self._clock = queue.jet.runtime.clock
         self._worker = worker
         self._executor = executor
         self._records = AttemptRecords(queue.names, worker, delivered)
         self.delivered = delivered
         self.id = self._records.id
-        self.lease: Lease | None = None
+        self.lease: JobLease | None = None
         self.context: JobContext | None = None
         self.interrupted = False
         self._cancel: Callable[[], object] | None = None
@@ -143,7 +143,7 @@ class JobAttempt:
     async def _look_up(self) -> None:
         """Learn what earlier attempts left, once."""
         if not self._has_looked_up:
-            self._records.learn(await self._patiently("looked up", lambda: self._supply.known(self.delivered)))
+            self._records.learn(await self._patiently("looked up", lambda: self._job_source.known(self.delivered)))
             self._has_looked_up = True
 
     def _after(self, error: BaseException, rules: JobRules, decide: Decide = after_error) -> Finish | Again:
@@ -262,7 +262,7 @@ class JobAttempt:
 
     async def _publish_and_ack(self, publishes: list[Outgoing], ack: AckOp) -> None:
         try:
-            await self._patiently("settled", lambda: self._supply.settle(self.delivered, publishes, ack))
+            await self._patiently("settled", lambda: self._job_source.settle(self.delivered, publishes, ack))
         except AckRejectedError as error:
             _log.warning("job %s of queue %r: %s", self.id, self._queue.name, error)
 

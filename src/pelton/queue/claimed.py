@@ -10,7 +10,7 @@ import msgspec
 from pelton.api import headers
 from pelton.api.admission import check_subject
 from pelton.queue.codec import NOTHING, encoded_result
-from pelton.queue.leases import Hold
+from pelton.queue.leases import DeliveryHold
 from pelton.queue.records import AttemptRecords
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ class ClaimedJob:
         return [record] if self._emitted is None else [*self._emitted, record]
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> DeliveryHold:
         """What it holds; for the claims."""
-        return Hold(self.records.delivered, self._lose)
+        return DeliveryHold(self.records.delivered, self._lose)
 
     def _lose(self, reason: str) -> None:
         # One that was let go of meanwhile is settled.

@@ -1,6 +1,6 @@
 """Jobs taken in batches, for programs that bring their own way of running them: an executor, a pool, a GPU.
 
-The story. ``take`` claims jobs; each is held under a lease that a thread renews (``leases.py``) until it is settled.
+Design: ``take`` claims jobs; each is held under a lease that a thread renews (``leases.py``) until it is settled.
 The program says of each job how it ended, and ``settle`` writes that down: on an embedded store for all of them in one
 transaction, and each by itself: one that was lost, or whose message is refused, does not hinder the others. A ``take``
 that is begun with it, in the same round of the event loop, shares that transaction, and comes after it. What is
@@ -34,9 +34,9 @@ from pelton.queue.claimed import ClaimedJob
 from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusal
 from pelton.queue.failure_log import report
 from pelton.queue.job import JobRules
+from pelton.queue.job_source import worker_name
 from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.records import AttemptRecords, Ended
-from pelton.queue.supply import worker_name
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -59,8 +59,8 @@ class Claims:
         self._clock = queue.jet.runtime.clock
         self._check_loop = queue.jet.backend.check_loop
         self.worker = worker_name(queue.jet.runtime.ids)
-        self._supply = queue.supply(self.worker)
-        self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
+        self._job_source = queue.job_source(self.worker)
+        self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
         self._by_clock = not queue.jet.backend.refuses_late_acks
         # What jobs are held by, which were taken together; the jobs are in them.
         self._leases: dict[SharedLease[ClaimedJob], None] = {}
@@ -84,7 +84,7 @@ class Claims:
                 await self._hand_back()
         finally:
             self._keeper.stop()
-            await self._supply.close()
+            await self._job_source.close()
 
     # --- taking
 
@@ -107,7 +107,7 @@ class Claims:
                 return jobs
 
     async def _take_now(self, limit: int) -> bool:
-        lines, request = self._supply.lines, PullRequest(batch=limit, no_wait=True)
+        lines, request = self._job_source.lines, PullRequest(batch=limit, no_wait=True)
         for _ in lines:
             # The other line's turn: neither starves.
             self._turn = (self._turn + 1) % len(lines)
@@ -119,7 +119,7 @@ class Claims:
         """Wait for jobs on every line at once, no longer than part of a lease."""
         if left <= 0:
             return
-        lines = self._supply.lines
+        lines = self._job_source.lines
         request = PullRequest(
             batch=max(limit // len(lines), 1), expires_ns=int(min(left, self._queue.lease * _PULL) * 1e9)
         )
@@ -137,7 +137,7 @@ class Claims:
 
     async def _pull(self, line: str, request: PullRequest) -> bool:
         asked = self._clock.boottime()
-        taken = await self._supply.take(line, request)
+        taken = await self._job_source.take(line, request)
         # Mostly all of them: only some supplies tell of each from when on it is held.
         for since, together in groupby(taken, attrgetter("asked")):
             self._claimed([one.delivered for one in together], asked if since is None else since)
@@ -189,7 +189,7 @@ class Claims:
 
     async def _look_up(self, jobs: list[ClaimedJob]) -> None:
         tried = [job for job in jobs if job.records.delivered.num_delivered > 1]
-        found = await asyncio.gather(*(self._supply.known(job.records.delivered) for job in tried))
+        found = await asyncio.gather(*(self._job_source.known(job.records.delivered) for job in tried))
         for job, known in zip(tried, found, strict=True):
             job.records.learn(known)
 
@@ -265,7 +265,7 @@ class Claims:
 
     async def _ask(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:
         try:
-            answers = await self._supply.settle_many(endings)
+            answers = await self._job_source.settle_many(endings)
         except FINAL_ERRORS:
             raise
         except StoreError as error:
@@ -328,14 +328,14 @@ class Claims:
                 if not lease.holders:
                     self._keeper.release(lease)
                     del self._leases[lease]
-        self._supply.forget([job.records.delivered for job in jobs])
+        self._job_source.forget([job.records.delivered for job in jobs])
 
     # --- the end
 
     async def is_empty(self) -> bool:
         """Whether the queue has no job that has not ended: none waits, runs anywhere, or is to be tried again."""
         self._check_loop()
-        return not self._leases and await self._supply.is_empty()
+        return not self._leases and await self._job_source.is_empty()
 
 
 def _ended(records: AttemptRecords, decision: Finish | Again, now: int) -> Ended:

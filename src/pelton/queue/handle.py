@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.queue.awaiting import first_of
 from pelton.queue.checks import seconds
+from pelton.queue.first_message import first_of
 from pelton.queue.model import ENDINGS, Outcome
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ def job_rules(
     return rules
 
 
-class Call(msgspec.Struct, frozen=True):
+class JobCall(msgspec.Struct, frozen=True):
     """A job with its arguments, ready to be enqueued."""
 
     job: Job[Any, Any]
@@ -115,9 +115,9 @@ class Job(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Job {self.name!r} of queue {self.queue.name!r}>"
 
-    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall:
         """Return a checked call, for :meth:`Queue.enqueue_many`. Raises JobArgumentsError."""
-        return Call(self, self.encode_arguments(args, kwargs))
+        return JobCall(self, self.encode_arguments(args, kwargs))
 
     async def enqueue(self, *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any) -> JobHandle:
         """Put a job into the queue; returns when it is durable.
@@ -125,7 +125,7 @@ class Job(Generic[P, R]):
         ``key`` names what the job works on (in an exclusive queue one job a key runs at a time, in order);
         ``idempotency_key`` makes repeating the call harmless. Raises JobArgumentsError, ConfigError.
         """
-        call = Call(self, self.encode_arguments(args, kwargs), key, idempotency_key)
+        call = JobCall(self, self.encode_arguments(args, kwargs), key, idempotency_key)
         return (await self.queue.enqueue_many((call,)))[0]
 
     async def enqueue_many(
@@ -141,7 +141,7 @@ class Job(Generic[P, R]):
         all_keys = [""] * len(encoded) if keys is None else list(keys)
         if len(all_keys) != len(encoded):
             raise ConfigError(f"job {self.name!r}: {len(encoded)} argument lists, but {len(all_keys)} keys")
-        calls = [Call(self, args, key) for args, key in zip(encoded, all_keys, strict=True)]
+        calls = [JobCall(self, args, key) for args, key in zip(encoded, all_keys, strict=True)]
         return await self.queue.enqueue_many(calls)
 
     def _several(self, args: Sequence[Any]) -> Sequence[Any]:

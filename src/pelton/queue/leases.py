@@ -29,7 +29,7 @@ from pelton.jet import ack_of
 from pelton.queue.failure import describe
 
 if TYPE_CHECKING:
-    from pelton.queue.supply import Extender
+    from pelton.queue.job_source import Extender
     from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton")
@@ -42,14 +42,14 @@ _TRY: Final = 1 / 4
 _TOLD: Final = 0.8
 
 
-class Hold(NamedTuple):
+class DeliveryHold(NamedTuple):
     """A delivery that is held, and what tells its job that it is no more."""
 
     delivered: Delivered
     lose: Callable[[str], None]
 
 
-class Timed:
+class TimedHold:
     """What keeps deliveries of one consumer until a time: ``delivered``, perhaps with others that came with it.
 
     ``confirmed``: since when, in seconds since boot; ``by_clock``: where only the clock can tell whether it is lost.
@@ -71,7 +71,7 @@ class Timed:
         """Whether it is lost, known or not: where only the clock can tell, doubt is enough."""
         return self.lost or (self.by_clock and self.is_doubtful(now, duration))
 
-    def holds(self) -> list[Hold]:
+    def holds(self) -> list[DeliveryHold]:
         """Return what it keeps."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class Timed:
         raise NotImplementedError
 
 
-class Lease(Timed):
+class JobLease(TimedHold):
     """A job's hold on its message: extended by the keeper, lost at most once."""
 
     __slots__ = ("on_lost",)
@@ -95,9 +95,9 @@ class Lease(Timed):
         """Return what extends it."""
         return ack_of(self.delivered, "progress")
 
-    def holds(self) -> list[Hold]:
+    def holds(self) -> list[DeliveryHold]:
         """Return its one delivery."""
-        return [Hold(self.delivered, self.lose)]
+        return [DeliveryHold(self.delivered, self.lose)]
 
     def lose(self, reason: str) -> None:
         """Tell the job, once."""
@@ -112,7 +112,7 @@ class Holder(Protocol):
     lost: bool
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> DeliveryHold:
         """What it holds."""
         ...
 
@@ -120,7 +120,7 @@ class Holder(Protocol):
 H = TypeVar("H", bound=Holder)
 
 
-class SharedLease(Timed, Generic[H]):
+class SharedLease(TimedHold, Generic[H]):
     """The hold on messages that were taken together: extended together, and each is lost by itself, at most once."""
 
     __slots__ = ("holders",)
@@ -129,7 +129,7 @@ class SharedLease(Timed, Generic[H]):
         super().__init__(holders[0].hold.delivered, confirmed, by_clock=by_clock)
         self.holders: dict[H, None] = dict.fromkeys(holders)
 
-    def holds(self) -> list[Hold]:
+    def holds(self) -> list[DeliveryHold]:
         """Return the deliveries that are held still."""
         return [holder.hold for holder in list(self.holders) if not holder.lost]
 
@@ -148,7 +148,7 @@ class LeaseKeeper:
         self._clone = backend.clone
         self._clock = clock
         self._duration = duration
-        self._leases: dict[int, Timed] = {}
+        self._leases: dict[int, TimedHold] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._backend: Extender | None = None
@@ -164,11 +164,11 @@ class LeaseKeeper:
         if self._thread is not None:
             self._thread.join()
 
-    def hold(self, lease: Timed) -> None:
+    def hold(self, lease: TimedHold) -> None:
         """Keep a lease from now on."""
         self._leases[id(lease)] = lease
 
-    def release(self, lease: Timed) -> None:
+    def release(self, lease: TimedHold) -> None:
         """Keep a lease no longer."""
         self._leases.pop(id(lease), None)
 
@@ -216,7 +216,7 @@ class LeaseKeeper:
             with suppress(PeltonError, TimeoutError):
                 await asyncio.wait_for(backend.close(), self._duration * _TRY)
 
-    def _due(self) -> list[Timed]:
+    def _due(self) -> list[TimedHold]:
         now = self._clock.boottime()
         limit = now - self._duration * _RENEW_AFTER
         for lease in list(self._leases.values()):
@@ -224,8 +224,8 @@ class LeaseKeeper:
                 lease.lose("it was not extended in time")
         return [lease for lease in list(self._leases.values()) if not lease.lost and lease.confirmed <= limit]
 
-    async def _extend(self, backend: Extender, due: list[Timed]) -> None:
-        groups: dict[tuple[str, str], list[Timed]] = {}
+    async def _extend(self, backend: Extender, due: list[TimedHold]) -> None:
+        groups: dict[tuple[str, str], list[TimedHold]] = {}
         for lease in due:
             groups.setdefault((lease.delivered.stream, lease.delivered.consumer), []).append(lease)
         for (stream, consumer), leases in groups.items():
@@ -237,7 +237,9 @@ class LeaseKeeper:
             answers = await asyncio.wait_for(backend.ack(stream, consumer, acks), self._time_left(leases, asked))
             self._note(holds, answers, asked)
 
-    def _note(self, holds: list[tuple[Timed, Hold]], answers: list[PeltonError | None], asked: float) -> None:
+    def _note(
+        self, holds: list[tuple[TimedHold, DeliveryHold]], answers: list[PeltonError | None], asked: float
+    ) -> None:
         for (lease, hold), refused in zip(holds, answers, strict=True):
             if refused is None:
                 # The extension counts from before it was asked for, never from when we heard of it.
@@ -245,13 +247,13 @@ class LeaseKeeper:
             elif id(lease) in self._leases:
                 hold.lose(str(refused))
 
-    def _time_left(self, leases: list[Timed], now: float) -> float:
+    def _time_left(self, leases: list[TimedHold], now: float) -> float:
         oldest = min(lease.confirmed for lease in leases)
         left = oldest + self._duration * _TOLD - now
         # What is late already is asked for all the same: nobody may have taken it yet.
         return min(left, self._duration * _TRY) if left > 0 else self._duration * _TRY
 
-    def _give_up_late(self, leases: list[Timed], reason: str) -> None:
+    def _give_up_late(self, leases: list[TimedHold], reason: str) -> None:
         limit = self._clock.boottime() - self._duration * (_TOLD - _AGAIN)
         for lease in leases:
             if lease.confirmed <= limit and id(lease) in self._leases:

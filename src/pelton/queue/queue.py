@@ -25,13 +25,12 @@ from pelton.api import (
     headers,
 )
 from pelton.api.times import Seconds
-from pelton.queue.browsing import browse
 from pelton.queue.checks import checked_id, checked_text, seconds, whole
 from pelton.queue.claims import Claims
-from pelton.queue.form import JobForm
 from pelton.queue.handle import JobHandle
-from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Call, Job, JobRules, job_name, job_rules
-from pelton.queue.looking import Looking
+from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Job, JobCall, JobRules, job_name, job_rules
+from pelton.queue.job_message import JobMessage
+from pelton.queue.job_source import JobSource
 from pelton.queue.model import (
     ENDINGS,
     Attempt,
@@ -44,9 +43,10 @@ from pelton.queue.model import (
     Outcome,
 )
 from pelton.queue.naming import QueueNames
+from pelton.queue.open_source import open_source
+from pelton.queue.queue_stats import QueueStats
+from pelton.queue.scan import scan
 from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, queue_settings, side_streams
-from pelton.queue.sources import sources_of_jobs
-from pelton.queue.supply import Supply
 from pelton.queue.worker import Worker, WorkerSettings
 from pelton.runtime import at_home
 
@@ -72,8 +72,8 @@ class Queue:
         *,
         exclusive: bool,
         lease: float,
-        looking: Looking,
-        supply: Callable[[Queue, str], Supply],
+        looking: QueueStats,
+        job_source: Callable[[Queue, str], JobSource],
     ) -> None:
         self.jet = jet
         self._check_loop = jet.backend.check_loop
@@ -82,7 +82,7 @@ class Queue:
         self.exclusive = exclusive
         self.lease = lease
         self._looking = looking
-        self._supply = supply
+        self._job_source = job_source
         self.jobs_by_name: dict[str, Job[Any, Any]] = {}
         self._workers: set[Worker] = set()
 
@@ -104,12 +104,12 @@ class Queue:
         is_exclusive = stream.config.metadata[EXCLUSIVE] == "true"
         fixed_lease = float(stream.config.metadata[LEASE])
         await side_streams(jet, names, settings)
-        looking, supply = await sources_of_jobs(jet, names, stream, is_exclusive, fixed_lease, settings)
-        return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, looking=looking, supply=supply)
+        looking, job_source = await open_source(jet, names, stream, is_exclusive, fixed_lease, settings)
+        return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, looking=looking, job_source=job_source)
 
-    def supply(self, worker: str) -> Supply:
+    def job_source(self, worker: str) -> JobSource:
         """Return where a worker of that name gets its jobs; for the worker."""
-        return self._supply(self, worker)
+        return self._job_source(self, worker)
 
     # --- jobs
 
@@ -160,7 +160,7 @@ class Queue:
 
         return register if function is None else register(function)
 
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]:
+    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle]:
         """Put many jobs into the queue, durable together and in order."""
         acks = await self.jet.backend.publish_batch([self.message_of(call) for call in calls])
         return [self.handle(ack) for ack in acks]
@@ -169,9 +169,9 @@ class Queue:
         """Return the handle of a job that was stored."""
         return JobHandle(self, ack.seq, ack.duplicate)
 
-    def message_of(self, call: Call) -> Outgoing:
+    def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
-        form = JobForm(self.names, call.job.name, exclusive=self.exclusive)
+        form = JobMessage(self.names, call.job.name, exclusive=self.exclusive)
         return form.message(call.args, call.key, call.idempotency_key)
 
     # --- work
@@ -282,14 +282,14 @@ class Queue:
             raise ConfigError(f"queue {self.name!r}: history of {state!r}; a job ends as {', '.join(ENDINGS)}")
         stream = await self.jet.stream(self.names.history)
         filter_subject = self.names.ending_subject(state, "*") if state else ""
-        async for _, data in browse(stream, filter_subject):
+        async for _, data in scan(stream, filter_subject):
             yield _outcome(data)
 
     @at_home
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
         """Iterate over failed jobs that can be driven again, oldest first."""
         stream = await self.jet.stream(self.names.dead)
-        async for _, data in browse(stream, ""):
+        async for _, data in scan(stream, ""):
             yield _dead(data)
 
     async def redrive(self, job_id: str) -> JobHandle:
@@ -323,7 +323,7 @@ class Queue:
         limit = self.jet.runtime.clock.now() - int(age * 1e9)
         stream = await self.jet.stream(self.names.history)
         upto = 0
-        async with aclosing(browse(stream, "")) as records:
+        async with aclosing(scan(stream, "")) as records:
             async for seq, data in records:
                 if _outcome(data).finished_at > limit:
                     break

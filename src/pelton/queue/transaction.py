@@ -10,7 +10,7 @@ from pelton.api import AckOp, Backend, ConfigError, Outgoing, PeltonError
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction
-from pelton.queue.job import Call
+from pelton.queue.job import JobCall
 
 if TYPE_CHECKING:
     from pelton.queue.handle import JobHandle
@@ -41,10 +41,10 @@ class Transaction(StreamsTransaction):
 
         Raises JobArgumentsError, ConfigError.
         """
-        call = Call(job, job.encode_arguments(args, kwargs), key, idempotency_key)
+        call = JobCall(job, job.encode_arguments(args, kwargs), key, idempotency_key)
         return (await self.enqueue_many((call,)))[0]
 
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[JobHandle]:
+    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle]:
         """Put many jobs, made by ``job.bind``, into their queues, in order."""
         for call in calls:
             if call.job.queue.jet.backend is not self._backend:

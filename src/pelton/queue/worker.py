@@ -1,6 +1,6 @@
 """The worker: takes jobs, runs them in slots, keeps their leases, stops gracefully.
 
-The story. One fetcher a line asks for as many jobs as there are free slots, and for a few more when jobs
+Design: One fetcher a line asks for as many jobs as there are free slots, and for a few more when jobs
 are short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and
 slow ones are not hoarded. A slot is a task that runs one attempt after another. Leases are kept by a thread
 of its own (``leases.py``).
@@ -23,10 +23,10 @@ import msgspec
 
 from pelton.api import JobError, PeltonError, PullRequest
 from pelton.queue.attempt import JobAttempt
-from pelton.queue.leases import Lease, LeaseKeeper
+from pelton.queue.job_source import TakenJob, worker_name
+from pelton.queue.leases import JobLease, LeaseKeeper
 from pelton.queue.outage import Outage, can_pass
 from pelton.queue.signals import watch_signals
-from pelton.queue.supply import Taken, worker_name
 from pelton.runtime import Home, Signal
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self.home = Home(self._loop)
         self.name = worker_name(queue.jet.runtime.ids)
-        self._supply = queue.supply(self.name)
-        self._keeper = LeaseKeeper(self._supply.extender, self._clock, queue.lease)
+        self._job_source = queue.job_source(self.name)
+        self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -73,7 +73,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         self._threads: ThreadPoolExecutor | None = None
-        self._is_shared = len(self._supply.lines) > 1
+        self._is_shared = len(self._job_source.lines) > 1
         self._served = ""
 
     # --- life
@@ -83,7 +83,7 @@ class Worker:
         self._keeper.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
-        fetchers = [self._spawn(self._fetch(line), "fetcher") for line in self._supply.lines]
+        fetchers = [self._spawn(self._fetch(line), "fetcher") for line in self._job_source.lines]
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -92,7 +92,7 @@ class Worker:
                 self.stop()
                 await self._wind_down(fetchers, slots)
             finally:
-                await self._supply.close()
+                await self._job_source.close()
                 if unwatch is not None:
                     unwatch()
                 self._end_threads()
@@ -174,7 +174,7 @@ class Worker:
                 continue
             asked = self._clock.boottime()
             try:
-                found = await self._supply.take(line, self._request(wanted))
+                found = await self._job_source.take(line, self._request(wanted))
                 if not found and self._settings.until_empty and await self._is_empty():
                     self.stop()
             except PeltonError as error:
@@ -187,7 +187,7 @@ class Worker:
             elif self._settings.until_empty and not self._stopping:
                 await self._look_later(seen)
 
-    async def _take_in(self, found: list[Taken], asked: float) -> None:
+    async def _take_in(self, found: list[TakenJob], asked: float) -> None:
         """Accept what there is room for; where two lines were asked for the same room, hand the rest back."""
         room = self._room() if self._is_shared else len(found)
         attempts = [self._held(taken, asked) for taken in found]
@@ -224,8 +224,8 @@ class Worker:
         # Asking for a few at a time would cost a transaction each; half of the room is worth one.
         return room if room >= len(self._waiting) else 0
 
-    def _held(self, taken: Taken, asked: float) -> JobAttempt:
-        attempt = JobAttempt(self._queue, self._supply, self.name, taken.delivered, self._executor)
+    def _held(self, taken: TakenJob, asked: float) -> JobAttempt:
+        attempt = JobAttempt(self._queue, self._job_source, self.name, taken.delivered, self._executor)
 
         def on_lost(reason: str) -> None:
             self._loop.call_soon_threadsafe(self._lose, attempt, reason)
@@ -233,14 +233,14 @@ class Worker:
         d = taken.delivered
         asked = asked if taken.asked is None else taken.asked
         by_clock = not self._queue.jet.backend.refuses_late_acks
-        attempt.lease = Lease(d, asked, on_lost, by_clock=by_clock)
+        attempt.lease = JobLease(d, asked, on_lost, by_clock=by_clock)
         self._keeper.hold(attempt.lease)
         return attempt
 
     async def _is_empty(self) -> bool:
         if self._running or self._waiting:
             return False
-        return await self._supply.is_empty()
+        return await self._job_source.is_empty()
 
     # --- running jobs
 
@@ -288,7 +288,7 @@ class Worker:
             return False
         d = lease.delivered
         try:
-            [refused] = await self._supply.extender.ack(d.stream, d.consumer, [lease.extension()])
+            [refused] = await self._job_source.extender.ack(d.stream, d.consumer, [lease.extension()])
         except PeltonError as error:
             if not can_pass(error):
                 raise
@@ -307,7 +307,7 @@ class Worker:
     def _release(self, attempt: JobAttempt) -> None:
         if attempt.lease is not None:
             self._keeper.release(attempt.lease)
-        self._supply.forget([attempt.delivered])
+        self._job_source.forget([attempt.delivered])
 
     def _lose(self, attempt: JobAttempt, reason: str) -> None:
         """The keeper says that a lease is lost: tell the job before anyone else can hold it."""

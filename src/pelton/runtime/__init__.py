@@ -10,12 +10,12 @@ from random import Random
 
 from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
-from pelton.runtime.halting import Halt, on_thread
+from pelton.runtime.cpu_wait import cpu_wait
+from pelton.runtime.halt import Halt, on_thread
 from pelton.runtime.home import Home, running_loop
 from pelton.runtime.ids import Ids
 from pelton.runtime.iteration import at_home
 from pelton.runtime.owner import calls_for, owner, this_thread
-from pelton.runtime.queueing import cpu_wait
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal

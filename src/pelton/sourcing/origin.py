@@ -1,6 +1,6 @@
 """The end of a feed where messages come from: a durable consumer, which is the position, and who may move it.
 
-The story. Who begins to feed writes its name into the consumer (metadata ``pelton.feeder``), and resets it: it begins
+Design: Who begins to feed writes its name into the consumer (metadata ``pelton.feeder``), and resets it: it begins
 at the first message that is not acknowledged. Deliveries are numbered without a gap, and nothing comes again by itself,
 so a gap says that a delivery went to somebody else, or was lost on the way. What lies behind a gap is never stored: it
 would be stored before what comes first. Then the name in the consumer tells who goes on: its owner resets it once more

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pelton.api import ApiError, StreamConfig, StreamSource, SubjectTransform, api_error
-from pelton.sourcing.elsewhere import check_places
+from pelton.sourcing.external import check_places
 from pelton.sourcing.plan import key_of
 from pelton.subjects import Transform, TransformError, is_filter, overlaps
 

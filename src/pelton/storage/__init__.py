@@ -6,9 +6,9 @@ from pelton.storage.columns import FIELD, Columns
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.connection_end import ConnectionEnd
 from pelton.storage.database import Database
+from pelton.storage.fast_get import FastGet
 from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, translated
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
-from pelton.storage.lean import LeanReads
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
 from pelton.storage.packing import Row
 from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
@@ -33,10 +33,10 @@ __all__ = [
     "Condition",
     "ConnectionEnd",
     "Database",
+    "FastGet",
     "Fault",
     "FaultKind",
     "Joined",
-    "LeanReads",
     "Medium",
     "MemoryChannel",
     "MessageTable",

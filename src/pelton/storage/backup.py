@@ -1,6 +1,6 @@
 """Copies of a store that is in use: of all of it, or of some of its streams.
 
-The story. A connection of its own holds one snapshot for as long as the copy takes. Streams are copied row by row into
+Design: A connection of its own holds one snapshot for as long as the copy takes. Streams are copied row by row into
 a new store. Of a whole store the bytes are copied, encrypted or not, with room and damage and all: first the file, then
 its log while nobody writes (some milliseconds). While the snapshot is held, nothing is folded into the file but what
 stays in the log as well, so the two together are the store as of the end of the copy, like after a crash (ADR 0015).

@@ -1,6 +1,6 @@
 """Group commit: everything that waits shares one transaction, and one sync to disk.
 
-The story. Callers *stage* work. At the end of the event loop's current round all staged work runs inside one
+Design: Callers *stage* work. At the end of the event loop's current round all staged work runs inside one
 ``BEGIN IMMEDIATE``; then the transaction commits, other processes may write, and the log is synced. Work that
 must be durable is finished only after a sync that began after its commit; other work (a delivery, which may
 be repeated after a power loss) is finished at once. While a sync runs on its thread the next group is built

@@ -28,7 +28,7 @@ from pelton.storage.faults import Fault, fault_of, translated
 from pelton.storage.forks import let_go_of_inherited, opened
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.log_repair import broken, is_whole
-from pelton.storage.places import obstacle_at
+from pelton.storage.network_file_systems import obstacle_at
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
 from pelton.storage.store_file import OWNER_ONLY, StoreFile
 from pelton.storage.sync_record import SyncRecord, has_failed

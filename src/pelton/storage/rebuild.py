@@ -1,6 +1,6 @@
 """Writing a whole store anew while nobody has it open: compact, encrypted, or plain again.
 
-The story. We take the file for ourselves: leaving the log behind (``journal_mode=DELETE``) succeeds for its only
+Design: We take the file for ourselves: leaving the log behind (``journal_mode=DELETE``) succeeds for its only
 opener, and an exclusive lock keeps others waiting. A compact copy is written beside it, given its new key, synced, and
 renamed over the store. Whenever the power goes, the store is the old file or the new one, whole; a copy that was left
 behind unfinished is overwritten by the next try. Who had opened the old file and waited for its lock notices that the

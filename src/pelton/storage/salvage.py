@@ -29,7 +29,7 @@ _HIGHEST: Final = 1 << 40
 _OF_THE_MOMENT: Final = ("meta", "listeners", "openers", "told", "pulls", "nearest")
 
 
-class Moment:
+class SalvageSnapshot:
     """One snapshot of a damaged store. A page that cannot be read may end it: then nothing else can be read in it.
 
     ``watch`` is another connection to the store, which meets no damage and notices what others write.
@@ -73,11 +73,11 @@ def copy_readable(source: Database, watch: Database, copy: Database, note: Calla
     ``watch`` is another connection to the source. Raises :class:`Fault` of kind ``busy`` where it is damaged and others
     write meanwhile.
     """
-    with Moment(source, watch) as moment:
+    with SalvageSnapshot(source, watch) as moment:
         _copy_all(source, copy, moment, note)
 
 
-def _copy_all(source: Database, copy: Database, moment: Moment, note: Callable[[str], None]) -> None:
+def _copy_all(source: Database, copy: Database, moment: SalvageSnapshot, note: Callable[[str], None]) -> None:
     known = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type='table'").fetchall()}
     for table in sorted(str(name) for name in known):
         if not table.startswith("sqlite_") and table not in _OF_THE_MOMENT:
@@ -88,7 +88,7 @@ def _copy_all(source: Database, copy: Database, moment: Moment, note: Callable[[
         _copy_messages(source, copy, moment, int(str(stream)))
 
 
-def _readable_floor(source: Database, moment: Moment) -> int:
+def _readable_floor(source: Database, moment: SalvageSnapshot) -> int:
     try:
         return token_floor(source)
     except apsw.Error:
@@ -96,7 +96,9 @@ def _readable_floor(source: Database, moment: Moment) -> int:
         return 0
 
 
-def _copy_small(source: Database, copy: Database, moment: Moment, table: str, note: Callable[[str], None]) -> None:
+def _copy_small(
+    source: Database, copy: Database, moment: SalvageSnapshot, table: str, note: Callable[[str], None]
+) -> None:
     key = ", ".join(f"{row[1]} DESC" for row in source.execute(f"PRAGMA table_info({table})").fetchall() if row[5])
     rows: list[Any] = []
     try:
@@ -118,7 +120,7 @@ def _take(source: Database, sql: str, rows: list[Any]) -> None:
         rows.append(row)  # what was read before an error counts
 
 
-def _copy_messages(source: Database, copy: Database, moment: Moment, stream: int) -> None:
+def _copy_messages(source: Database, copy: Database, moment: SalvageSnapshot, stream: int) -> None:
     copy.execute(message_table(stream))
     last = copy.value("SELECT last FROM stream_state WHERE id=?", (stream,))
     for rows in _readable(source, moment, stream, _HIGHEST if last is None else int(last)):
@@ -126,7 +128,7 @@ def _copy_messages(source: Database, copy: Database, moment: Moment, stream: int
             copy.executemany(f"INSERT OR IGNORE INTO m_{stream} VALUES(?, ?, ?, ?, ?, ?)", rows)
 
 
-def _readable(source: Database, moment: Moment, stream: int, last: int) -> Iterator[list[Row]]:
+def _readable(source: Database, moment: SalvageSnapshot, stream: int, last: int) -> Iterator[list[Row]]:
     sql = f"SELECT {DAMAGED_COLUMNS} FROM m_{stream} WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_CHUNK}"
     ranges = [(0, last)]
     while ranges:

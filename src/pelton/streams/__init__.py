@@ -1,5 +1,6 @@
 """What a stream may hold: append decision, limits, duplicates, expectations, counters, batches, removal."""
 
+from pelton.streams.advisories import Advisories
 from pelton.streams.atomic import append_atomic, spans_streams
 from pelton.streams.blocks import without_headers
 from pelton.streams.bulk import Bulk, Packed, bulk_of
@@ -7,8 +8,7 @@ from pelton.streams.changes import changed_stream, check_consumers
 from pelton.streams.direct import DirectReads, stored_message
 from pelton.streams.effects import StreamEffects
 from pelton.streams.env import CheckQuota, IsWanted, StreamEnv
-from pelton.streams.heads import heads_of
-from pelton.streams.herald import Herald
+from pelton.streams.last_headers import last_headers_of
 from pelton.streams.log import StreamLog
 from pelton.streams.publish_checks import is_bare
 from pelton.streams.rules import check_new_stream, check_stream
@@ -16,10 +16,10 @@ from pelton.streams.staging import Staging, is_member
 from pelton.streams.time_rules import check_time_pedantic
 
 __all__ = [
+    "Advisories",
     "Bulk",
     "CheckQuota",
     "DirectReads",
-    "Herald",
     "IsWanted",
     "Packed",
     "Staging",
@@ -33,9 +33,9 @@ __all__ = [
     "check_new_stream",
     "check_stream",
     "check_time_pedantic",
-    "heads_of",
     "is_bare",
     "is_member",
+    "last_headers_of",
     "spans_streams",
     "stored_message",
     "without_headers",

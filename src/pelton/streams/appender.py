@@ -14,7 +14,7 @@ from pelton.storage.checksum import row_checksum
 from pelton.streams.counters import digits
 from pelton.streams.counting import Counting
 from pelton.streams.mappings import Mappings
-from pelton.streams.publish_checks import AtomicBatch, Checked, PublishOptions, check_capacity, check_headers
+from pelton.streams.publish_checks import AtomicBatch, Checked, StorageOptions, check_capacity, check_headers
 from pelton.streams.reader import Reader
 from pelton.streams.remover import Remover
 from pelton.streams.state import StreamState
@@ -146,7 +146,7 @@ class Appender:
             self.skip_one(now)
             return
         seq = self.store(subject, hdr, data, now)
-        self.apply(seq, subject, PublishOptions(hdr, expires, rollup=(headers.first(hdr, headers.ROLLUP) or "")))
+        self.apply(seq, subject, StorageOptions(hdr, expires, rollup=(headers.first(hdr, headers.ROLLUP) or "")))
 
     # --- checks
 
@@ -204,7 +204,7 @@ class Appender:
             state.first = state.last + 1
         return state.last
 
-    def apply(self, seq: int, subject: str, options: PublishOptions | None) -> None:
+    def apply(self, seq: int, subject: str, options: StorageOptions | None) -> None:
         """Do what a stored message asked for; whatever is stored on a subject takes the place of its schedule."""
         timers = self.state.timers
         if self.state.config.allow_msg_schedules:

@@ -1,6 +1,6 @@
 """Messages that are stored together or not at all (ADR-50).
 
-The story. The messages of a batch are appended one after the other, as single publishes would be, so every limit
+Design: The messages of a batch are appended one after the other, as single publishes would be, so every limit
 and every check applies to them as to those. What is different: conditions are about the stream as it was before the
 batch, and none of them may be about what the batch itself has written. Where one message is refused, what was
 appended before it is undone: a savepoint takes back the rows, and the log reads its small state again, which was

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pelton.api import ApiError, api_error, headers
 from pelton.storage import Row
 from pelton.streams.appender import Appender
-from pelton.streams.publish_checks import PublishOptions, check_capacity, expiry, rollup_of, seconds_of
+from pelton.streams.publish_checks import StorageOptions, check_capacity, expiry, rollup_of, seconds_of
 
 
 class Copier:
@@ -73,7 +73,7 @@ class Copier:
             raise api_error("JSStreamSealedErr", stream=self._state.name)
         self._appender.check_size(hdr, data)
 
-    def _check_capacity(self, subject: str, hdr: bytes | None, data: bytes, options: PublishOptions | None) -> None:
+    def _check_capacity(self, subject: str, hdr: bytes | None, data: bytes, options: StorageOptions | None) -> None:
         size = self._state.size_of(subject, hdr, data)
         check_capacity(self._appender, subject, size, replaces=bool(options and options.rollup))
 
@@ -89,12 +89,12 @@ class Copier:
             appender.apply(seq, subject, options)
         return seq
 
-    def _options(self, hdr: bytes | None, now: int) -> PublishOptions | None:
+    def _options(self, hdr: bytes | None, now: int) -> StorageOptions | None:
         """Return what a copy asks for and is allowed."""
         config = self._state.config
         if hdr is None or not (config.allow_rollup_hdrs or config.allow_msg_ttl):
             return None
-        options = PublishOptions(hdr)
+        options = StorageOptions(hdr)
         try:
             if config.allow_rollup_hdrs:
                 options = options._replace(rollup=rollup_of(hdr, config))
@@ -104,7 +104,7 @@ class Copier:
         except (ApiError, ValueError):
             # What makes no sense asks for nothing.
             return None
-        return None if options == PublishOptions(hdr) else options
+        return None if options == StorageOptions(hdr) else options
 
     @property
     def keeps_rows(self) -> bool:

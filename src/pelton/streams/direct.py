@@ -23,9 +23,9 @@ from pelton.api import (
 from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
 from pelton.api.errors import from_reply
 from pelton.storage import Row, intact
-from pelton.streams.lasts import last_of_each
+from pelton.streams.filter_count import FilterCount
+from pelton.streams.last_per_subject import last_of_each
 from pelton.streams.log import StreamLog
-from pelton.streams.span import Span
 
 _LARGEST: Final = (1 << 63) - 1
 _SPANS: Final = 1000
@@ -42,7 +42,7 @@ class DirectReads:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._spans: dict[tuple[int, str], Span] = {}
+        self._spans: dict[tuple[int, str], FilterCount] = {}
 
     def read(self, log: StreamLog, request: DirectGet) -> DirectReply:
         """Answer a request; raises ApiError, CorruptMessageError."""
@@ -81,13 +81,13 @@ class DirectReads:
         span.passed(last, pending - len(messages))
         return DirectReply(messages, pending - len(messages), last)
 
-    def _span(self, log: StreamLog, subject_filter: str) -> Span:
+    def _span(self, log: StreamLog, subject_filter: str) -> FilterCount:
         key = (log.id, "" if subject_filter == ">" else subject_filter)
         span = self._spans.get(key)
         if span is None:
             if len(self._spans) >= _SPANS:
                 self._spans.clear()
-            span = self._spans[key] = Span(key[1])
+            span = self._spans[key] = FilterCount(key[1])
         span.refresh(log)
         return span
 

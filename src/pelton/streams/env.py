@@ -36,8 +36,8 @@ class StreamEnv:
     """
 
     database: Database
-    has_listener: Callable[[str], bool]
-    may_have_listener: Callable[[str], bool]
+    has_recipient: Callable[[str], bool]
+    may_have_recipient: Callable[[str], bool]
     draw: Draw
     wanted: Mapping[int, IsWanted]
     check_quota: CheckQuota | None

@@ -8,7 +8,7 @@ first. If another process has written, or a transaction was rolled back, the cop
 from __future__ import annotations
 
 from pelton.api import StreamConfig
-from pelton.storage import LeanReads
+from pelton.storage import FastGet
 from pelton.streams.appender import Appender
 from pelton.streams.bulk_appender import BulkAppender
 from pelton.streams.copier import Copier
@@ -28,7 +28,7 @@ class StreamLog:
         self.created = created
         self.state = StreamState(env, stream, config)
         self.table = self.state.table
-        self.lean = LeanReads(env.database, stream)
+        self.fast_get = FastGet(env.database, stream)
         self.reader = Reader(self.state)
         self.remover = Remover(self.state, self.reader)
         self.appender = Appender(self.state, self.reader, self.remover)
@@ -41,7 +41,7 @@ class StreamLog:
         return self.state.config
 
     @property
-    def is_lean(self) -> bool:
+    def has_fast_get(self) -> bool:
         """Whether one row, its time, and the configuration are all that a read of one message goes by."""
         return self.config.allow_direct and not self.state.is_timed
 

@@ -116,7 +116,7 @@ class Mappings:
         if transform is None:
             return
         lasts = state.lasts
-        if not state.env.may_have_listener(transform.reach):
+        if not state.env.may_have_recipient(transform.reach):
             lasts.clear()
             return
         if len(lasts) > _KNOWN_LIMIT:
@@ -143,7 +143,7 @@ class Mappings:
     def _opening(self, transform: Transform, subject: str) -> tuple[str, str] | None:
         """Return the subject to republish one under, and how its headers begin; None if it would reach nobody."""
         dest = transform.apply(subject)
-        if dest is None or not self._state.env.has_listener(dest):
+        if dest is None or not self._state.env.has_recipient(dest):
             return None
         stream = f"NATS/1.0\r\n{headers.STREAM}: {self._state.name}"
         return dest, f"{stream}\r\n{headers.SUBJECT}: {subject}\r\n{headers.SEQUENCE}: "

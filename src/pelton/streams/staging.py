@@ -1,6 +1,6 @@
 """Batches that are being published message by message and are not committed yet (ADR-50).
 
-The story. ``Nats-Batch-Id`` names a batch, ``Nats-Batch-Sequence`` counts its messages from 1, ``Nats-Batch-Commit``
+Design: ``Nats-Batch-Id`` names a batch, ``Nats-Batch-Sequence`` counts its messages from 1, ``Nats-Batch-Commit``
 ends it: ``1`` with this message, ``eob`` with the one before. Until then the messages wait here, in the memory of
 the process that takes them, as they wait on a NATS server's leader: they are in no file, other processes do not see
 them, and they are gone when the store is closed. The commit stores them all or none (``atomic.py``).
@@ -32,7 +32,7 @@ _STORED, _ENDED = "1", "eob"
 Key = tuple[int, str]
 
 
-class Member(NamedTuple):
+class BatchMember(NamedTuple):
     """What a message says of its batch; ``commit`` None where it goes on."""
 
     batch: str
@@ -69,7 +69,7 @@ def is_member(block: bytes | None) -> bool:
     return block is not None and _MARK in block and bool(headers.first(block, headers.BATCH_ID))
 
 
-def member_of(block: bytes) -> Member:
+def member_of(block: bytes) -> BatchMember:
     """Read what a header block says of its batch; raises ApiError 10179, 10175."""
     batch = headers.first(block, headers.BATCH_ID) or ""
     if len(batch.encode("utf-8", "surrogateescape")) > _ID_LIMIT:
@@ -78,7 +78,7 @@ def member_of(block: bytes) -> Member:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise api_error("JSAtomicPublishMissingSeqErr")
     level = headers.first(block, headers.REQUIRED_API_LEVEL) or ""
-    return Member(batch, int(text), headers.first(block, headers.BATCH_COMMIT), level)
+    return BatchMember(batch, int(text), headers.first(block, headers.BATCH_COMMIT), level)
 
 
 class Staging:
@@ -141,7 +141,7 @@ class Staging:
         messages = [*batch.messages, message] if member.commit == _STORED else _ended(batch.messages)
         return append_atomic(self._db, log, messages, member.batch, now)
 
-    def _check(self, log: StreamLog, key: Key, member: Member) -> None:
+    def _check(self, log: StreamLog, key: Key, member: BatchMember) -> None:
         """Raise where the message cannot be the next of its batch, which has met its end then."""
         batch = self._open.get(key)
         error, reason = self._judged(log, batch, member)
@@ -152,7 +152,9 @@ class Staging:
             self._say(BatchAbandoned(stream=log.name, batch=key[1], reason=reason))
         raise error
 
-    def _judged(self, log: StreamLog, batch: _Open | None, member: Member) -> tuple[ApiError | None, Reason | None]:
+    def _judged(
+        self, log: StreamLog, batch: _Open | None, member: BatchMember
+    ) -> tuple[ApiError | None, Reason | None]:
         """Return why the message cannot be the next, and what is told of its batch."""
         if not is_level(member.level):
             return api_error("JSRequiredApiLevelErr", stream=log.name), "unsupported"

@@ -1,6 +1,6 @@
 """What time does to a stream: messages age and expire, markers tell of it, schedules fire (ADR-43, ADR-48, ADR-51).
 
-The story. Nothing runs by itself: a deadline is a row, and whatever reads or writes a stream first lets time pass
+Design: Nothing runs by itself: a deadline is a row, and whatever reads or writes a stream first lets time pass
 (:func:`pass_time`), in its own transaction. So all that is due has happened before anybody can see that it has not,
 however late it is, and whoever comes second finds nothing due.
 

@@ -34,9 +34,9 @@ from pelton.buckets import (
 )
 from pelton.connect import ClusterOptions
 from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
-from pelton.jet import Heard, Metadata
+from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
-from pelton.queue import Call, ClaimedJob, DeadLetter, JobContext, JobCounts, JobInfo, JobRules, Outcome
+from pelton.queue import ClaimedJob, DeadLetter, JobCall, JobContext, JobCounts, JobInfo, JobRules, Outcome
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
 
@@ -46,14 +46,14 @@ __all__ = [
     "Bucket",
     "BucketSettings",
     "BucketStatus",
-    "Call",
+    "JobCall",
     "ClaimedJob",
     "Claims",
     "ChainCodec",
     "Codec",
     "ClusterOptions",
     "Consumer",
-    "Heard",
+    "CoreMessage",
     "Held",
     "DeadLetter",
     "Election",
@@ -69,7 +69,7 @@ __all__ = [
     "KeyFile",
     "JobTransaction",
     "Leader",
-    "Listening",
+    "Subscription",
     "Lock",
     "Message",
     "Metadata",
@@ -101,7 +101,7 @@ Bucket = derive(buckets.Bucket)
 ObjectStore = derive(buckets.ObjectStore, as_given=("put", "get_file"))
 Stream = derive(jet.Stream)
 Consumer = derive(jet.Consumer)
-Listening = derive(jet.Listening)
+Subscription = derive(jet.Subscription)
 Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)

@@ -1,6 +1,6 @@
 """An event loop on a thread of its own, and how other threads get work done there.
 
-The story. A blocking call becomes a :class:`_Call`: its function runs on the loop, and if that gives an awaitable
+Design: A blocking call becomes a :class:`_Call`: its function runs on the loop, and if that gives an awaitable
 it becomes a task; the calling thread sleeps on a future until the outcome is there. A thread that is
 interrupted while it sleeps (Ctrl-C) cancels its task, waits for the task to end, and only then raises: what
 was interrupted is over when the caller sees the interrupt. A second interrupt does not wait.

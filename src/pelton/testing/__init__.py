@@ -4,11 +4,10 @@ from pelton.engine.maintenance.recount import recount
 from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime
 from pelton.testing.faults import FaultySync, FullDisk
 from pelton.testing.fencing import FencedRegister
-from pelton.testing.hazards import Client, HazardBackend, Hazards, World
+from pelton.testing.hazards import HazardBackend, Hazards, SimulatedClient, World
 from pelton.testing.power import RecordingDisk
 
 __all__ = [
-    "Client",
     "FaultySync",
     "FencedRegister",
     "FullDisk",
@@ -17,6 +16,7 @@ __all__ = [
     "ManualClock",
     "ManualRuntime",
     "RecordingDisk",
+    "SimulatedClient",
     "World",
     "manual_runtime",
     "recount",

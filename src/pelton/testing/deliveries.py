@@ -83,7 +83,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The streams that drop what is settled."""
 
 
-class Broken(msgspec.Struct, frozen=True, kw_only=True):
+class BrokenPromise(msgspec.Struct, frozen=True, kw_only=True):
     """A promise that was not kept."""
 
     rule: BrokenRule
@@ -91,7 +91,7 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def check_deliveries(steps: Iterable[Step], promises: Iterable[Promise], ending: Ending) -> list[Broken]:
+def check_deliveries(steps: Iterable[Step], promises: Iterable[Promise], ending: Ending) -> list[BrokenPromise]:
     """Return what contradicts the promises; an empty list for a good history. Steps may come in any order."""
     published: dict[str, list[Step]] = defaultdict(list)
     of_consumers: dict[tuple[str, str], list[Step]] = defaultdict(list)
@@ -111,13 +111,13 @@ def check_deliveries(steps: Iterable[Step], promises: Iterable[Promise], ending:
     return found
 
 
-def check_tokens(stream: str, consumer: str, steps: Iterable[Step]) -> Iterator[Broken]:
+def check_tokens(stream: str, consumer: str, steps: Iterable[Step]) -> Iterator[BrokenPromise]:
     """Yield what is wrong with the tokens of a consumer, or of all consumers that had this name one after another."""
     where = f"{stream}/{consumer}"
     delivered = [s for s in steps if s.kind == "delivered" and s.token and (s.stream, s.consumer) == (stream, consumer)]
     for token, times in Counter(step.token for step in delivered).items():
         if times > 1:
-            yield Broken(rule="token", where=where, text=f"{times} deliveries have the token {token}")
+            yield BrokenPromise(rule="token", where=where, text=f"{times} deliveries have the token {token}")
     arrived = sorted(delivered, key=lambda step: step.at)
     place, largest = 0, 0
     for step in sorted(delivered, key=lambda step: step.began):
@@ -126,27 +126,29 @@ def check_tokens(stream: str, consumer: str, steps: Iterable[Step]) -> Iterator[
             place += 1
         if step.token <= largest:
             text = f"message {step.seq} was delivered with token {step.token} after token {largest}"
-            yield Broken(rule="token", where=where, text=text)
+            yield BrokenPromise(rule="token", where=where, text=text)
 
 
 def _check_stored(
     stream: str, steps: Sequence[Step], consumers: Sequence[_ConsumerCheck], ending: Ending
-) -> Iterator[Broken]:
+) -> Iterator[BrokenPromise]:
     kept, floor = ending.stored.get(stream, {}), ending.floor.get(stream, 1)
     begun = {step.name for step in steps if step.kind == "publishing"}
     for name, times in Counter(kept.values()).items():
         if times > 1:
-            yield Broken(rule="stored", where=stream, text=f"{name} is stored {times} times")
+            yield BrokenPromise(rule="stored", where=stream, text=f"{name} is stored {times} times")
     for seq, name in kept.items():
         if name not in begun:
-            yield Broken(rule="stored", where=stream, text=f"message {seq}, {name}, was published by nobody")
+            yield BrokenPromise(rule="stored", where=stream, text=f"message {seq}, {name}, was published by nobody")
     for step in (step for step in steps if step.kind == "published"):
         found = kept.get(step.seq)
         if found == step.name or (found is None and step.seq < floor):
             continue
         if found is None and stream in ending.settled_away and _may_be_gone(step, consumers):
             continue
-        yield Broken(rule="stored", where=stream, text=f"{step.name} was stored as {step.seq}, there lies {found}")
+        yield BrokenPromise(
+            rule="stored", where=stream, text=f"{step.name} was stored as {step.seq}, there lies {found}"
+        )
 
 
 def _may_be_gone(step: Step, consumers: Sequence[_ConsumerCheck]) -> bool:
@@ -209,7 +211,7 @@ class _ConsumerCheck:
             return True
         return seq in self._maybe or (policy == "all" and seq <= self._last_maybe)
 
-    def run(self) -> Iterator[Broken]:
+    def run(self) -> Iterator[BrokenPromise]:
         yield from check_tokens(self.promise.stream, self.promise.consumer, self._steps)
         yield from self._check_counts()
         yield from self._check_settled()
@@ -218,10 +220,10 @@ class _ConsumerCheck:
         if self.promise.per_subject == 1:
             yield from self._check_order()
 
-    def _broken(self, rule: BrokenRule, text: str) -> Broken:
-        return Broken(rule=rule, where=self._where, text=text)
+    def _broken(self, rule: BrokenRule, text: str) -> BrokenPromise:
+        return BrokenPromise(rule=rule, where=self._where, text=text)
 
-    def _check_counts(self) -> Iterator[Broken]:
+    def _check_counts(self) -> Iterator[BrokenPromise]:
         for step in self._twice:
             yield self._broken("count", f"two deliveries have the number {step.dseq}")
         limit = self.promise.max_deliver
@@ -232,7 +234,7 @@ class _ConsumerCheck:
                 if later.n <= earlier.n:
                     yield self._broken("count", f"message {seq}: delivery {later.n} came after delivery {earlier.n}")
 
-    def _check_settled(self) -> Iterator[Broken]:
+    def _check_settled(self) -> Iterator[BrokenPromise]:
         for seq, ends in self._held.items():
             if seq < self._floor:
                 # Acks of what limits have removed meanwhile are taken, whoever sends them: there is nothing to settle.
@@ -248,7 +250,7 @@ class _ConsumerCheck:
         if self.promise.ack_policy == "all":
             yield from self._check_settled_before()
 
-    def _check_settled_before(self) -> Iterator[Broken]:
+    def _check_settled_before(self) -> Iterator[BrokenPromise]:
         """An ack of all settles what was delivered before it: a pull that began later gets none of it."""
         upto, times = 0, sorted((end.at, end.seq) for ends in self._held.values() for end in ends)
         place = 0
@@ -260,7 +262,7 @@ class _ConsumerCheck:
             if step.seq <= upto:
                 yield self._broken("settled", f"message {step.seq} was delivered after all up to {upto} were acked")
 
-    def _check_lost(self) -> Iterator[Broken]:
+    def _check_lost(self) -> Iterator[BrokenPromise]:
         for seq, times in Counter(self._told).items():
             if times > 1:
                 yield self._broken("lost", f"message {seq} was given up {times} times")
@@ -277,7 +279,7 @@ class _ConsumerCheck:
                 there = "is there" if step.seq in kept else "is gone"
                 yield self._broken("lost", f"message {step.seq} was never settled, nor given up, and {there}")
 
-    def _check_late(self) -> Iterator[Broken]:
+    def _check_late(self) -> Iterator[BrokenPromise]:
         last = max(self._numbers, default=0)
         for step in self._refused:
             replaced = any(other.dseq > step.dseq for other in self._deliveries.get(step.seq, ()))
@@ -293,7 +295,7 @@ class _ConsumerCheck:
             return [end for seq, ends in self._maybe.items() if seq >= step.seq for end in ends]
         return self._maybe.get(step.seq, [])
 
-    def _check_order(self) -> Iterator[Broken]:
+    def _check_order(self) -> Iterator[BrokenPromise]:
         holders: dict[str, Step] = {}
         for number in sorted(self._numbers):
             step = self._numbers[number]

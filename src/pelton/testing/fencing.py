@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Write(NamedTuple):
+class FencedWrite(NamedTuple):
     """One write that was asked of a resource: by whom, with which token, when, and whether it was taken."""
 
     who: str
@@ -20,13 +20,13 @@ class FencedRegister:
     def __init__(self) -> None:
         """A register that has heard of nobody."""
         self.highest = 0
-        self.writes: list[Write] = []
+        self.writes: list[FencedWrite] = []
 
     def write(self, who: str, token: int, at: float = 0.0) -> bool:
         """Write, and return whether the token was good: none that is newer has been seen."""
         is_taken = token >= self.highest
         self.highest = max(self.highest, token)
-        self.writes.append(Write(who, token, at, is_taken))
+        self.writes.append(FencedWrite(who, token, at, is_taken))
         return is_taken
 
     def owners(self) -> dict[int, set[str]]:

@@ -1,7 +1,7 @@
 """A simulated world: one store, clients of it that have bad days, and a clock that moves when told.
 
-The story. A :class:`World` keeps an embedded store in memory under a manual clock, all on one event loop. Each
-:class:`Client` reaches the store through a :class:`HazardBackend` that loses and delays what goes by, as a network
+Design: A :class:`World` keeps an embedded store in memory under a manual clock, all on one event loop. Each
+:class:`SimulatedClient` reaches the store through a :class:`HazardBackend` that loses and delays what goes by, as a network
 would: a request that was sent goes on whether its sender still waits, was told a timeout, or is dead. A client can be
 paused (its timers, its answers and its events wait, while its clocks go on, as under SIGSTOP), crashed for good, have
 its wall clock stepped, and its monotonic clock run fast or slow.
@@ -27,6 +27,7 @@ from typing import Any, Final, Self, TypeVar
 from pelton.api import (
     AckOp,
     Backend,
+    BackendSubscription,
     Delivered,
     DirectGet,
     DirectReply,
@@ -38,7 +39,6 @@ from pelton.api import (
     Request,
     ServerTimeoutError,
     StoreClosedError,
-    Subscription,
 )
 from pelton.api.transacting import Settled, Transacting
 from pelton.connect import Jet
@@ -76,7 +76,7 @@ class World:
         """A world that stands still; equal seeds give equal chances."""
         self.random = Random(seed)
         self.clock = ManualClock()
-        self.clients: list[Client] = []
+        self.clients: list[SimulatedClient] = []
         self._runtime = ManualRuntime(clock=self.clock, random=Random(seed), ids=Ids(Random(seed)))
         self._jet: Jet | None = None
 
@@ -98,9 +98,9 @@ class World:
         assert self._jet is not None, "use the world in 'async with'"
         return self._jet
 
-    def client(self, name: str, hazards: Hazards | None = None) -> Client:
+    def client(self, name: str, hazards: Hazards | None = None) -> SimulatedClient:
         """Return a new client, alive and running."""
-        client = Client(self, name, hazards or Hazards())
+        client = SimulatedClient(self, name, hazards or Hazards())
         self.clients.append(client)
         return client
 
@@ -205,7 +205,7 @@ class _ClientTimer:
             fn()
 
 
-class Client:
+class SimulatedClient:
     """Somebody who uses the store of a world: ``jet`` is the store as this client has it, ``clock`` its own."""
 
     def __init__(self, world: World, name: str, hazards: Hazards) -> None:
@@ -249,7 +249,7 @@ class _MortalTasks(Tasks):
 class HazardBackend:
     """A ``Backend`` on which what a client sends and gets is lost and late, by the client's :class:`Hazards`."""
 
-    def __init__(self, inner: Backend, client: Client) -> None:
+    def __init__(self, inner: Backend, client: SimulatedClient) -> None:
         """Reach ``inner`` as this client does."""
         self._inner = inner
         self._client = client
@@ -298,7 +298,7 @@ class HazardBackend:
         """Hold a transaction open: nothing bad happens to it."""
         return self._inner.transaction(timeout)
 
-    async def subscribe(self, subject: str, queue: str = "") -> Subscription:
+    async def subscribe(self, subject: str, queue: str = "") -> BackendSubscription:
         """Listen; what is heard is late or lost."""
         return _HazardSubscription(await self._ask(lambda: self._inner.subscribe(subject, queue)), self)
 
@@ -370,7 +370,7 @@ class HazardBackend:
 class _HazardSubscription:
     """A subscription whose messages come late, or not at all."""
 
-    def __init__(self, inner: Subscription, backend: HazardBackend) -> None:
+    def __init__(self, inner: BackendSubscription, backend: HazardBackend) -> None:
         self._inner = inner
         self._backend = backend
 

@@ -29,7 +29,7 @@ EventKind = Literal["enqueued", "start", "end", "lost", "finished"]
 Rule = Literal["exclusive", "order", "lost", "once", "attempts", "token"]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened to a job.
 
     ``enqueued``: it was accepted. ``start``, ``end``: its function began, returned or raised. ``lost``: the
@@ -56,9 +56,11 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def check_history(events: Iterable[Event], *, max_attempts: int, paused: Collection[str] = ()) -> list[Contradiction]:
+def check_history(
+    events: Iterable[JobEvent], *, max_attempts: int, paused: Collection[str] = ()
+) -> list[Contradiction]:
     """Return what contradicts the promises; an empty list for a good history. Events may come in any order."""
-    by_key: dict[str, list[Event]] = defaultdict(list)
+    by_key: dict[str, list[JobEvent]] = defaultdict(list)
     for event in sorted(events, key=_when):
         by_key[event.key].append(event)
     found: list[Contradiction] = []
@@ -68,26 +70,26 @@ def check_history(events: Iterable[Event], *, max_attempts: int, paused: Collect
     return found
 
 
-def _when(event: Event) -> int:
+def _when(event: JobEvent) -> int:
     return event.at
 
 
 class _KeyCheck:
     """The history of one key, in order of time."""
 
-    def __init__(self, key: str, events: Sequence[Event], paused: frozenset[str]) -> None:
+    def __init__(self, key: str, events: Sequence[JobEvent], paused: frozenset[str]) -> None:
         self._key = key
         self._events = events
         self._paused = paused
         self._found: list[Contradiction] = []
         self._jobs = [event.job for event in events if event.kind == "enqueued"]
-        self._starts: list[Event] = []
-        self._replaced: list[Event] = []
+        self._starts: list[JobEvent] = []
+        self._replaced: list[JobEvent] = []
         for event in events:
             if event.kind == "start":
                 stale = self._starts and event.token < self._starts[-1].token and event.worker in paused
                 (self._replaced if stale else self._starts).append(event)
-        self._effects: dict[str, list[Event]] = defaultdict(list)
+        self._effects: dict[str, list[JobEvent]] = defaultdict(list)
         for event in events:
             if event.kind == "finished":
                 self._effects[event.job].append(event)
@@ -125,7 +127,7 @@ class _KeyCheck:
         for start in self._replaced:
             self._check_replaced(start, start.at)
 
-    def _check_replaced(self, start: Event, next_start: int) -> None:
+    def _check_replaced(self, start: JobEvent, next_start: int) -> None:
         """Look at what an attempt still did after the next one of its key had started."""
         mine = [event for event in self._events if event.token == start.token and event.job == start.job]
         told = any(event.kind == "lost" and event.at <= next_start for event in mine)
@@ -152,7 +154,7 @@ class _KeyCheck:
                 if effect.at < start.at:
                     self._say("order", start.job, f"it started again (token {start.token}) after it took effect")
 
-    def _check_after(self, start: Event, before: str) -> None:
+    def _check_after(self, start: JobEvent, before: str) -> None:
         if not any(effect.at <= start.at for effect in self._effects.get(before, ())):
             self._say("order", start.job, f"it started before job {before} took effect")
 

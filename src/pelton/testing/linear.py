@@ -49,7 +49,7 @@ class Op(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     answer: Answer = "lost"
 
 
-class Broken(NamedTuple):
+class NotLinearizable(NamedTuple):
     """Why a history is not linearizable: what is wrong, and the operations it is about."""
 
     key: str
@@ -71,7 +71,7 @@ class State(NamedTuple):
 _NOTHING: Final = State(0, None)
 
 
-def check_history(history: Iterable[Op]) -> list[Broken]:
+def check_history(history: Iterable[Op]) -> list[NotLinearizable]:
     """Return what in a history contradicts that it is linearizable."""
     ops = list(history)
     by_key: dict[str, list[Op]] = defaultdict(list)
@@ -81,16 +81,16 @@ def check_history(history: Iterable[Op]) -> list[Broken]:
     return broken + _check_revisions(ops)
 
 
-def _check_revisions(ops: Sequence[Op]) -> list[Broken]:
+def _check_revisions(ops: Sequence[Op]) -> list[NotLinearizable]:
     """Hold the revisions of answered writes against each other and against real time."""
     writes = sorted((op for op in ops if op.answer == "done" and op.kind != "get" and op.revision), key=_by_revision)
     for one, other in pairwise(writes):
         if one.revision == other.revision:
-            return [Broken(one.key, "two writes have the same revision", (one, other))]
+            return [NotLinearizable(one.key, "two writes have the same revision", (one, other))]
     latest: Op | None = None
     for op in reversed(writes):
         if latest is not None and latest.returned < op.called:
-            return [Broken(op.key, "a later write has a smaller revision", (latest, op))]
+            return [NotLinearizable(op.key, "a later write has a smaller revision", (latest, op))]
         if latest is None or op.returned < latest.returned:
             latest = op
     return []
@@ -100,7 +100,7 @@ def _by_revision(op: Op) -> int:
     return op.revision
 
 
-def _check_key(key: str, ops: Sequence[Op]) -> Broken | None:
+def _check_key(key: str, ops: Sequence[Op]) -> NotLinearizable | None:
     """Search an order of one key's operations that explains all answers."""
     ordered = sorted(ops, key=lambda op: op.called)
     revisions = {op.value: op.revision for op in ordered if op.kind == "get" and op.answer == "done"}
@@ -121,7 +121,9 @@ def _check_key(key: str, ops: Sequence[Op]) -> Broken | None:
                 seen.add(way)
                 paths.append(way)
     left = tuple(op for index, op in enumerate(ordered) if not best >> index & 1 and op.answer != "lost")
-    return Broken(key, f"after {best.bit_count()} of {len(ordered)} operations none of these can come next", left)
+    return NotLinearizable(
+        key, f"after {best.bit_count()} of {len(ordered)} operations none of these can come next", left
+    )
 
 
 def _next_ops(ordered: Sequence[Op], done: int) -> list[tuple[int, Op]]:

@@ -1,6 +1,6 @@
 """A disk that can lose power: records what a store writes and syncs, and makes the files a crash may leave.
 
-The story. A :class:`RecordingDisk` is a VFS of SQLite below its encryption, and a ``sync_file`` for the engine, which
+Design: A :class:`RecordingDisk` is a VFS of SQLite below its encryption, and a ``sync_file`` for the engine, which
 syncs the log through a descriptor of its own. Both write to the real file system and keep a list of events: writes,
 truncations, removals, syncs, and the marks that a test puts between them ("this was acknowledged"). An image is
 what the power may leave at one moment of that list: all that a sync covers is there; of what was written to a file
@@ -35,7 +35,7 @@ _MOST_ZEROS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class DiskWrite:
     """Bytes written to a file at an offset."""
 
     file: str
@@ -75,13 +75,13 @@ class FailedSync:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PowerMark:
     """Something a test wants to remember the moment of."""
 
     what: Any
 
 
-Event = Write | Truncate | Remove | Sync | FailedSync | Mark
+Event = DiskWrite | Truncate | Remove | Sync | FailedSync | PowerMark
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class RecordingDisk:
 
     def mark(self, what: Any) -> None:
         """Remember that something happened now."""
-        self.events.append(Mark(what))
+        self.events.append(PowerMark(what))
 
     def fail(self, ending: str, random: Random, *, times: int = 1, evicts: bool = False) -> None:
         """Let the next syncs of files whose names end so fail; ``evicts``: the kernel drops the cached pages, too."""
@@ -144,7 +144,7 @@ class RecordingDisk:
         """Write to a file through a descriptor of its own, and record it."""
         done = os.pwrite(descriptor, data, offset)
         for path in self._paths(descriptor):
-            self.record(path, Write(os.path.basename(path), offset, data[:done]))
+            self.record(path, DiskWrite(os.path.basename(path), offset, data[:done]))
         return done
 
     def _paths(self, descriptor: int) -> list[str]:
@@ -183,11 +183,11 @@ class RecordingDisk:
     def _evict(self, name: str, random: Random, write: Callable[[bytes, int], object]) -> None:
         """Make the file what the medium has of it."""
         durable = _durable(self.events)
-        medium, dropped = bytearray(), list[Write]()
+        medium, dropped = bytearray(), list[DiskWrite]()
         for index, event in enumerate(self.events):
             if isinstance(event, Remove) and event.file == name:
                 medium, dropped = bytearray(), []
-            if isinstance(event, Write | Truncate) and event.file == name:
+            if isinstance(event, DiskWrite | Truncate) and event.file == name:
                 if index in durable or isinstance(event, Truncate) or random.random() < 0.5:
                     _apply(medium, event)
                 else:
@@ -204,9 +204,9 @@ class RecordingDisk:
         last_sync = max((event.upto for event in events if isinstance(event, Sync)), default=0)
         # How much of what was not synced survives differs from image to image: all, nothing, some.
         kept = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        newest = {event.file: index for index, event in enumerate(events) if not isinstance(event, Mark)}
+        newest = {event.file: index for index, event in enumerate(events) if not isinstance(event, PowerMark)}
         for index, event in enumerate(events):
-            if isinstance(event, Mark | Sync | FailedSync):
+            if isinstance(event, PowerMark | Sync | FailedSync):
                 continue
             if isinstance(event, Remove):
                 if index < last_sync or newest[event.file] != index or random.random() < kept:
@@ -215,7 +215,7 @@ class RecordingDisk:
             file = files.setdefault(event.file, bytearray())
             if index in durable or random.random() < kept:
                 _apply(file, event)
-            elif isinstance(event, Write) and random.random() < kept:
+            elif isinstance(event, DiskWrite) and random.random() < kept:
                 _apply_torn(file, event, random)
         for name, file in files.items():
             if name.endswith("-wal") and random.random() < 0.5:
@@ -228,10 +228,10 @@ def _durable(events: list[Event]) -> set[int]:
     found: set[int] = set()
     waiting: dict[str, list[int]] = {}
     for index, event in enumerate(events):
-        if isinstance(event, Mark | Remove):
+        if isinstance(event, PowerMark | Remove):
             continue
         mine = waiting.setdefault(event.file, [])
-        if isinstance(event, Write | Truncate):
+        if isinstance(event, DiskWrite | Truncate):
             mine.append(index)
             continue
         covered = [one for one in mine if one < event.upto]
@@ -244,7 +244,7 @@ def _durable(events: list[Event]) -> set[int]:
     return found
 
 
-def _apply(file: bytearray, event: Write | Truncate) -> None:
+def _apply(file: bytearray, event: DiskWrite | Truncate) -> None:
     if isinstance(event, Truncate):
         del file[event.size :]
         return
@@ -253,14 +253,14 @@ def _apply(file: bytearray, event: Write | Truncate) -> None:
     file[event.offset : event.offset + len(event.data)] = event.data
 
 
-def _apply_torn(file: bytearray, event: Write, random: Random) -> None:
+def _apply_torn(file: bytearray, event: DiskWrite, random: Random) -> None:
     """Apply some sectors of a write."""
     start = event.offset
     end = start + len(event.data)
     while start < end:
         stop = min(end, start - start % _SECTOR + _SECTOR)
         if random.random() < 0.5:
-            _apply(file, Write(event.file, start, event.data[start - event.offset : stop - event.offset]))
+            _apply(file, DiskWrite(event.file, start, event.data[start - event.offset : stop - event.offset]))
         start = stop
 
 
@@ -294,7 +294,7 @@ class _RecordedFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802  # SQLite's
         super().xWrite(data, offset)
-        self._disk.record(self._path, Write(self._name, offset, bytes(data)))
+        self._disk.record(self._path, DiskWrite(self._name, offset, bytes(data)))
 
     def xTruncate(self, newsize: int) -> None:  # noqa: N802  # SQLite's
         super().xTruncate(newsize)

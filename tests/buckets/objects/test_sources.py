@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.buckets.objects import sources
-from pelton.buckets.objects.sources import Chunker, Source, source_of
+from pelton.buckets.objects.sources import Chunker, ChunkSource, source_of
 
 
-async def _all(source: Source) -> list[bytes]:
+async def _all(source: ChunkSource) -> list[bytes]:
     found: list[bytes] = []
     while True:
         batch = await source.read()

@@ -8,7 +8,7 @@ from random import Random
 
 from pelton.cli.demo.flights import Flight
 from pelton.cli.demo.propagation import expected
-from pelton.cli.demo.record import Attempt, DeadLetter, Run, Worker
+from pelton.cli.demo.record import FlightAttempt, FlightDeadLetter, Run, WorkerRecord
 
 MS = 1_000_000
 START = 1_000 * MS
@@ -39,7 +39,7 @@ class Simulation:
             self.hands += [(kill_ns + 250 * MS, 4)] * slots
         heapq.heapify(self.hands)
         self.busy: dict[str, int] = {}
-        self.attempts: list[Attempt] = []
+        self.attempts: list[FlightAttempt] = []
 
     def run(self) -> Run:
         for one in self.flights:
@@ -47,7 +47,7 @@ class Simulation:
                 while not self._attempt(one):
                     pass
         end = max((attempt.end_ns or 0 for attempt in self.attempts), default=START) + MS
-        dead = [DeadLetter(f.index, "no aircraft") for f in self.flights if f.tailnum is None]
+        dead = [FlightDeadLetter(f.index, "no aircraft") for f in self.flights if f.tailnum is None]
         return Run(self.flights, expected(self.flights), self.attempts, dead, self._workers(), START, end)
 
     def _attempt(self, one: Flight) -> bool:
@@ -56,18 +56,18 @@ class Simulation:
         start = max(free, self.busy.get(tail, 0))
         end = start + int(self.random.lognormvariate(0.9, 0.4) * MS)
         if worker != 2 or self.kill_ns is None or end <= self.kill_ns:
-            self.attempts.append(Attempt(tail, one.index, worker, start, end))
+            self.attempts.append(FlightAttempt(tail, one.index, worker, start, end))
             self.busy[tail] = end
             heapq.heappush(self.hands, (end, worker))
             return True
         if start < self.kill_ns:
-            self.attempts.append(Attempt(tail, one.index, worker, start, None, done=False))
+            self.attempts.append(FlightAttempt(tail, one.index, worker, start, None, done=False))
             self.busy[tail] = self.kill_ns + int(self.random.uniform(8, 40) * MS)
         return False
 
-    def _workers(self) -> list[Worker]:
-        workers = [Worker(number, 4_100 + number, START) for number in (1, 2, 3)]
+    def _workers(self) -> list[WorkerRecord]:
+        workers = [WorkerRecord(number, 4_100 + number, START) for number in (1, 2, 3)]
         if self.kill_ns is not None:
             workers[1] = workers[1]._replace(killed_ns=self.kill_ns, gone_ns=self.kill_ns + MS)
-            workers.append(Worker(4, 4_177, self.kill_ns + 200 * MS))
+            workers.append(WorkerRecord(4, 4_177, self.kill_ns + 200 * MS))
         return workers

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from pelton.cli.demo import checks
-from pelton.cli.demo.checks import Verdict, check, passed
+from pelton.cli.demo.checks import PromiseCheck, check, passed
 from pelton.cli.demo.propagation import FRESH
-from pelton.cli.demo.record import Attempt, DeadLetter, Run
+from pelton.cli.demo.record import FlightAttempt, FlightDeadLetter, Run
 
 from .simulated import MS, START, Simulation, flight
 
@@ -20,11 +20,11 @@ def run() -> Run:
     return Simulation(flights, START + 20 * MS).run()
 
 
-def cut_short(run: Run) -> Attempt:
+def cut_short(run: Run) -> FlightAttempt:
     return next(attempt for attempt in run.attempts if not attempt.done)
 
 
-def breach(verdict: Verdict) -> str:
+def breach(verdict: PromiseCheck) -> str:
     assert not verdict.passed
     return verdict.detail
 
@@ -56,7 +56,7 @@ def test_a_doubled_flight(run: Run) -> None:
 
 
 def test_a_bad_flight_that_was_done(run: Run) -> None:
-    done = replace(run, attempts=[*run.attempts, Attempt("", 7, 1, START, START + 1)])
+    done = replace(run, attempts=[*run.attempts, FlightAttempt("", 7, 1, START, START + 1)])
     assert breach(checks.exactly_once(done)) == "flight 7 was done though it is not good input"
 
 
@@ -74,20 +74,20 @@ def test_a_state_that_is_missing(run: Run) -> None:
 
 
 def test_flights_out_of_order() -> None:
-    attempts = [Attempt("N1", 1, 1, START, START + 1), Attempt("N1", 0, 1, START + 2, START + 3)]
+    attempts = [FlightAttempt("N1", 1, 1, START, START + 1), FlightAttempt("N1", 0, 1, START + 2, START + 3)]
     run = Run([flight(0), flight(1)], {}, attempts, [], [], START, START + 9)
     assert breach(checks.in_order(run)) == "N1: flight 0 was begun after flight 1"
 
 
 def test_two_at_once() -> None:
-    attempts = [Attempt("N1", 0, 1, START, START + 5), Attempt("N1", 1, 2, START + 4, START + 9)]
+    attempts = [FlightAttempt("N1", 0, 1, START, START + 5), FlightAttempt("N1", 1, 2, START + 4, START + 9)]
     run = Run([flight(0), flight(1)], {}, attempts, [], [], START, START + 9)
     assert breach(checks.never_two(run)) == "N1: flight 1 began while flight 0 was in hand"
 
 
 def test_a_long_attempt_under_short_ones() -> None:
     times = [(0, 100), (10, 20), (30, 40)]
-    attempts = [Attempt("N1", k, k, START + a, START + b) for k, (a, b) in enumerate(times)]
+    attempts = [FlightAttempt("N1", k, k, START + a, START + b) for k, (a, b) in enumerate(times)]
     run = Run([], {}, attempts, [], [], START, START + 100)
     assert "(and 1 more)" in breach(checks.never_two(run))
 
@@ -107,12 +107,12 @@ def test_an_attempt_that_never_ended(run: Run) -> None:
     ("dead", "words"),
     [
         ([], "flight 7 has no aircraft and no dead letter"),
-        ([DeadLetter(7, "none")] * 2, "flight 7 has 2 dead letters"),
-        ([DeadLetter(7, "none"), DeadLetter(8, "crash")], "flight 8 is good input, but a dead letter"),
-        ([DeadLetter(7, " ")], "the dead letter of flight 7 gives no reason"),
+        ([FlightDeadLetter(7, "none")] * 2, "flight 7 has 2 dead letters"),
+        ([FlightDeadLetter(7, "none"), FlightDeadLetter(8, "crash")], "flight 8 is good input, but a dead letter"),
+        ([FlightDeadLetter(7, " ")], "the dead letter of flight 7 gives no reason"),
     ],
 )
-def test_dead_letters(dead: list[DeadLetter], words: str) -> None:
+def test_dead_letters(dead: list[FlightDeadLetter], words: str) -> None:
     run = Run([flight(7, None), flight(8)], {}, [], dead, [], 0, 1)
     assert breach(checks.dead_letters(run)) == words
 
@@ -124,7 +124,7 @@ def test_a_stranded_flight(run: Run) -> None:
 
 
 def test_a_dead_worker_that_works(run: Run) -> None:
-    ghost = Attempt("N1", 399, 2, run.ended_ns, run.ended_ns + 1)
+    ghost = FlightAttempt("N1", 399, 2, run.ended_ns, run.ended_ns + 1)
     assert "began flight 399 after its death" in breach(
         checks.taken_over(replace(run, attempts=[*run.attempts, ghost]))
     )

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pelton.cli.demo.checks import Verdict, check
+from pelton.cli.demo.checks import PromiseCheck, check
 from pelton.cli.demo.figures import Spreader, spreaders
 from pelton.cli.demo.picture import draw, write_picture
 from pelton.cli.demo.propagation import FRESH
@@ -53,7 +53,7 @@ def test_an_empty_run_can_be_drawn() -> None:
 
 def test_what_comes_from_outside_is_escaped() -> None:
     run = a_run(60)
-    page = draw(run, [Verdict("<b>", False, "a & b")], [Spreader("N1", "<i>", "</svg>", FRESH)])
+    page = draw(run, [PromiseCheck("<b>", False, "a & b")], [Spreader("N1", "<i>", "</svg>", FRESH)])
     assert "&lt;b&gt;" in page
     assert "a &amp; b" in page
     assert "A promise was broken" in page

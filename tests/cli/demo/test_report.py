@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pelton.cli.demo.checks import check
 from pelton.cli.demo.figures import spreaders
-from pelton.cli.demo.record import DeadLetter, Run
+from pelton.cli.demo.record import FlightDeadLetter, Run
 from pelton.cli.demo.report import print_report, reasons
 
 from .simulated import MS, START, Simulation, flight
@@ -53,5 +53,5 @@ def test_a_run_of_nothing_is_reported() -> None:
 
 
 def test_reasons_are_counted_most_first() -> None:
-    dead = [DeadLetter(1, "b"), DeadLetter(2, "a"), DeadLetter(3, "a")]
+    dead = [FlightDeadLetter(1, "b"), FlightDeadLetter(2, "a"), FlightDeadLetter(3, "a")]
     assert list(reasons(Run([], {}, [], dead, [], 0, 1)).items()) == [("a", 2), ("b", 1)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pelton.api import ConfigError, StoreClosedError
 from pelton.connect import Jet
-from pelton.jet import Listening
+from pelton.jet import Subscription
 from tests.conformance.cases.table import case, fails
 
 
-async def _heard(listening: Listening, count: int) -> list[bytes]:
+async def _heard(listening: Subscription, count: int) -> list[bytes]:
     found: list[bytes] = []
     while len(found) < count:
         message = await listening.next(timeout=20)

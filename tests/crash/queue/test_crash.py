@@ -16,13 +16,13 @@ import pytest
 import pelton
 from pelton import Jet
 from pelton.queue import Job, JobHandle
-from pelton.testing.history import Event, check_history
+from pelton.testing.history import JobEvent, check_history
 from tests.crash.queue.worker import EFFECTS, LEASE_S, MAX_ATTEMPTS, QUEUE, Log, register
 from tests.stopping import stand_still
 
 ROOT = Path(__file__).parents[3]
 KEYS = 12
-decode = msgspec.json.Decoder(Event).decode
+decode = msgspec.json.Decoder(JobEvent).decode
 
 
 class Workers:
@@ -72,24 +72,24 @@ class Workers:
             worker.communicate()
 
 
-async def enqueue_some(job: Job[[int], None], log: list[Event], numbers: range) -> list[JobHandle]:
+async def enqueue_some(job: Job[[int], None], log: list[JobEvent], numbers: range) -> list[JobHandle]:
     keys = [f"key.{number % KEYS}" for number in numbers]
     handles = await job.enqueue_many([(number,) for number in numbers], keys=keys)
     for key, handle in zip(keys, handles, strict=True):
-        log.append(Event(kind="enqueued", key=key, job=handle.id, at=time.monotonic_ns()))
+        log.append(JobEvent(kind="enqueued", key=key, job=handle.id, at=time.monotonic_ns()))
     return handles
 
 
-async def effects_of(jet: Jet) -> list[Event]:
+async def effects_of(jet: Jet) -> list[JobEvent]:
     stream = await jet.stream("effects")
     consumer = await stream.create_consumer(ack_policy="none")
-    found: list[Event] = []
+    found: list[JobEvent] = []
     while messages := await consumer.fetch(500, no_wait=True):
         found += [decode(message.data) for message in messages]
     return found
 
 
-def log_of(path: str) -> list[Event]:
+def log_of(path: str) -> list[JobEvent]:
     return [decode(line) for line in Path(path).read_bytes().splitlines()]
 
 
@@ -104,7 +104,7 @@ async def everything_ended(handles: list[JobHandle]) -> None:
     await asyncio.gather(*(handle.outcome(timeout=60) for handle in handles[-KEYS:]))
 
 
-def checked(events: list[Event], effects: list[Event], jobs: int, paused: set[int] | None = None) -> None:
+def checked(events: list[JobEvent], effects: list[JobEvent], jobs: int, paused: set[int] | None = None) -> None:
     names = {event.worker for event in events if paused and int(event.worker.split("-")[0] or 0) in paused}
     assert check_history([*events, *effects], max_attempts=MAX_ATTEMPTS, paused=names) == []
     assert len(effects) == jobs
@@ -144,7 +144,7 @@ class Play:
         await self._play(befall)
 
     async def _play(self, befall: Callable[[Workers], Awaitable[None]], *, counted: bool = False) -> None:
-        history, handles = list[Event](), list[JobHandle]()
+        history, handles = list[JobEvent](), list[JobHandle]()
         async with pelton.open(self.where) as jet:
             job = await opened(jet, self.log)
             workers = Workers(self.where, self.log, self.crew)

@@ -8,7 +8,7 @@ import pytest
 
 import pelton
 from pelton.queue import JobHandle
-from pelton.testing.history import Event
+from pelton.testing.history import JobEvent
 from pelton.testing.nats_server import nats_cluster, nats_server
 from tests.crash.queue.test_crash import (
     KEYS,
@@ -35,7 +35,7 @@ async def test_paused_workers_are_replaced_and_what_they_then_do_has_no_effect(t
 
 
 async def test_one_of_three_servers_is_killed_and_every_job_takes_effect_once(tmp_path: Path) -> None:
-    log, history, handles = str(tmp_path / "log"), list[Event](), list[JobHandle]()
+    log, history, handles = str(tmp_path / "log"), list[JobEvent](), list[JobHandle]()
     with nats_cluster(tmp_path / "nats") as cluster:
         async with pelton.open(cluster.url, patience=90) as jet:
             job = await opened(jet, log, replicas=3)

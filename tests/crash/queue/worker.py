@@ -15,7 +15,7 @@ import msgspec
 import pelton
 from pelton.api import Backoff
 from pelton.queue import Job, JobContext, Queue
-from pelton.testing.history import Event
+from pelton.testing.history import JobEvent
 
 QUEUE = "crash"
 LEASE_S = 0.5
@@ -29,8 +29,8 @@ class Log:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def write(self, kind: str, context: JobContext) -> Event:
-        event = Event(
+    def write(self, kind: str, context: JobContext) -> JobEvent:
+        event = JobEvent(
             kind=kind,  # type: ignore[arg-type]
             key=context.key,
             job=context.id,

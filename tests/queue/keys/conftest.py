@@ -7,7 +7,7 @@ import pytest
 
 from pelton import Jet
 from pelton.queue import Queue
-from pelton.queue.supply import Supply
+from pelton.queue.job_source import JobSource
 from tests.queue.helpers import open_store
 
 LEASE_S = 0.5
@@ -26,13 +26,13 @@ async def queue(jet: Jet) -> Queue:
 
 
 @pytest.fixture
-async def worker(queue: Queue) -> AsyncIterator[Callable[[str], Supply]]:
+async def worker(queue: Queue) -> AsyncIterator[Callable[[str], JobSource]]:
     """Return what a worker of that name gets its jobs from."""
     async with AsyncExitStack() as stack:
 
-        def made(name: str) -> Supply:
-            supply = queue.supply(name)
-            stack.push_async_callback(supply.close)
-            return supply
+        def made(name: str) -> JobSource:
+            job_source = queue.job_source(name)
+            stack.push_async_callback(job_source.close)
+            return job_source
 
         yield made

@@ -11,16 +11,16 @@ import msgspec
 
 from pelton.api import AckOp, PeltonError, PullRequest, StoreError
 from pelton.queue import Outcome, Queue
-from pelton.queue.leases import Lease
-from pelton.queue.supply import Supply, Taken
-from pelton.testing.hazards import Client, Hazards, World
-from pelton.testing.history import Contradiction, Event, check_history
+from pelton.queue.job_source import JobSource, TakenJob
+from pelton.queue.leases import JobLease
+from pelton.testing.hazards import Hazards, SimulatedClient, World
+from pelton.testing.history import Contradiction, JobEvent, check_history
 
 LEASE_S = 3.0
 EFFECTS = "effects"
 MANY = 10_000
 _TICK_S = 0.05
-_decode = msgspec.json.Decoder(Event).decode
+_decode = msgspec.json.Decoder(JobEvent).decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,14 @@ class Shop:
     """Jobs of a few keys, and workers who come and go. ``events`` is what happened, by the world's clock."""
 
     def __init__(self, seed: int, troubles: Troubles, *, keys: int, workers: int) -> None:
-        self.events: list[Event] = []
+        self.events: list[JobEvent] = []
         self.paused: set[str] = set()
         self._chance = Random(seed)
         self._troubles = troubles
         self._keys = keys
         self._size = workers
         self._world = World(seed)
-        self._crew: list[Client] = []
+        self._crew: list[SimulatedClient] = []
         self._hired = 0
 
     async def run(self, jobs: int, seconds: float) -> list[Contradiction]:
@@ -61,7 +61,7 @@ class Shop:
             for number in range(jobs):
                 key = f"k{self._chance.randrange(self._keys)}"
                 handle = await job.enqueue(number, key=key)
-                self.events.append(Event(kind="enqueued", key=key, job=handle.id, at=self._now()))
+                self.events.append(JobEvent(kind="enqueued", key=key, job=handle.id, at=self._now()))
                 await world.run(seconds / jobs, tick=_TICK_S, watch=self._befall)
             await self._calm(queue, jobs)
             effects = await self._effects()
@@ -82,9 +82,9 @@ class Shop:
                 return
         raise AssertionError(f"not all jobs have ended: {await queue.counts()}")
 
-    async def _effects(self) -> list[Event]:
+    async def _effects(self) -> list[JobEvent]:
         stream = await self._world.jet.stream(EFFECTS)
-        found: list[Event] = []
+        found: list[JobEvent] = []
         while messages := await stream.get_messages(seq=len(found) + 1):
             found += [_decode(message.data) for message in messages]
         return found
@@ -128,9 +128,9 @@ class Shop:
     def _now(self) -> int:
         return round(self._world.clock.monotonic() * 1e9)
 
-    def note(self, kind: str, taken: Taken, worker: str) -> Event:
+    def note(self, kind: str, taken: TakenJob, worker: str) -> JobEvent:
         d = taken.delivered
-        event = Event(
+        event = JobEvent(
             kind=kind,  # type: ignore[arg-type]
             key=d.subject.rpartition(".")[2],
             job=str(d.seq),
@@ -149,7 +149,7 @@ async def _nothing(number: int) -> None: ...
 class Hand:
     """A worker as the real one, but with its lease kept on its own loop: threads know nothing of simulated time."""
 
-    def __init__(self, shop: Shop, client: Client) -> None:
+    def __init__(self, shop: Shop, client: SimulatedClient) -> None:
         self._shop = shop
         self._client = client
         self._clock = client.clock
@@ -161,31 +161,33 @@ class Hand:
                 queue = await self._client.jet.queue("shop")
                 break
             await self._clock.sleep(0.5)
-        supply = queue.supply(self._client.name)
+        job_source = queue.job_source(self._client.name)
         while True:
             try:
-                found = await supply.take(supply.lines[0], PullRequest(batch=2, expires_ns=10**9))
+                found = await job_source.take(job_source.lines[0], PullRequest(batch=2, expires_ns=10**9))
             except StoreError:
                 await self._clock.sleep(0.5)
                 continue
             for taken in found:
-                self._client.spawn(self._attempt(queue, supply, taken))
+                self._client.spawn(self._attempt(queue, job_source, taken))
 
-    async def _attempt(self, queue: Queue, supply: Supply, taken: Taken) -> None:
+    async def _attempt(self, queue: Queue, job_source: JobSource, taken: TakenJob) -> None:
         d = taken.delivered
         assert taken.asked is not None
-        told = asyncio.Event()
-        lease = Lease(d, taken.asked, lambda _: told.set(), by_clock=True)
+        told = asyncio.JobEvent()
+        lease = JobLease(d, taken.asked, lambda _: told.set(), by_clock=True)
         if not lease.is_over(self._clock.monotonic(), LEASE_S):
             self._shop.note("start", taken, self._client.name)
-            keeper = self._client.spawn(self._keep(supply, lease))
+            keeper = self._client.spawn(self._keep(job_source, lease))
             try:
-                await self._run(queue, supply, taken, lease, told)
+                await self._run(queue, job_source, taken, lease, told)
             finally:
                 keeper.cancel()
-        supply.forget([d])
+        job_source.forget([d])
 
-    async def _run(self, queue: Queue, supply: Supply, taken: Taken, lease: Lease, told: asyncio.Event) -> None:
+    async def _run(
+        self, queue: Queue, job_source: JobSource, taken: TakenJob, lease: JobLease, told: asyncio.JobEvent
+    ) -> None:
         d = taken.delivered
         work = self._client.spawn(self._clock.sleep(self._client.runtime.random.choice((0.0, 0.3, 2.0, 5.0))))
         lost = self._client.spawn(told.wait())
@@ -213,7 +215,7 @@ class Hand:
         ]
         while not lease.is_over(self._clock.monotonic(), LEASE_S):
             try:
-                await supply.settle(d, records, AckOp(seq=d.seq, consumer_seq=d.consumer_seq))
+                await job_source.settle(d, records, AckOp(seq=d.seq, consumer_seq=d.consumer_seq))
             except StoreError:
                 await self._clock.sleep(0.1)
             except PeltonError:
@@ -221,7 +223,7 @@ class Hand:
             else:
                 return
 
-    async def _keep(self, supply: Supply, lease: Lease) -> None:
+    async def _keep(self, job_source: JobSource, lease: JobLease) -> None:
         """Extend a lease as its keeper does."""
         pause = LEASE_S / 6
         while not lease.lost:
@@ -231,16 +233,18 @@ class Hand:
             if left <= LEASE_S / 20:
                 lease.lose("late")
             elif now - lease.confirmed > LEASE_S / 3:
-                asking = self._client.spawn(self._extend(supply, lease, now))
+                asking = self._client.spawn(self._extend(job_source, lease, now))
                 limit = self._client.spawn(self._clock.sleep(min(left, LEASE_S / 4)))
                 await asyncio.wait((asking, limit), return_when=asyncio.FIRST_COMPLETED)
                 asking.cancel()
                 limit.cancel()
             pause = LEASE_S / 6 if lease.confirmed == now else LEASE_S / 20
 
-    async def _extend(self, supply: Supply, lease: Lease, now: float) -> None:
+    async def _extend(self, job_source: JobSource, lease: JobLease, now: float) -> None:
         with suppress(StoreError):
-            [refused] = await supply.extender.ack(lease.delivered.stream, lease.delivered.consumer, [lease.extension()])
+            [refused] = await job_source.extender.ack(
+                lease.delivered.stream, lease.delivered.consumer, [lease.extension()]
+            )
             if refused is None:
                 lease.confirmed = now
             else:

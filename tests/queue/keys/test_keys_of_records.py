@@ -11,31 +11,31 @@ import pelton
 from pelton import Jet
 from pelton.api import AckOp, AckRejectedError, PullRequest, ServerTimeoutError
 from pelton.queue import Attempt, JobContext, Queue
+from pelton.queue.job_source import JobSource, TakenJob
 from pelton.queue.keys.ledger import Ledger
-from pelton.queue.supply import Supply, Taken
 from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import FAST, drain, ended, open_store, waiting
 
 pytestmark = ON_BOTH
-OpenSupply = Callable[[str], Supply]
+OpenSupply = Callable[[str], JobSource]
 
 
-async def take(supply: Supply) -> Taken:
-    [taken] = await asyncio.wait_for(supply.take("keys", PullRequest(batch=1)), 20)
+async def take(job_source: JobSource) -> TakenJob:
+    [taken] = await asyncio.wait_for(job_source.take("keys", PullRequest(batch=1)), 20)
     return taken
 
 
-async def end(supply: Supply, taken: Taken, *records: tuple[str, bytes]) -> None:
+async def end(job_source: JobSource, taken: TakenJob, *records: tuple[str, bytes]) -> None:
     d = taken.delivered
     ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq)
-    await supply.settle(d, [(subject, data, None) for subject, data in records], ack)
+    await job_source.settle(d, [(subject, data, None) for subject, data in records], ack)
 
 
-async def give_back(supply: Supply, taken: Taken, delay_ns: int = 0) -> None:
+async def give_back(job_source: JobSource, taken: TakenJob, delay_ns: int = 0) -> None:
     d = taken.delivered
     note = msgspec.json.encode(Attempt(id=str(d.seq), attempt=1, error="again"))
     ack = AckOp(kind="nak", seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns)
-    await supply.settle(d, [(f"$JOBS.garage.attempts.{d.seq}", note, None)], ack)
+    await job_source.settle(d, [(f"$JOBS.garage.attempts.{d.seq}", note, None)], ack)
 
 
 def add_job(queue: Queue) -> pelton.Job[[int], int]:

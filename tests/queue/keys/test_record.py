@@ -1,7 +1,7 @@
 """What becomes of a key's record, step by step."""
 
 from pelton.queue.keys.record import (
-    Hold,
+    KeyRecord,
     Posted,
     carried_out,
     claimed,
@@ -19,35 +19,35 @@ OUT = (Posted("a", b"1", None), Posted("b", b"\xff", b"NATS/1.0\r\n\r\n"))
 NOTE = Attempt(id="7", attempt=1, error="no")
 
 
-def held() -> Hold:
-    return looked(claimed(Hold(state="free", done=3), "w"), 12, 7)
+def held() -> KeyRecord:
+    return looked(claimed(KeyRecord(state="free", done=3), "w"), 12, 7)
 
 
 def test_a_key_without_a_record_and_a_free_one_are_claimed_for_a_first_try() -> None:
-    assert claimed(None, "w") == Hold(state="held", tries=1, worker="w")
-    assert held() == Hold(state="held", done=3, job=7, tries=1, token=12, worker="w")
+    assert claimed(None, "w") == KeyRecord(state="held", tries=1, worker="w")
+    assert held() == KeyRecord(state="held", done=3, job=7, tries=1, token=12, worker="w")
 
 
 def test_an_attempt_that_ends_its_job_frees_the_key_behind_it() -> None:
     over = settled(held(), "n", OUT, ended=True)
     assert (over.state, over.outbox, over.token) == ("settled", OUT, 12)
-    assert carried_out(over) == Hold(state="free", done=7)
+    assert carried_out(over) == KeyRecord(state="free", done=7)
 
 
 def test_an_attempt_that_fails_leaves_job_tries_and_note_to_the_next() -> None:
     waits = carried_out(settled(held(), "n", OUT, ended=False, delay_ns=5, known=NOTE))
-    assert waits == Hold(state="waiting", done=3, job=7, tries=1, delay_ns=5, known=NOTE)
+    assert waits == KeyRecord(state="waiting", done=3, job=7, tries=1, delay_ns=5, known=NOTE)
     again = looked(claimed(waits, "x"), 20, 7)
-    assert again == Hold(state="held", done=3, job=7, tries=2, token=20, worker="x", known=NOTE)
+    assert again == KeyRecord(state="held", done=3, job=7, tries=2, token=20, worker="x", known=NOTE)
 
 
 def test_a_takeover_is_another_try_of_the_same_job() -> None:
-    assert claimed(held(), "x") == Hold(state="held", done=3, job=7, tries=2, worker="x")
+    assert claimed(held(), "x") == KeyRecord(state="held", done=3, job=7, tries=2, worker="x")
 
 
 def test_the_tries_of_a_job_that_was_removed_are_not_those_of_the_next() -> None:
-    waits = Hold(state="waiting", done=3, job=7, tries=4, known=NOTE)
-    assert looked(claimed(waits, "x"), 20, 8) == Hold(state="held", done=3, job=8, tries=1, token=20, worker="x")
+    waits = KeyRecord(state="waiting", done=3, job=7, tries=4, known=NOTE)
+    assert looked(claimed(waits, "x"), 20, 8) == KeyRecord(state="held", done=3, job=8, tries=1, token=20, worker="x")
 
 
 def test_what_was_refused_is_not_over() -> None:
@@ -60,9 +60,9 @@ def test_what_was_refused_is_not_over() -> None:
 
 
 def test_a_claim_for_nothing_frees_the_key_as_it_was() -> None:
-    assert let_go(claimed(Hold(state="free", done=3), "w")) == Hold(state="free", done=3)
+    assert let_go(claimed(KeyRecord(state="free", done=3), "w")) == KeyRecord(state="free", done=3)
 
 
 def test_records_are_read_as_they_were_written() -> None:
-    for hold in (held(), settled(held(), "n", OUT, ended=True, known=NOTE), Hold(state="free", done=1)):
+    for hold in (held(), settled(held(), "n", OUT, ended=True, known=NOTE), KeyRecord(state="free", done=1)):
         assert decode(encode(hold)) == hold

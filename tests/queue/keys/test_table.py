@@ -4,11 +4,11 @@ from math import inf
 from random import Random
 
 from pelton.queue.keys import table as module
-from pelton.queue.keys.record import Hold
+from pelton.queue.keys.record import KeyRecord
 from pelton.queue.keys.table import Chance, KeyTable
 
-FREE = Hold(state="free", done=5)
-HELD = Hold(state="held", done=5, worker="other")
+FREE = KeyRecord(state="free", done=5)
+HELD = KeyRecord(state="held", done=5, worker="other")
 LEASE_S = 10.0
 
 
@@ -54,15 +54,15 @@ def test_hearing_of_the_same_record_again_puts_nothing_off() -> None:
 
 def test_what_somebody_settled_and_did_not_carry_out_is_a_chance_soon() -> None:
     keys = table()
-    keys.saw_record("k", 8, Hold(state="settled", job=6), 0.0)
+    keys.saw_record("k", 8, KeyRecord(state="settled", job=6), 0.0)
     assert keys.take(9, 4.9) == []
     assert [chance.key for chance in keys.take(9, 5.0)] == ["k"]
 
 
 def test_a_retry_waits_for_what_is_left_of_its_delay() -> None:
     keys = table()
-    keys.saw_record("k", 8, Hold(state="waiting", job=6, delay_ns=7_000_000_000), 0.0, age=4.0)
-    keys.saw_record("l", 9, Hold(state="waiting", job=7, delay_ns=7_000_000_000), 0.0, age=99.0)
+    keys.saw_record("k", 8, KeyRecord(state="waiting", job=6, delay_ns=7_000_000_000), 0.0, age=4.0)
+    keys.saw_record("l", 9, KeyRecord(state="waiting", job=7, delay_ns=7_000_000_000), 0.0, age=99.0)
     assert [chance.key for chance in keys.take(9, 0.0)] == ["l"]
     assert [chance.key for chance in keys.take(9, 3.0)] == ["k"]
 
@@ -73,10 +73,10 @@ def test_what_is_heard_while_we_are_at_a_key_counts_afterwards() -> None:
     keys.take(1, 0.0)
     keys.saw_record("k", 8, HELD, 0.0)
     keys.saw_job("k", 7, 1.0)
-    keys.saw_record("k", 9, Hold(state="free", done=6), 1.0)
+    keys.saw_record("k", 9, KeyRecord(state="free", done=6), 1.0)
     assert keys.take(1, 1.0) == []
     keys.done("k", 1.0)
-    assert keys.take(1, 1.0) == [Chance("k", 9, Hold(state="free", done=6))]
+    assert keys.take(1, 1.0) == [Chance("k", 9, KeyRecord(state="free", done=6))]
 
 
 def test_a_key_somebody_else_changed_is_left_alone_until_that_is_known() -> None:

@@ -1,6 +1,6 @@
 """Removing what puts left behind whose process died: chunks that no description names.
 
-The story. Chunks that nobody describes may be of a put that goes on. So only those are taken whose last one is older
+Design: Chunks that nobody describes may be of a put that goes on. So only those are taken whose last one is older
 than asked; and first a mark is stored behind that last one, on the condition that it still is the last. A put that
 wakes up counts its chunks and describes them on the same condition (:mod:`upload`): either it was faster and the mark
 is refused, or it fails. A put of another client knows no such condition: for it the age must be enough.

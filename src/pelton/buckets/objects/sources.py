@@ -94,7 +94,7 @@ class Chunker:
         return Batch(chunks, self._ended and not self._ready)
 
 
-class Source(Protocol):
+class ChunkSource(Protocol):
     """Batches of one object, read one after another."""
 
     chunker: Chunker
@@ -108,7 +108,7 @@ class Source(Protocol):
         ...
 
 
-def source_of(content: Content, size: int) -> Source:
+def source_of(content: Content, size: int) -> ChunkSource:
     """Return where the chunks of an object come from. Raises ConfigError for what cannot be put, OSError."""
     if isinstance(content, bytes | bytearray | memoryview):
         view = memoryview(content).cast("B")

@@ -1,6 +1,6 @@
 """An object store in the hands of its users.
 
-The story. An object store is a stream (ADR-20). An object is a description, the last message of a subject made from its
+Design: An object store is a stream (ADR-20). An object is a description, the last message of a subject made from its
 name, and chunks, the messages of a subject of its own. Putting it: :mod:`upload`; getting it: :mod:`download`.
 """
 

@@ -1,6 +1,6 @@
 """Putting an object, so that it is there as a whole or not at all.
 
-The story. Chunks are stored under a subject that nobody else uses (a fresh ``nuid``), a batch at a time, while the next
+Design: Chunks are stored under a subject that nobody else uses (a fresh ``nuid``), a batch at a time, while the next
 batch is read. The description comes last and names that subject: until then readers see the old object, from then on
 the new one, and no mix. What goes wrong before it removes the chunks; of a process that died they stay, and belong to
 nobody (:mod:`cleanup`).
@@ -26,7 +26,7 @@ from pelton.api import ObjectChangedError, ObjectDamagedError, PeltonError, PubA
 from pelton.buckets.objects.info import ObjectInfo, digest_text, encoded
 from pelton.buckets.objects.naming import chunk_subject, meta_subject
 from pelton.buckets.objects.records import ROLLED_UP, Records
-from pelton.buckets.objects.sources import Batch, Source
+from pelton.buckets.objects.sources import Batch, ChunkSource
 from pelton.jet import AnyMessage
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Upload:
     """One object on its way in; ``total`` bytes, 0 where that is not known."""
 
     def __init__(
-        self, records: Records, info: ObjectInfo, source: Source, *, total: int, progress: Progress | None
+        self, records: Records, info: ObjectInfo, source: ChunkSource, *, total: int, progress: Progress | None
     ) -> None:
         self._records = records
         self._info = info

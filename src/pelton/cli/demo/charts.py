@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
 from pelton.cli.demo.figures import Cell, Handover, Spreader, Timeline
-from pelton.cli.demo.record import Attempt, Run, Worker
+from pelton.cli.demo.record import FlightAttempt, Run, WorkerRecord
 from pelton.drawing.page import HUES, SHADES
 from pelton.drawing.svg import Point, Scale, line, path, smooth, tag, text, ticks, title
 
@@ -78,7 +78,7 @@ def ribbon_chart(worst: Sequence[Spreader], days: Mapping[str, Sequence[int]], f
     return _svg(top + len(worst) * tall + 8, parts, "The delay that ten aircraft spread, over the year")
 
 
-def handover_chart(pairs: Sequence[Handover], run: Run, worker: Worker) -> str:
+def handover_chart(pairs: Sequence[Handover], run: Run, worker: WorkerRecord) -> str:
     """The aircraft that a killed worker had: the attempts before and after its death."""
     if not pairs or worker.killed_ns is None:
         return ""
@@ -154,7 +154,7 @@ def _band_label(number: int, bin_s: float, floor: Sequence[float], roof: Sequenc
     return text(x((at + 0.5) * bin_s), y((floor[at] + roof[at]) / 2) + 5, f"worker {number}", class_="on-band mid")
 
 
-def _kill(worker: Worker, run: Run, x: Scale, top: float, bottom: float) -> str:
+def _kill(worker: WorkerRecord, run: Run, x: Scale, top: float, bottom: float) -> str:
     seconds = ((worker.killed_ns or 0) - run.started_ns) / 1e9
     at = x(seconds)
     near_end = at > WIDTH * 0.7
@@ -219,7 +219,7 @@ def _ribbon(spreader: Spreader, curve: Sequence[float], x: Scale, middle: float,
     ]
 
 
-def _bar(attempt: Attempt, run: Run, death: int, x: Scale, middle: float) -> str:
+def _bar(attempt: FlightAttempt, run: Run, death: int, x: Scale, middle: float) -> str:
     start = max(x.start, x((attempt.start_ns - death) / 1e6))
     end = max(start + 4, x(((run.end_of(attempt) or attempt.start_ns) - death) / 1e6))
     fate = "done" if attempt.done else "cut short"

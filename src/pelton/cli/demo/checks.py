@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pelton.cli.demo.propagation import expected
-from pelton.cli.demo.record import Attempt, Run, Worker
+from pelton.cli.demo.record import FlightAttempt, Run, WorkerRecord
 
 
-class Verdict(NamedTuple):
+class PromiseCheck(NamedTuple):
     """Whether one promise was kept; `detail` is the evidence, or the first breach and their number."""
 
     promise: str
@@ -25,25 +25,25 @@ class Verdict(NamedTuple):
     detail: str
 
 
-def check(run: Run) -> list[Verdict]:
+def check(run: Run) -> list[PromiseCheck]:
     """One verdict per promise. Takes about three seconds for the whole year."""
     return [verdict(run) for verdict in _CHECKS]
 
 
-def passed(verdicts: Iterable[Verdict]) -> bool:
+def passed(verdicts: Iterable[PromiseCheck]) -> bool:
     """True if every promise was kept."""
     return all(verdict.passed for verdict in verdicts)
 
 
-def by_aircraft(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+def by_aircraft(attempts: Iterable[FlightAttempt]) -> dict[str, list[FlightAttempt]]:
     """The attempts of each aircraft, in the order in which they began."""
-    groups: dict[str, list[Attempt]] = defaultdict(list)
+    groups: dict[str, list[FlightAttempt]] = defaultdict(list)
     for attempt in sorted(attempts, key=lambda a: a.start_ns):
         groups[attempt.aircraft].append(attempt)
     return groups
 
 
-def exactly_once(run: Run) -> Verdict:
+def exactly_once(run: Run) -> PromiseCheck:
     """Each flight with an aircraft has one attempt that counts, and nothing is left."""
     done = Counter(attempt.flight for attempt in run.attempts if attempt.done)
     due = {flight.index for flight in run.flights if flight.tailnum is not None}
@@ -55,7 +55,7 @@ def exactly_once(run: Run) -> Verdict:
     return _verdict("every flight done exactly once", breaches, f"{len(due):,} flights, {again:,} begun again")
 
 
-def same_as_serial(run: Run) -> Verdict:
+def same_as_serial(run: Run) -> PromiseCheck:
     """Each aircraft's state, digest included, is what doing one flight after the other gives."""
     truth = expected(run.flights)
     breaches = [
@@ -66,7 +66,7 @@ def same_as_serial(run: Run) -> Verdict:
     return _verdict("same result as one after the other", breaches, f"{len(truth):,} aircraft, digests equal")
 
 
-def in_order(run: Run) -> Verdict:
+def in_order(run: Run) -> PromiseCheck:
     """An aircraft's flights were begun in time order; only one that came to nothing was begun again."""
     breaches = [
         f"{tail}: flight {after.flight} was begun after flight {before.flight}"
@@ -77,7 +77,7 @@ def in_order(run: Run) -> Verdict:
     return _verdict("in order for each aircraft", breaches, "by the history of attempts")
 
 
-def never_two(run: Run) -> Verdict:
+def never_two(run: Run) -> PromiseCheck:
     """No aircraft was in two hands at once: an attempt ended, or its worker did, before the next began."""
     breaches = [
         breach for tail, attempts in by_aircraft(run.attempts).items() for breach in _overlaps(run, tail, attempts)
@@ -85,7 +85,7 @@ def never_two(run: Run) -> Verdict:
     return _verdict("never two at once for one aircraft", breaches, f"{len(run.attempts):,} attempts compared")
 
 
-def dead_letters(run: Run) -> Verdict:
+def dead_letters(run: Run) -> PromiseCheck:
     """The flights without an aircraft, and no others, are dead letters, once each, with a reason."""
     bad = {flight.index for flight in run.flights if flight.tailnum is None}
     dead = Counter(letter.flight for letter in run.dead)
@@ -96,17 +96,17 @@ def dead_letters(run: Run) -> Verdict:
     return _verdict("bad input set aside, with a reason", breaches, f"{len(run.dead):,} dead letters")
 
 
-def taken_over(run: Run) -> Verdict:
+def taken_over(run: Run) -> PromiseCheck:
     """A killed worker begins nothing more, and others finish what it had in hand."""
     if not run.killed:
-        return Verdict("a killed worker's jobs taken over", True, "nobody was killed")
+        return PromiseCheck("a killed worker's jobs taken over", True, "nobody was killed")
     breaches = [breach for worker in run.killed for breach in _stranded(run, worker)]
     hands = sum(attempt.end_ns is None for attempt in run.attempts)
     names = ", ".join(f"worker {w.number} (pid {w.pid})" for w in run.killed)
     return _verdict("a killed worker's jobs taken over", breaches, f"SIGKILL hit {names}, {hands} flights in hand")
 
 
-_CHECKS: Sequence[Callable[[Run], Verdict]] = (
+_CHECKS: Sequence[Callable[[Run], PromiseCheck]] = (
     exactly_once,
     same_as_serial,
     in_order,
@@ -116,14 +116,14 @@ _CHECKS: Sequence[Callable[[Run], Verdict]] = (
 )
 
 
-def _verdict(promise: str, breaches: Sequence[str], evidence: str) -> Verdict:
+def _verdict(promise: str, breaches: Sequence[str], evidence: str) -> PromiseCheck:
     if not breaches:
-        return Verdict(promise, True, evidence)
+        return PromiseCheck(promise, True, evidence)
     more = f" (and {len(breaches) - 1:,} more)" if len(breaches) > 1 else ""
-    return Verdict(promise, False, breaches[0] + more)
+    return PromiseCheck(promise, False, breaches[0] + more)
 
 
-def _overlaps(run: Run, tail: str, attempts: Sequence[Attempt]) -> list[str]:
+def _overlaps(run: Run, tail: str, attempts: Sequence[FlightAttempt]) -> list[str]:
     breaches: list[str] = []
     until, holder = 0, None
     for attempt in attempts:
@@ -137,7 +137,7 @@ def _overlaps(run: Run, tail: str, attempts: Sequence[Attempt]) -> list[str]:
     return breaches
 
 
-def _stranded(run: Run, worker: Worker) -> list[str]:
+def _stranded(run: Run, worker: WorkerRecord) -> list[str]:
     number, killed, gone = worker.number, worker.killed_ns or 0, worker.gone_ns or worker.killed_ns or 0
     late = [a for a in run.attempts if a.worker == number and a.start_ns > gone]
     breaches = [f"worker {number} began flight {a.flight} after its death" for a in late]

@@ -11,7 +11,7 @@ import msgspec
 import pelton
 from pelton.cli.demo.flights import Flight
 from pelton.cli.demo.propagation import PlaneState
-from pelton.cli.demo.record import Attempt, DeadLetter, Run, Worker
+from pelton.cli.demo.record import FlightAttempt, FlightDeadLetter, Run, WorkerRecord
 from pelton.cli.demo.work import PLANES, Landed, decode_landed, open_queue, read_starts
 
 _PAGE: Final = 1000
@@ -34,13 +34,13 @@ class Times(NamedTuple):
 
 
 async def collect(
-    jet: pelton.Jet, folder: Path, flights: Sequence[Flight], workers: Sequence[Worker], times: Times
+    jet: pelton.Jet, folder: Path, flights: Sequence[Flight], workers: Sequence[WorkerRecord], times: Times
 ) -> Run:
     """Return the record of a run that has ended."""
     landed = await _landed(jet)
     queue = await open_queue(jet)
     dead = [
-        DeadLetter(_arguments(letter.envelope.args).flight.index, letter.outcome.error)
+        FlightDeadLetter(_arguments(letter.envelope.args).flight.index, letter.outcome.error)
         async for letter in queue.dead_letters()
     ]
     return Run(
@@ -71,14 +71,14 @@ def _states(landed: Sequence[tuple[str, Landed]]) -> dict[str, PlaneState]:
 
 
 def _attempts(
-    landed: Sequence[tuple[str, Landed]], flights: Sequence[Flight], workers: Sequence[Worker], folder: Path
-) -> list[Attempt]:
+    landed: Sequence[tuple[str, Landed]], flights: Sequence[Flight], workers: Sequence[WorkerRecord], folder: Path
+) -> list[FlightAttempt]:
     """Return what was committed, and what was begun and came to nothing."""
-    attempts = [Attempt(tail, r.flight, r.worker, r.start_ns, r.end_ns) for tail, r in landed]
+    attempts = [FlightAttempt(tail, r.flight, r.worker, r.start_ns, r.end_ns) for tail, r in landed]
     committed = {(r.worker, r.flight, r.start_ns) for _, r in landed}
     tails = {flight.index: flight.tailnum for flight in flights}
     for worker in workers:
         for flight, start in read_starts(folder, worker.number):
             if (worker.number, flight, start) not in committed:
-                attempts.append(Attempt(tails[flight] or "", flight, worker.number, start, None, done=False))
+                attempts.append(FlightAttempt(tails[flight] or "", flight, worker.number, start, None, done=False))
     return attempts

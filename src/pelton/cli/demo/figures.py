@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pelton.cli.demo.checks import by_aircraft
 from pelton.cli.demo.flights import Flight, Plane
 from pelton.cli.demo.propagation import PlaneState, replay
-from pelton.cli.demo.record import Attempt, Run, Worker
+from pelton.cli.demo.record import FlightAttempt, Run, WorkerRecord
 
 _DAY_MIN = 24 * 60
 
@@ -35,8 +35,8 @@ class Cell(NamedTuple):
 class Handover(NamedTuple):
     """One aircraft around a kill: the dead worker's last attempt, and the one that took it up."""
 
-    before: Attempt
-    after: Attempt
+    before: FlightAttempt
+    after: FlightAttempt
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def ribbons(flights: Sequence[Flight], tails: Sequence[str]) -> dict[str, list[i
     return days
 
 
-def handovers(run: Run, worker: Worker, count: int = 8) -> list[Handover]:
+def handovers(run: Run, worker: WorkerRecord, count: int = 8) -> list[Handover]:
     """The aircraft that a killed worker had in hand and others took up; failing that, its last."""
     moved = [
         pair for attempts in by_aircraft(run.attempts).values() if (pair := _handover(attempts, worker)) is not None
@@ -110,7 +110,7 @@ def handovers(run: Run, worker: Worker, count: int = 8) -> list[Handover]:
     return sorted(cut or moved, key=lambda pair: -pair.before.start_ns)[:count]
 
 
-def _handover(attempts: Sequence[Attempt], worker: Worker) -> Handover | None:
+def _handover(attempts: Sequence[FlightAttempt], worker: WorkerRecord) -> Handover | None:
     death = worker.killed_ns or 0
     for before, after in pairwise(attempts):
         if before.start_ns <= death < after.start_ns:

@@ -7,19 +7,19 @@ from html import escape
 from pathlib import Path
 
 from pelton.cli.demo.charts import handover_chart, heat_map, ribbon_chart, throughput
-from pelton.cli.demo.checks import Verdict, passed
+from pelton.cli.demo.checks import PromiseCheck, passed
 from pelton.cli.demo.figures import Spreader, done_by, handovers, heat, ribbons, spread_of, timeline
 from pelton.cli.demo.record import Run
 from pelton.drawing.page import head, page, section, tiles
 from pelton.drawing.svg import tag
 
 
-def write_picture(path: Path, run: Run, verdicts: Sequence[Verdict], worst: Sequence[Spreader]) -> None:
+def write_picture(path: Path, run: Run, verdicts: Sequence[PromiseCheck], worst: Sequence[Spreader]) -> None:
     """Write the page to `path`; raises `OSError` if that cannot be."""
     path.write_text(draw(run, verdicts, worst), encoding="utf-8")
 
 
-def draw(run: Run, verdicts: Sequence[Verdict], worst: Sequence[Spreader]) -> str:
+def draw(run: Run, verdicts: Sequence[PromiseCheck], worst: Sequence[Spreader]) -> str:
     """The page as text."""
     body = "".join((_head(run), _tiles(run), _engine_charts(run), _delay_charts(run, worst), _promises(verdicts)))
     return page("Pelton: a year of flights", body)
@@ -76,7 +76,7 @@ def _delay_charts(run: Run, worst: Sequence[Spreader]) -> str:
     return chart
 
 
-def _promises(verdicts: Sequence[Verdict]) -> str:
+def _promises(verdicts: Sequence[PromiseCheck]) -> str:
     rows = (
         tag(
             "li",

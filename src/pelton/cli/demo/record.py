@@ -14,7 +14,7 @@ from pelton.cli.demo.flights import Flight
 from pelton.cli.demo.propagation import PlaneState
 
 
-class Attempt(NamedTuple):
+class FlightAttempt(NamedTuple):
     """One time that a worker took a flight in hand.
 
     `done` is true if its result counts: it was committed together with the job. An attempt whose worker died
@@ -29,14 +29,14 @@ class Attempt(NamedTuple):
     done: bool = True
 
 
-class DeadLetter(NamedTuple):
+class FlightDeadLetter(NamedTuple):
     """A flight given up for good, by its index, and why."""
 
     flight: int
     reason: str
 
 
-class Worker(NamedTuple):
+class WorkerRecord(NamedTuple):
     """One worker process; a replacement is a worker of its own, with the next number.
 
     Of a killed one, `killed_ns` is read just before the signal is sent and `gone_ns` after the process was
@@ -57,9 +57,9 @@ class Run:
 
     flights: Sequence[Flight]
     states: Mapping[str, PlaneState]
-    attempts: Sequence[Attempt]
-    dead: Sequence[DeadLetter]
-    workers: Sequence[Worker]
+    attempts: Sequence[FlightAttempt]
+    dead: Sequence[FlightDeadLetter]
+    workers: Sequence[WorkerRecord]
     started_ns: int
     ended_ns: int
     left: int = 0
@@ -70,11 +70,11 @@ class Run:
         return max(1, self.ended_ns - self.started_ns) / 1e9
 
     @property
-    def killed(self) -> Sequence[Worker]:
+    def killed(self) -> Sequence[WorkerRecord]:
         """The workers that were killed on the way, first to last."""
         return sorted((w for w in self.workers if w.killed_ns is not None), key=lambda w: w.killed_ns or 0)
 
-    def end_of(self, attempt: Attempt) -> int | None:
+    def end_of(self, attempt: FlightAttempt) -> int | None:
         """When an attempt stopped: at its end, or with its worker; None if neither is known."""
         if attempt.end_ns is not None:
             return attempt.end_ns

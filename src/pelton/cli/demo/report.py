@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pelton.cli.demo.checks import Verdict, passed
+from pelton.cli.demo.checks import PromiseCheck, passed
 from pelton.cli.demo.figures import Spreader, done_by, spread_of
-from pelton.cli.demo.record import Run, Worker
+from pelton.cli.demo.record import Run, WorkerRecord
 
 
-def print_report(console: Console, run: Run, verdicts: Sequence[Verdict], worst: Sequence[Spreader]) -> bool:
+def print_report(console: Console, run: Run, verdicts: Sequence[PromiseCheck], worst: Sequence[Spreader]) -> bool:
     """Print all of it; true if every promise was kept."""
     console.print()
     console.print(_headline(run))
@@ -75,7 +75,7 @@ def _workers(run: Run) -> Table:
     return table
 
 
-def _lifetime(run: Run, worker: Worker) -> float:
+def _lifetime(run: Run, worker: WorkerRecord) -> float:
     end = run.ended_ns if worker.killed_ns is None else worker.killed_ns
     return max(1, end - worker.started_ns) / 1e9
 
@@ -97,7 +97,7 @@ def _spreaders(worst: Sequence[Spreader]) -> Table:
     return table
 
 
-def _promises(verdicts: Sequence[Verdict]) -> Table:
+def _promises(verdicts: Sequence[PromiseCheck]) -> Table:
     table = Table("", "promise", "evidence", title="Promises", title_justify="left")
     for promise, kept, detail in verdicts:
         table.add_row(Text("PASS", "green") if kept else Text("FAIL", "bold red"), promise, Text(detail))

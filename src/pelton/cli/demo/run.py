@@ -18,7 +18,6 @@ from rich.console import Console
 import pelton
 from pelton.cli.demo.checks import check
 from pelton.cli.demo.collect import Times, collect
-from pelton.cli.demo.crew import Crew
 from pelton.cli.demo.figures import spreaders
 from pelton.cli.demo.flights import Flight, read_carriers, read_flights, read_planes
 from pelton.cli.demo.lake import show_lake
@@ -27,6 +26,7 @@ from pelton.cli.demo.record import Run
 from pelton.cli.demo.report import print_report
 from pelton.cli.demo.screen import Screen, Snapshot
 from pelton.cli.demo.work import PLANES, monotonic_ns, open_queue, register
+from pelton.cli.demo.worker_pool import WorkerPool
 from pelton.runtime import Clock, system_runtime
 
 _BATCH: Final = 2000
@@ -76,7 +76,7 @@ class _Demo:
         self._console = console
         self._runtime = system_runtime()
         self._clock: Clock = self._runtime.clock
-        self._crew = Crew(_store(settings), settings.folder, settings.concurrency, self._clock)
+        self._crew = WorkerPool(_store(settings), settings.folder, settings.concurrency, self._clock)
         self._victim: int | None = None
         self._killed = asyncio.Event()
         self._started = 0

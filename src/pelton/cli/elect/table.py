@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pelton.cli.elect.crew import Member
+from pelton.cli.elect.candidate_pool import CandidateProcess
 from pelton.cli.output import write_styled
 
 _HELP: Final = "k: kill the leader   d: let it step down   q: end"
@@ -17,7 +17,7 @@ _STYLES: Final = {"leader": "\x1b[1;32m", "killed": "\x1b[1;31m", "failed": "\x1
 _UP: Final = "\x1b[{}F\x1b[J"
 
 
-def rows(members: list[Member], now: float) -> list[tuple[str, str]]:
+def rows(members: list[CandidateProcess], now: float) -> list[tuple[str, str]]:
     """Return the table's lines, each with its style."""
     width = max(len(member.settings.name) for member in members)
     head = f"{'candidate':<{width}}  {'process':>8}  {'state':<10} {'for':>8}  {'token':>7}  {'terms':>5}  note"
@@ -32,13 +32,13 @@ def rows(members: list[Member], now: float) -> list[tuple[str, str]]:
     return lines
 
 
-class Table:
+class CandidateTable:
     """A table on a terminal."""
 
     def __init__(self) -> None:
         self._height = 0
 
-    def show(self, members: list[Member], now: float) -> None:
+    def show(self, members: list[CandidateProcess], now: float) -> None:
         """Write it over what was there."""
         lines = [*rows(members, now), ("", ""), (_HELP, "")]
         over = _UP.format(self._height) if self._height else ""

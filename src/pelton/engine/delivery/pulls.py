@@ -19,9 +19,9 @@ from pelton.consumers import (
     NEVER,
     ConsumerLog,
     Delivery,
+    GroupDecision,
     Puller,
     Turn,
-    Verdict,
     check_pull,
     next_refresh,
     too_many_waiting,
@@ -113,7 +113,7 @@ class Pulls:
             one.is_waiting, one.seen = True, now
         return found
 
-    def _served(self, one: _Pull, log: ConsumerLog, turn: Turn, verdict: Verdict, now: int) -> Found:
+    def _served(self, one: _Pull, log: ConsumerLog, turn: Turn, verdict: GroupDecision, now: int) -> Found:
         request = msgspec.structs.replace(one.request, batch=verdict.batch)
         registry = self._host.session.registry
         delivery = Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))

@@ -1,6 +1,6 @@
 """The delivery of one push consumer by this process.
 
-The story. A pump delivers in transactions like a pull's, as much as its listeners have room for: in one process a slow
+Design: A pump delivers in transactions like a pull's, as much as its listeners have room for: in one process a slow
 listener slows its pump, nothing is hoarded. It looks again when something its consumer may want was committed, when a
 message is due again, when a listener has room again, and when its own time has come: a heartbeat, a rate limit, or half
 the time after which a consumer that nobody uses is removed.
@@ -33,7 +33,7 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog, Delivery, Settlement
 from pelton.engine.delivery.waiting import Alarm, WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
-from pelton.engine.pubsub.bus import Listener
+from pelton.engine.pubsub.bus import SubscriptionRow
 from pelton.engine.session import Key, Session, delete_consumers
 from pelton.runtime import Clock, Runtime, Signal
 
@@ -168,13 +168,13 @@ class Pump:
         log = self._consumer()
         self._waiting.follow(self._key, log.filters)
         now = self._host.session.now()
-        room = self._room(log, listeners_of(self._host.session, log))
+        room = self._room(log, subscriptions_of(self._host.session, log))
         self._is_blocked = room <= 0
         threshold = log.config.inactive_threshold.ns
         delays = [seconds_until_due(log, now), threshold / 2e9 if threshold else None]
         return (log.may_deliver(now) and room > 0) or _is_stale(log, now), delays
 
-    def _room(self, log: ConsumerLog, listeners: list[Listener]) -> int:
+    def _room(self, log: ConsumerLog, listeners: list[SubscriptionRow]) -> int:
         if self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control:
             return 0
         return min(_BATCH, self._host.session.bus.room(listeners))
@@ -187,7 +187,7 @@ class Pump:
     def _deliver(self) -> int:
         """Deliver what there is room for; return how much that was."""
         log, session = self._consumer(), self._host.session
-        listeners = listeners_of(session, log)
+        listeners = subscriptions_of(session, log)
         now = self._host.session.now()
         if not listeners or listeners[0].owner != self._owner:
             return 0
@@ -262,7 +262,7 @@ class Pump:
         self._host.session.bus.deliver(log.config.deliver_subject, (message,))
 
 
-def listeners_of(session: Session, consumer: ConsumerLog) -> list[Listener]:
+def subscriptions_of(session: Session, consumer: ConsumerLog) -> list[SubscriptionRow]:
     """Return who listens to what a push consumer delivers, the longest standing first."""
     config = consumer.config
     if not config.deliver_subject:

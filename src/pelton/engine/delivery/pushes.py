@@ -1,6 +1,6 @@
 """Which push consumers this process delivers: messages go to whoever listens to the consumer's deliver subject.
 
-The story. A push consumer delivers while somebody listens. Of the processes that do, one pumps (``pump.py``): that of
+Design: A push consumer delivers while somebody listens. Of the processes that do, one pumps (``pump.py``): that of
 the longest standing listener that runs. Every process judges that by the same rows (``bus.py``), and looks again when
 anybody joins or leaves. Who waits for another process to pump looks once a second as well, because the dead do not say
 that they leave: a socket that refuses a byte belongs to nobody any more. One that was merely stopped (SIGSTOP, a
@@ -16,7 +16,7 @@ from typing import Final
 
 from pelton.api import PeltonError
 from pelton.consumers import ConsumerLog
-from pelton.engine.delivery.pump import Pump, listeners_of
+from pelton.engine.delivery.pump import Pump, subscriptions_of
 from pelton.engine.delivery.waiting import WaitingPulls
 from pelton.engine.host import Host
 from pelton.engine.pubsub.peers import Peers
@@ -104,7 +104,7 @@ class Pushes:
         me, session = self._peers.name, self._host.session
         wanted: dict[Key, ConsumerLog] = {}
         for key, consumer in session.registry.consumers.pushed.items():
-            owners = [listener.owner for listener in listeners_of(session, consumer)]
+            owners = [listener.owner for listener in subscriptions_of(session, consumer)]
             if not owners:
                 continue
             if owners[0] == me:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pelton.consumers import NEVER, ConsumerLog
-from pelton.engine.session import Key, News
+from pelton.engine.session import Key, Wakes
 from pelton.runtime import Clock, Signal, Timer
 from pelton.subjects import SubjectIndex
 
@@ -65,7 +65,7 @@ class WaitingPulls:
         """Whether nobody waits."""
         return not self._signals
 
-    def notify(self, news: News) -> None:
+    def notify(self, news: Wakes) -> None:
         """Wake those whom a committed transaction concerns."""
         woken = {key for key in news.consumers if key in self._signals}
         if news.streams:

@@ -197,8 +197,8 @@ def _waiting(database: Database, registry: Registry) -> Iterator[str]:
     for (source,) in database.execute(sql):
         yield f"parked has rows of source {source}, which does not exist"
     for stream in registry.streams.values():
-        for feed in registry.network.feeds(stream):
-            position = feed.position
+        for link in registry.source_graph.links(stream):
+            position = link.position
             if not position.load():
                 continue
             parked = position.all_parked()
@@ -207,7 +207,7 @@ def _waiting(database: Database, registry: Registry) -> Iterator[str]:
                 yield f"{where}: {position.parked} messages are kept as waiting, the rows say {len(parked)}"
             if any(seq > position.seq for seq in parked):
                 yield f"{where}: a message waits after the position, {position.seq}"
-            there = set(feed.origin.table.sequences(min(parked), max(parked), len(parked) << 20)) if parked else set()
+            there = set(link.origin.table.sequences(min(parked), max(parked), len(parked) << 20)) if parked else set()
             if lost := sorted(set(parked) - there):
                 yield f"{where}: messages {lost} wait and are not there"
 

@@ -25,7 +25,7 @@ class Reads(Protocol):
     def __call__(self, call: Callable[[], bool]) -> bool: ...
 
 
-class Feeding:
+class SourceCatchUp:
     """What one open store does about its backlog; ``stage`` runs a function in a durable transaction."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Feeding:
         stage: Callable[[Callable[[], None]], asyncio.Future[None]],
     ) -> None:
         self._clock = clock
-        self._network = session.registry.network
+        self._source_graph = session.registry.source_graph
         self._read = read
         self._stage = stage
         self._timer: Timer | None = None
@@ -50,7 +50,7 @@ class Feeding:
 
     def woken(self) -> None:
         """Another process has written; it goes on itself, if it lives."""
-        if self._network.has_feeds:
+        if self._source_graph.has_links:
             self.look_again(_OTHERS_S)
 
     def look_again(self, delay: float = 0.0) -> None:
@@ -63,7 +63,7 @@ class Feeding:
         if self._closed or self._running:
             return
         try:
-            if self._read(self._network.is_behind):
+            if self._read(self._source_graph.is_behind):
                 self._go_on()
         except PeltonError:
             # Whoever uses the store is told; here it is enough to look again.
@@ -73,7 +73,7 @@ class Feeding:
         if self._running or self._closed:
             return
         try:
-            done = self._stage(self._network.catch_up)
+            done = self._stage(self._source_graph.catch_up)
         except PeltonError:
             self.look_again(_RETRY_S)
             return

@@ -1,6 +1,6 @@
 """Who listens to what, and how a message gets to them: in this process, and in others with the store open.
 
-The story. To listen is to have a row in ``listeners``: every process knows all of them, so a message that nobody
+Design: To listen is to have a row in ``listeners``: every process knows all of them, so a message that nobody
 listens to costs nothing. One that somebody in this process listens to is handed over in memory when its transaction
 commits; one for another process is a row in ``told``, written in the same transaction, which the others are woken to
 read. Nothing is kept for those who come later, and those who lag behind lose the oldest (told once, in the log): that
@@ -32,7 +32,7 @@ _PAGE: Final = 4096
 _EVERYBODY: Final = 0
 
 
-class Hearer(Protocol):
+class Subscriber(Protocol):
     """Who takes in what a listener is told; ``room`` is how many messages more it would like to hold."""
 
     def hear(self, messages: Sequence[Incoming]) -> None: ...
@@ -41,7 +41,7 @@ class Hearer(Protocol):
     def room(self) -> int: ...
 
 
-class Listener(NamedTuple):
+class SubscriptionRow(NamedTuple):
     """One subscription of some process: its row; in order of joining."""
 
     id: int
@@ -61,17 +61,17 @@ class Bus:
         self,
         database: Database,
         peers: Peers,
-        choose: Callable[[Sequence[Listener]], Listener],
+        choose: Callable[[Sequence[SubscriptionRow]], SubscriptionRow],
         of: Bus | None = None,
     ) -> None:
         self._db = database
         self._peers = peers
         self._choose = choose
-        self._index: SubjectIndex[Listener] = SubjectIndex()
+        self._index: SubjectIndex[SubscriptionRow] = SubjectIndex()
         self._version = -1
         # Whether anybody listens to anything, or has just ceased to: asked for every transaction.
         self.listening = False
-        self._mine: dict[int, Hearer] = {} if of is None else of._mine
+        self._mine: dict[int, Subscriber] = {} if of is None else of._mine
         self._reads = of is None
         self._joining: list[int] = []
         self._leaving: list[int] = []
@@ -79,7 +79,7 @@ class Bus:
         self._stopped: set[str] = set()
         self._cursor = 0
         self._rows: list[tuple[int, str, Incoming]] = []
-        self._ready: list[tuple[Hearer, Sequence[Incoming]]] = []
+        self._ready: list[tuple[Subscriber, Sequence[Incoming]]] = []
         self._dead: set[str] = set()
         self._alive: set[str] = set()
 
@@ -94,11 +94,11 @@ class Bus:
         """Return whether anybody listens to a subject."""
         return bool(self._index.match(subject))
 
-    def listeners(self, subject: str) -> list[Listener]:
+    def listeners(self, subject: str) -> list[SubscriptionRow]:
         """Return who listens to a subject, and runs; the longest standing first."""
         return sorted(listener for listener in self._index.match(subject) if self._runs(listener.owner))
 
-    def room(self, listeners: Iterable[Listener]) -> int:
+    def room(self, listeners: Iterable[SubscriptionRow]) -> int:
         """Return how many messages more these listeners would like to hold.
 
         That is what the fullest of them says, but for members of a queue group: then the emptiest.
@@ -107,11 +107,11 @@ class Bus:
         rooms = [self._room_of(listener) for listener in listeners]
         return max(rooms, default=0) if any(listener.queue for listener in listeners) else min(rooms, default=0)
 
-    def _room_of(self, listener: Listener) -> int:
+    def _room_of(self, listener: SubscriptionRow) -> int:
         hearer = self._mine.get(listener.id)
         return _PAGE if hearer is None else hearer.room
 
-    def join(self, subject: str, queue: str, hearer: Hearer) -> int:
+    def join(self, subject: str, queue: str, hearer: Subscriber) -> int:
         """Listen: ``hearer`` hears every message from this transaction on. Returns the listener's number."""
         if not self._mine:
             last = self._db.value("SELECT seq FROM sqlite_sequence WHERE name='told'")
@@ -122,7 +122,7 @@ class Bus:
         listener = self._db.connection.last_insert_rowid()
         self._mine[listener] = hearer
         self._joining.append(listener)
-        self._index.insert(subject, Listener(listener, self._peers.name, subject, queue))
+        self._index.insert(subject, SubscriptionRow(listener, self._peers.name, subject, queue))
         self.listening = True
         self._bump()
         return listener
@@ -134,7 +134,7 @@ class Bus:
         if row is None:
             return
         self._db.execute("DELETE FROM listeners WHERE id=?", (listener,))
-        gone = Listener(*row)
+        gone = SubscriptionRow(*row)
         self._index.remove(gone.subject, gone)
         if len(self._mine) == len(self._leaving):
             self._db.execute("DELETE FROM openers WHERE name=?", (self._peers.name,))
@@ -151,7 +151,7 @@ class Bus:
         stopped = self._db.execute("SELECT name FROM openers WHERE stopped=1").fetchall()
         self._stopped = {str(name) for (name,) in stopped}
         for row in self._db.execute("SELECT id, owner, subject, grp FROM listeners ORDER BY id").fetchall():
-            listener = Listener(*row)  # type: ignore[arg-type]  # the columns of a Listener
+            listener = SubscriptionRow(*row)  # type: ignore[arg-type]  # the columns of a Listener
             self._index.insert(listener.subject, listener)
         self.listening = len(self._index) > 0 or bool(self._mine)
         if not self.listening:
@@ -180,15 +180,15 @@ class Bus:
         self._bumped = False
         self._version = -1
 
-    def told(self) -> list[tuple[Hearer, Sequence[Incoming]]]:
+    def told(self) -> list[tuple[Subscriber, Sequence[Incoming]]]:
         """Return what the transaction has said to listeners of this process so far."""
         return list(self._ready)
 
-    def take_back(self, told: Sequence[tuple[Hearer, Sequence[Incoming]]]) -> None:
+    def take_back(self, told: Sequence[tuple[Subscriber, Sequence[Incoming]]]) -> None:
         """Have said this, and nothing else."""
         self._ready = list(told)
 
-    def committed(self) -> Sequence[tuple[Hearer, Sequence[Incoming]]]:
+    def committed(self) -> Sequence[tuple[Subscriber, Sequence[Incoming]]]:
         """Return what the transaction said to listeners of this process: it is committed, and can be handed over."""
         self._joining.clear()
         ready, self._ready = self._ready, []
@@ -208,7 +208,7 @@ class Bus:
     def deliver(self, route: str, messages: Sequence[Incoming]) -> None:
         """Say something to everybody who listens to ``route``, whatever the messages' own subjects are."""
         found = self._index.match(route)
-        groups: dict[tuple[str, str], list[Listener]] = {}
+        groups: dict[tuple[str, str], list[SubscriptionRow]] = {}
         elsewhere = False
         for listener in found:
             if not self._lives(listener.owner):
@@ -222,7 +222,7 @@ class Bus:
         if elsewhere:
             self._rows += [(_EVERYBODY, route, message) for message in messages]
 
-    def _share(self, members: list[Listener], route: str, messages: Sequence[Incoming]) -> None:
+    def _share(self, members: list[SubscriptionRow], route: str, messages: Sequence[Incoming]) -> None:
         """Tell each message to one member of a queue group; those that are stopped or full only if all are."""
         running = [member for member in members if self._runs(member.owner)] or members
         fit = [member for member in running if self._room_of(member) > 0] or running
@@ -243,7 +243,7 @@ class Bus:
         self._dead.add(owner)
         return False
 
-    def _hand_over(self, listener: Listener, messages: Sequence[Incoming]) -> bool:
+    def _hand_over(self, listener: SubscriptionRow, messages: Sequence[Incoming]) -> bool:
         """Hand messages to a listener of this process once it is committed; False when it is another's."""
         if listener.owner != self._peers.name:
             return False

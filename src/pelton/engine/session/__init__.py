@@ -13,20 +13,20 @@ from pelton.engine.session.lifecycle import (
     update_consumer,
     update_stream,
 )
-from pelton.engine.session.news import Key, News
 from pelton.engine.session.registry import Registry
 from pelton.engine.session.republish import catch_up
-from pelton.engine.session.session import Mark, Session, Surroundings
+from pelton.engine.session.session import Session, SessionMark, Surroundings
+from pelton.engine.session.wakes import Key, Wakes
 
 __all__ = [
     "Account",
     "Committed",
     "Key",
-    "Mark",
-    "News",
     "Registry",
     "Session",
+    "SessionMark",
     "Surroundings",
+    "Wakes",
     "advise_paused",
     "catch_up",
     "create_consumer",

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pelton.api import Incoming
-from pelton.engine.pubsub.bus import Hearer
-from pelton.engine.session.news import News
+from pelton.engine.pubsub.bus import Subscriber
+from pelton.engine.session.wakes import Wakes
 
-Deliveries = Sequence[tuple[Hearer, Sequence[Incoming]]]
+Deliveries = Sequence[tuple[Subscriber, Sequence[Incoming]]]
 
 
 class Committed(NamedTuple):
@@ -21,7 +21,7 @@ class Committed(NamedTuple):
     """
 
     changed: bool
-    news: News
+    news: Wakes
     deliveries: Deliveries
     deadlines: Mapping[str, int]
     has_backlog: bool

@@ -16,7 +16,7 @@ from pelton.api import ConsumerConfig
 from pelton.api.durations import dec_hook
 from pelton.consumers import NEVER, ConsumerLog, drop_rows
 from pelton.storage import Database, token_floor
-from pelton.streams import Herald, StreamLog
+from pelton.streams import Advisories, StreamLog
 
 _decode: Final = msgspec.json.Decoder(ConsumerConfig, dec_hook=dec_hook).decode
 
@@ -24,9 +24,9 @@ _decode: Final = msgspec.json.Decoder(ConsumerConfig, dec_hook=dec_hook).decode
 class ConsumerRegistry:
     """``by_name`` has all of them, ``pushed`` those that deliver by themselves."""
 
-    def __init__(self, database: Database, herald: Herald) -> None:
+    def __init__(self, database: Database, advisories: Advisories) -> None:
         self._db = database
-        self._herald = herald
+        self._advisories = advisories
         # The store's (``token_floor.py``).
         self.token_floor = 0
         self.by_name: dict[tuple[str, str], ConsumerLog] = {}
@@ -49,7 +49,7 @@ class ConsumerRegistry:
         for row_id, stream, raw, created, floor in rows:
             consumer = known.get(row_id)
             if consumer is None:
-                consumer = ConsumerLog(self._db, row_id, streams[stream], _decode(raw), created, self._herald)
+                consumer = ConsumerLog(self._db, row_id, streams[stream], _decode(raw), created, self._advisories)
                 consumer.token_floor = floor
             elif configs.get(row_id) != raw:
                 consumer.configure(_decode(raw))
@@ -72,7 +72,7 @@ class ConsumerRegistry:
     def create(self, row_id: int, log: StreamLog, config: ConsumerConfig, raw: bytes, now: int) -> None:
         """Know a consumer that was made just now."""
         next_sweep = self._next_sweep
-        consumer = ConsumerLog(self._db, row_id, log, config, now, self._herald)
+        consumer = ConsumerLog(self._db, row_id, log, config, now, self._advisories)
         consumer.token_floor = self.token_floor
         self.add(consumer, raw)
         threshold = config.inactive_threshold.ns

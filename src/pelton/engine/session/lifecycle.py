@@ -39,7 +39,7 @@ def create_stream(session: Session, config: StreamConfig) -> StreamLog:
     run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0)", (row_id, first, first - 1))
     session.registry.add_stream(row_id, config, now)
     session.changed = True
-    session.registry.network.changed(config.name)
+    session.registry.source_graph.changed(config.name)
     session.advise(StreamAction(stream=config.name, action="create"))
     return session.registry.stream(config.name)
 
@@ -50,11 +50,11 @@ def update_stream(session: Session, log: StreamLog, config: StreamConfig) -> Str
     was_counted = log in registry.interests
     if not config.allow_atomic:
         session.staging.drop_stream(log.id)
-    origins = registry.network.origins(log)
+    origins = registry.source_graph.origins(log)
     session.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
     registry.reload()
     session.changed = True
-    registry.network.changed(config.name)
+    registry.source_graph.changed(config.name)
     for each in [*origins, *(() if was_counted else (log,))]:
         registry.tidy(each, 0)
     session.advise(StreamAction(stream=config.name, action="modify"))
@@ -67,7 +67,7 @@ def delete_stream(session: Session, log: StreamLog) -> None:
     consumers = [registry.use_consumer(consumer) for consumer in registry.consumers_of(log)]
     registry.consumers.drop_rows(consumers)
     session.staging.drop_stream(log.id)
-    origins = registry.network.drop(log)
+    origins = registry.source_graph.drop(log)
     for sql in _ROWS_OF_A_STREAM:
         session.db.execute(sql, (log.id,))
     session.db.execute(f"DROP TABLE {log.table.name}")

@@ -18,9 +18,9 @@ from pelton.consumers import ConsumerLog, Interest
 from pelton.engine.session.account import Account
 from pelton.engine.session.consumers import ConsumerRegistry
 from pelton.engine.session.routes import Routes
-from pelton.sourcing import Network
+from pelton.sourcing import SourceGraph
 from pelton.storage import Database
-from pelton.streams import Herald, IsWanted, StreamEnv, StreamLog
+from pelton.streams import Advisories, IsWanted, StreamEnv, StreamLog
 from pelton.subjects import Draw
 
 _stream_config: Final = msgspec.json.Decoder(StreamConfig, dec_hook=dec_hook).decode
@@ -38,7 +38,7 @@ class Registry:
         has_subscriber: Callable[[str], bool],
         has_subscribers: Callable[[], bool],
         limits: AccountLimits,
-        advisories: Herald,
+        advisories: Advisories,
     ) -> None:
         self.db = database
         self._has_subscriber = has_subscriber
@@ -49,11 +49,11 @@ class Registry:
         # Of the streams that keep messages by interest.
         self.interests: dict[StreamLog, Interest] = {}
         self._wanted: dict[int, IsWanted] = {}
-        self.network = Network(database, self, now, draw)
+        self.source_graph = SourceGraph(database, self, now, draw)
         self.account = Account(self, limits)
         quota = self.account.check_quota if self.account.has_quota else None
         self._env = StreamEnv(
-            database, self.has_listener, self.may_have_listener, draw, self._wanted, quota, self.network
+            database, self.has_recipient, self.may_have_recipient, draw, self._wanted, quota, self.source_graph
         )
         self._set_routes(Routes())
         self.version = -1
@@ -67,7 +67,7 @@ class Registry:
         for log in self.streams.values():
             log.state.stale = True
         self.consumers.doubt()
-        self.network.invalidate()
+        self.source_graph.invalidate()
         version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
         if version != self.version:
             self._load(version)
@@ -78,7 +78,7 @@ class Registry:
             log.reset()
         self.consumers.reset()
         self.forget_used()
-        self.network.roll_back()
+        self.source_graph.roll_back()
         self.version = -1
 
     def reload(self) -> None:
@@ -107,11 +107,11 @@ class Registry:
         self._set_routes(routes)
         self.republishers = [log for log in self.streams.values() if log.config.republish is not None]
         self.consumers.load({log.id: log for log in self.streams.values()})
-        self._load_network()
+        self._load_source_graph()
         self.version = version
 
-    def _load_network(self) -> None:
-        self.network.rebuild(self.streams)
+    def _load_source_graph(self) -> None:
+        self.source_graph.rebuild(self.streams)
         self.interests.clear()
         self._wanted.clear()
         for log in self.streams.values():
@@ -125,8 +125,8 @@ class Registry:
         self._routes.add(log)
         if config.republish is not None:
             self.republishers.append(log)
-        if self.network.concerns(log):
-            self._load_network()
+        if self.source_graph.concerns(log):
+            self._load_source_graph()
         else:
             self.load_interest(log)
         self.moved()
@@ -142,15 +142,15 @@ class Registry:
         self.republishers = [each for each in self.republishers if each is not log]
         self.interests.pop(log, None)
         self._wanted.pop(log.id, None)
-        if self.network.concerns(log):
-            self._load_network()
+        if self.source_graph.concerns(log):
+            self._load_source_graph()
         self.moved()
 
     def load_interest(self, log: StreamLog) -> None:
         """Look anew who wants the messages of a stream, if it keeps them by interest."""
         self._wanted.pop(log.id, None)
         if log.config.retention == "interest":
-            interest = self.interests[log] = Interest(log, self.consumers_of(log), self.network.takers(log))
+            interest = self.interests[log] = Interest(log, self.consumers_of(log), self.source_graph.takers(log))
             if (check := interest.check()) is not None:
                 self._wanted[log.id] = check
 
@@ -223,7 +223,7 @@ class Registry:
 
     # --- who is reached
 
-    def has_listener(self, subject: str) -> bool:
+    def has_recipient(self, subject: str) -> bool:
         """Return whether a message on a subject would reach a stream or a subscriber."""
         return self.route(subject) is not None or self._has_subscriber(subject)
 
@@ -231,7 +231,7 @@ class Registry:
         """Return the streams that take some subject that a filter names."""
         return self._routes.overlapping(subject)
 
-    def may_have_listener(self, subjects: str) -> bool:
+    def may_have_recipient(self, subjects: str) -> bool:
         """Return False if nothing that matches a filter would reach anybody; a quick look."""
         return self._routes.reaches(subjects) or self._has_subscribers()
 
@@ -239,7 +239,7 @@ class Registry:
 
     def is_ticking(self, log: StreamLog) -> bool:
         """Return whether time makes messages in a stream, or room for what it takes from others."""
-        return log.state.is_ticking or self.network.is_ticking(log)
+        return log.state.is_ticking or self.source_graph.is_ticking(log)
 
     def ticking(self) -> list[StreamLog]:
         """Return the streams in which time makes messages, with fresh state."""

@@ -20,23 +20,23 @@ from pelton.api.events import CheckpointBlocked, Event
 from pelton.consumers import ConsumerLog, follow_roll_ups
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.committed import Committed, Deliveries
-from pelton.engine.session.news import News
 from pelton.engine.session.registry import Registry
 from pelton.engine.session.republish import dispatch
+from pelton.engine.session.wakes import Wakes
 from pelton.storage import Database
-from pelton.streams import Herald, Staging
+from pelton.streams import Advisories, Staging
 from pelton.subjects import Draw
 
 # Streams may republish into each other: in a circle, messages end after this many steps.
 _HOPS: Final = 16
 
 
-class Mark(NamedTuple):
+class SessionMark(NamedTuple):
     """A point to which a transaction can go back, and what it had to tell by then."""
 
     name: str
     deliveries: Deliveries
-    news: News
+    news: Wakes
     changed: bool
 
 
@@ -60,7 +60,7 @@ class Session:
         self.now, self.new_id = surroundings.now, surroundings.new_id
         self.waiting_pulls = surroundings.waiting_pulls
         self._has_waiters = surroundings.has_waiters
-        self._advisories = Herald(self._has_listener, self.send, surroundings.now, surroundings.new_id)
+        self._advisories = Advisories(self._has_recipient, self.send, surroundings.now, surroundings.new_id)
         self.staging = Staging(database, self.advise)
         self.registry = Registry(
             database,
@@ -79,11 +79,11 @@ class Session:
 
     def _forget_effects(self) -> None:
         self.changed = False
-        self.news = News()
+        self.news = Wakes()
         self._deadlines: dict[str, int] = {}
 
-    def _has_listener(self, subject: str) -> bool:
-        return self.registry.has_listener(subject)
+    def _has_recipient(self, subject: str) -> bool:
+        return self.registry.has_recipient(subject)
 
     # --- the transaction
 
@@ -121,16 +121,16 @@ class Session:
 
     def committed(self) -> Committed:
         """Return what the transaction did, which is committed now; the next one begins with nothing."""
-        network, staging = self.registry.network, self.staging
+        source_graph, staging = self.registry.source_graph, self.staging
         done = Committed(
             self.changed,
             self.news,
             self.bus.committed() if self.bus.listening else (),
             self._deadlines,
-            network.has_more,
+            source_graph.has_more,
             staging.is_used,
         )
-        network.has_more = False
+        source_graph.has_more = False
         staging.committed()
         if self.changed or self._deadlines:
             self._forget_effects()
@@ -147,19 +147,19 @@ class Session:
 
     # --- going back within a transaction
 
-    def mark(self) -> Mark:
+    def mark(self) -> SessionMark:
         """Remember this point."""
         self.flush()
         self._marks += 1
-        mark = Mark(f"mark_{self._marks}", self.bus.told(), self.news.copy(), self.changed)
+        mark = SessionMark(f"mark_{self._marks}", self.bus.told(), self.news.copy(), self.changed)
         self.db.execute(f"SAVEPOINT {mark.name}")
         return mark
 
-    def keep(self, mark: Mark) -> None:
+    def keep(self, mark: SessionMark) -> None:
         """Forget a point; what was done since stays."""
         self.db.execute(f"RELEASE {mark.name}")
 
-    def go_back(self, mark: Mark) -> None:
+    def go_back(self, mark: SessionMark) -> None:
         """Undo what was done since a point, and forget it."""
         self.db.execute(f"ROLLBACK TO {mark.name}")
         self.db.execute(f"RELEASE {mark.name}")
@@ -178,17 +178,17 @@ class Session:
 
     def advise(self, event: Event) -> None:
         """Dispatch an advisory when the transaction ends, if it would reach anybody."""
-        self._advisories.say(event)
+        self._advisories.send(event)
 
     def would_reach(self, subject: str) -> bool:
         """Return whether a message on a subject would reach anybody."""
-        return self.registry.has_listener(subject)
+        return self.registry.has_recipient(subject)
 
     def _write(self) -> None:
         """Write streams and consumers, and all that sources take from what was written."""
         self._write_used()
-        network = self.registry.network
-        while network.has_feeds and network.settle():
+        source_graph = self.registry.source_graph
+        while source_graph.has_links and source_graph.settle():
             self._write_used()
 
     def _write_used(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from pelton.api import AckOp, DirectGet, DirectReply, Outgoing, PeltonError, PubAck
 from pelton.consumers import Settlement
 from pelton.engine.direct import DirectGets
-from pelton.engine.session import Mark, Session
+from pelton.engine.session import Session, SessionMark
 from pelton.engine.transactions.works import append_all, make_ready
 from pelton.storage import Database, PlacedSums, UserSql, Writer
 from pelton.storage.user_sql import Bindings
@@ -109,16 +109,16 @@ class Operations:
 
     # --- going back within a transaction
 
-    def mark(self) -> Mark:
+    def mark(self) -> SessionMark:
         """Remember this point."""
         self._settle_up()
         return self.session.mark()
 
-    def keep(self, mark: Mark) -> None:
+    def keep(self, mark: SessionMark) -> None:
         """Forget a point; what was done since stays."""
         self.session.keep(mark)
 
-    def go_back(self, mark: Mark) -> None:
+    def go_back(self, mark: SessionMark) -> None:
         """Undo what was done since a point, and forget it."""
         self._settling = None
         self.session.go_back(mark)

@@ -15,7 +15,7 @@ import msgspec
 from pelton.api import NotAStoreError, Outgoing, Transacting
 from pelton.engine.faults import public_error
 from pelton.engine.keys import Key, key_bytes
-from pelton.engine.transactions.transaction import Transaction
+from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.storage import Fault, PlacedSums, Spool, placed_sums
 from pelton.streams import Packed
 
@@ -107,7 +107,7 @@ async def load(transaction: Transacting, path: str, key: Key | None = None, sums
     Raises NotAStoreError where the file is not there, StoreError where it is
     damaged, and as publishing does; what was stored before that is for the transaction's end to undo.
     """
-    assert isinstance(transaction, Transaction), "only a store file is loaded into"
+    assert isinstance(transaction, OpenTransaction), "only a store file is loaded into"
     for portion in _portions(path, key):
         if portion.packed is not None:
             await transaction.load(portion.packed, sums)

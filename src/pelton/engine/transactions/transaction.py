@@ -34,7 +34,7 @@ from pelton.api import (
     TransactionTimeoutError,
 )
 from pelton.engine.faults import public_error
-from pelton.engine.session import Mark
+from pelton.engine.session import SessionMark
 from pelton.engine.transactions.operations import Operations
 from pelton.runtime import Clock, Timer, owner
 from pelton.storage import PlacedSums, Refusal, as_fault, placed_sums, translated
@@ -55,22 +55,22 @@ class Writers(Protocol):
     clock: Clock
 
     def check(self) -> None: ...
-    def join(self, who: Hashable, transaction: Transaction) -> None: ...
+    def join(self, who: Hashable, transaction: OpenTransaction) -> None: ...
     def leave(self, who: Hashable) -> None: ...
-    async def take(self, transaction: Transaction) -> Operations: ...
+    async def take(self, transaction: OpenTransaction) -> Operations: ...
     def prepare_commit(self, operations: Operations) -> None: ...
     def committed(self, operations: Operations) -> asyncio.Future[Any]: ...
     def rolled_back(self) -> None: ...
 
 
-class Transaction:
+class OpenTransaction:
     """A transaction of one owner; ``timeout`` (seconds) bounds how long it holds the writer."""
 
     def __init__(self, writers: Writers, timeout: float) -> None:
         self._writers = writers
         self._timeout = timeout
         self._owner: Hashable | None = None
-        self._marks: list[Mark | None] = []
+        self._marks: list[SessionMark | None] = []
         self._operations: Operations | None = None
         self._loss: PeltonError | None = None
         self._timer: Timer | None = None
@@ -111,7 +111,7 @@ class Transaction:
         if self._operations is not None:
             await self._commit(self._operations)
 
-    def _leave_inner(self, mark: Mark, *, keep: bool) -> None:
+    def _leave_inner(self, mark: SessionMark, *, keep: bool) -> None:
         operations = self._operations
         if self._loss is not None or operations is None:
             if keep and self._loss is not None:

@@ -20,7 +20,7 @@ from pelton.api import StoreBusyError, StoreClosedError, TransactionError
 from pelton.engine.faults import public_error
 from pelton.engine.session import Committed, Session
 from pelton.engine.transactions.operations import Operations
-from pelton.engine.transactions.transaction import Transaction
+from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.works import CallWork
 from pelton.runtime import Clock, Signal, owner
 from pelton.storage import Committer, Database, Fault
@@ -49,14 +49,14 @@ class Transactions:
         self._busy_timeout = busy_timeout
         self._turn = asyncio.Lock()
         self._ended = Signal()
-        self._entered: dict[Hashable, Transaction] = {}
-        self._holder: Transaction | None = None
+        self._entered: dict[Hashable, OpenTransaction] = {}
+        self._holder: OpenTransaction | None = None
         self._operations: Operations | None = None
         self._closed = False
 
     # --- for the engine
 
-    def of_caller(self) -> Transaction | None:
+    def of_caller(self) -> OpenTransaction | None:
         """Return the transaction that the caller is in; None outside of one."""
         return self._entered.get(owner()) if self._entered else None
 
@@ -105,7 +105,7 @@ class Transactions:
         if self._closed:
             raise StoreClosedError(self._db.path)
 
-    def join(self, who: Hashable, transaction: Transaction) -> None:
+    def join(self, who: Hashable, transaction: OpenTransaction) -> None:
         """Somebody has entered a transaction."""
         self._entered[who] = transaction
 
@@ -113,7 +113,7 @@ class Transactions:
         """It has left it."""
         self._entered.pop(who, None)
 
-    async def take(self, transaction: Transaction) -> Operations:
+    async def take(self, transaction: OpenTransaction) -> Operations:
         """Wait for the writer, and return the operations in which a transaction is open now."""
         # A loop of transactions would never let others run.
         await asyncio.sleep(0)

@@ -61,14 +61,14 @@ class CallWork:
         return [self]
 
 
-class Entry(Protocol):
+class SharedEntry(Protocol):
     """What one caller wants, and where its answer goes."""
 
     @property
     def future(self) -> Future: ...
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=SharedEntry)
 
 
 class SharedWork(ABC, Generic[E]):

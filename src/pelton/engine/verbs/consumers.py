@@ -22,7 +22,7 @@ from pelton.api import (
 from pelton.consumers import ConsumerLog, check_consumer, check_consumer_update, consumer_info, start_cursor
 from pelton.consumers.rules import check_on_workqueue, check_unique_on_workqueue, filters_of
 from pelton.consumers.rules_pedantic import check_pedantic
-from pelton.engine.delivery.pump import listeners_of
+from pelton.engine.delivery.pump import subscriptions_of
 from pelton.engine.session import Session, create_consumer, delete_consumers, sweep, update_consumer
 from pelton.streams import StreamLog
 
@@ -71,7 +71,7 @@ def _again(session: Session, request: ConsumerCreate, existing: ConsumerLog, con
     if request.action == "create":
         raise api_error("JSConsumerAlreadyExists", stream=log.name, consumer=config.name)
     check_consumer_update(existing.config, config)
-    if existing.config.deliver_subject != config.deliver_subject and listeners_of(session, existing):
+    if existing.config.deliver_subject != config.deliver_subject and subscriptions_of(session, existing):
         raise api_error("JSConsumerNameExistErr", stream=log.name, consumer=config.name)
     if log.config.retention == "workqueue":
         others = [other.config for other in session.registry.listed_of(log) if other is not existing]
@@ -80,7 +80,7 @@ def _again(session: Session, request: ConsumerCreate, existing: ConsumerLog, con
 
 
 def _info(session: Session, consumer: ConsumerLog) -> ConsumerInfo:
-    bound = bool(listeners_of(session, consumer))
+    bound = bool(subscriptions_of(session, consumer))
     return consumer_info(consumer, session.waiting_pulls(consumer), session.now(), push_bound=bound)
 
 

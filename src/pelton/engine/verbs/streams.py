@@ -14,10 +14,10 @@ from pelton.api import (
     StreamConfig,
     StreamCreate,
     StreamDelete,
-    StreamHeads,
-    StreamHeadsReply,
     StreamInfo,
     StreamInfoRequest,
+    StreamLastHeaders,
+    StreamLastHeadersReply,
     StreamPurge,
     StreamState,
     StreamUpdate,
@@ -39,7 +39,7 @@ from pelton.streams import (
     check_new_stream,
     check_stream,
     check_time_pedantic,
-    heads_of,
+    last_headers_of,
 )
 from pelton.subjects import overlaps
 
@@ -134,7 +134,7 @@ def info_of(session: Session, log: StreamLog) -> StreamInfo:
     reply = StreamInfo(
         config=log.config, created=rfc3339(log.created), state=_state(session, log), ts=rfc3339(session.now())
     )
-    infos = session.registry.network.infos(log)
+    infos = session.registry.source_graph.infos(log)
     if log.config.mirror is not None:
         reply.mirror = infos[0]
     else:
@@ -185,11 +185,11 @@ def purge(session: Session, request: StreamPurge) -> PurgeReply:
     return PurgeReply(purged=purged)
 
 
-def heads(session: Session, request: StreamHeads) -> StreamHeadsReply:
+def heads(session: Session, request: StreamLastHeaders) -> StreamLastHeadersReply:
     """Return the last messages of subjects, without their payloads."""
     log = fresh(session, request.stream)
     log.flush()
-    return StreamHeadsReply(heads=tuple(heads_of(log, request.filters, request.after, request.limit)))
+    return StreamLastHeadersReply(heads=tuple(last_headers_of(log, request.filters, request.after, request.limit)))
 
 
 def get_message(session: Session, request: MsgGet) -> MsgGetReply:

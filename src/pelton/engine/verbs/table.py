@@ -27,8 +27,8 @@ from pelton.api import (
     Request,
     StreamCreate,
     StreamDelete,
-    StreamHeads,
     StreamInfoRequest,
+    StreamLastHeaders,
     StreamList,
     StreamListReply,
     StreamNames,
@@ -94,7 +94,7 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     StreamNames: stream_names,
     StreamList: stream_list,
     StreamDelete: streams.delete,
-    StreamHeads: streams.heads,
+    StreamLastHeaders: streams.heads,
     StreamPurge: streams.purge,
     MsgGet: streams.get_message,
     MsgDelete: streams.delete_message,
@@ -110,7 +110,7 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
 }
 
 READS: Final = frozenset(
-    {AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, StreamHeads, MsgGet, ConsumerUnsettled}
+    {AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, StreamLastHeaders, MsgGet, ConsumerUnsettled}
 )
 # Those that only ask, though some tidy up before they answer: what a user's transaction may do in its middle.
 QUESTIONS: Final = READS | {ConsumerInfoRequest, ConsumerNames, ConsumerList}

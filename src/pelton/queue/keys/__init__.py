@@ -1,6 +1,6 @@
 """Exclusive keys where the place that keeps the jobs has no such thing: on a NATS cluster (docs/decisions/0017)."""
 
-from pelton.queue.keys.supply import KeyedSupply
-from pelton.queue.keys.views import KeyedViews
+from pelton.queue.keys.job_source import KeyedJobSource
+from pelton.queue.keys.queue_stats import KeyedStats
 
-__all__ = ["KeyedSupply", "KeyedViews"]
+__all__ = ["KeyedJobSource", "KeyedStats"]

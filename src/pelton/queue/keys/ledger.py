@@ -20,7 +20,7 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
-from pelton.queue.keys.record import FREE_FOR_S, Hold, Posted, carried_out, decode, encode
+from pelton.queue.keys.record import FREE_FOR_S, KeyRecord, Posted, carried_out, decode, encode
 from pelton.queue.naming import QueueNames
 
 _DELETE_FAILED: Final = 10057
@@ -45,7 +45,7 @@ class Ledger:
         """Return the same records through another connection."""
         return Ledger(backend, self._names)
 
-    async def write(self, key: str, hold: Hold, seen: int) -> int:
+    async def write(self, key: str, hold: KeyRecord, seen: int) -> int:
         """Replace a key's record and return its sequence. Raises MovedError where ``seen`` is not the present one."""
         block = {headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(seen)}
         if hold.state == "free":
@@ -56,7 +56,7 @@ class Ledger:
             raise MovedError(key, error.seq) from None
         return ack.seq
 
-    async def read(self, key: str) -> tuple[int, Hold | None]:
+    async def read(self, key: str) -> tuple[int, KeyRecord | None]:
         """Return the present record of a key, from the stream's leader, and its sequence."""
         request = MsgGet(stream=self._names.keys, last_by_subj=self._names.hold_subject(key))
         try:
@@ -65,7 +65,7 @@ class Ledger:
             return 0, None
         return found.seq, decode(found.data)
 
-    async def carry_out(self, key: str, seq: int, hold: Hold) -> tuple[int, Hold]:
+    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> tuple[int, KeyRecord]:
         """Publish what a settled record holds, remove its job if it has ended, and return the record that follows.
 
         Doing it again, or twice at once, does no harm. Raises ApiError where a message is refused for good; then the

@@ -40,7 +40,7 @@ class Posted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     headers: bytes | None = None
 
 
-class Hold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The record of a key.
 
     ``done``: the last job of the key that has ended; the next is the first one stored after it. ``job``: the one at
@@ -63,19 +63,19 @@ class Hold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 encode: Final = msgspec.msgpack.Encoder().encode
-decode: Final = msgspec.msgpack.Decoder(Hold).decode
+decode: Final = msgspec.msgpack.Decoder(KeyRecord).decode
 
 
-def claimed(before: Hold | None, worker: str) -> Hold:
+def claimed(before: KeyRecord | None, worker: str) -> KeyRecord:
     """Return the record of a key that ``worker`` takes."""
     if before is None or before.state == "free":
-        return Hold(state="held", done=before.done if before else 0, tries=1, worker=worker)
-    return Hold(
+        return KeyRecord(state="held", done=before.done if before else 0, tries=1, worker=worker)
+    return KeyRecord(
         state="held", done=before.done, job=before.job, tries=before.tries + 1, worker=worker, known=before.known
     )
 
 
-def looked(hold: Hold, token: int, job: int) -> Hold:
+def looked(hold: KeyRecord, token: int, job: int) -> KeyRecord:
     """Return a claim with its token and the job it was found to be for."""
     if hold.job not in (0, job):
         # The job that was tried is gone: somebody has removed it.
@@ -84,38 +84,38 @@ def looked(hold: Hold, token: int, job: int) -> Hold:
 
 
 def settled(
-    hold: Hold,
+    hold: KeyRecord,
     name: str,
     outbox: tuple[Posted, ...],
     *,
     ended: bool,
     delay_ns: int = 0,
     known: Attempt | None = None,
-) -> Hold:
+) -> KeyRecord:
     """Return the record of an attempt that is over, with what is to be published."""
     return msgspec.structs.replace(
         hold, state="settled", name=name, outbox=outbox, ended=ended, delay_ns=delay_ns, known=known or hold.known
     )
 
 
-def taken_back(hold: Hold) -> Hold:
+def taken_back(hold: KeyRecord) -> KeyRecord:
     """Return the record of an attempt that turns out not to be over."""
     return msgspec.structs.replace(hold, state="held", name="", outbox=(), ended=False, delay_ns=0)
 
 
-def refused(hold: Hold, error: str) -> Hold:
+def refused(hold: KeyRecord, error: str) -> KeyRecord:
     """Return the record of an attempt whose messages are refused, and whose worker is gone: it has failed."""
     known = Attempt(id=str(hold.job), attempt=hold.tries, error=error)
     return settled(taken_back(hold), "", (), ended=False, delay_ns=_REFUSED_NS, known=known)
 
 
-def carried_out(hold: Hold) -> Hold:
+def carried_out(hold: KeyRecord) -> KeyRecord:
     """Return what follows when everything of a settled record is published."""
     if hold.ended:
-        return Hold(state="free", done=hold.job)
+        return KeyRecord(state="free", done=hold.job)
     return msgspec.structs.replace(hold, state="waiting", name="", outbox=(), worker="", token=0)
 
 
-def let_go(hold: Hold) -> Hold:
+def let_go(hold: KeyRecord) -> KeyRecord:
     """Return the record of a claimed key that has no job."""
-    return Hold(state="free", done=hold.done)
+    return KeyRecord(state="free", done=hold.done)

@@ -15,7 +15,7 @@ from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
-from pelton.queue.keys.record import Hold
+from pelton.queue.keys.record import KeyRecord
 from pelton.runtime import Random
 
 _IDLE_KEYS: Final = 65_536
@@ -28,7 +28,7 @@ class Chance(NamedTuple):
 
     key: str
     seq: int
-    hold: Hold | None
+    hold: KeyRecord | None
 
 
 class _Key:
@@ -39,7 +39,7 @@ class _Key:
     def __init__(self) -> None:
         self.last_job = 0
         self.seq = 0
-        self.hold: Hold | None = None
+        self.hold: KeyRecord | None = None
         self.due = inf
         self.is_ours = False
 
@@ -68,7 +68,7 @@ class KeyTable:
             self._plan(key, entry, now if entry.has_work else inf, now)
         return key in self._ready
 
-    def saw_record(self, key: str, seq: int, hold: Hold | None, now: float, age: float = 0.0) -> bool:
+    def saw_record(self, key: str, seq: int, hold: KeyRecord | None, now: float, age: float = 0.0) -> bool:
         """Note a key's record, ``age`` seconds after it was written; whether there is something to do now.
 
         One that is older than what is known is passed over.

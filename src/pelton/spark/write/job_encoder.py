@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pelton.api import ConfigError
-from pelton.queue.form import JobForm
+from pelton.queue.job_message import JobMessage
 from pelton.spark.columns.row_json import json_rows
 from pelton.spark.write import row_encoder as rows
 from pelton.spark.write.row_encoder import EncodedRows, InputColumns, RowEncoder
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class JobEncoder(RowEncoder):
     """Encodes rows as messages that enqueue jobs."""
 
-    def __init__(self, schema: StructType, form: JobForm) -> None:
+    def __init__(self, schema: StructType, form: JobMessage) -> None:
         columns = InputColumns(schema)
         self._has_key = columns.take("key", rows.TEXT)
         self._has_id = columns.take("idempotency_key", rows.TEXT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pelton.api import ConfigError, StreamNotFoundError
 from pelton.buckets.naming import stream_of
-from pelton.queue.form import JobForm
+from pelton.queue.job_message import JobMessage
 from pelton.queue.naming import QueueNames
 from pelton.queue.setup import EXCLUSIVE
 from pelton.spark.store_handle import StoreHandle
@@ -82,4 +82,4 @@ def _encoder(options: WriteOptions, schema: StructType, config: StreamConfig) ->
     if EXCLUSIVE not in config.metadata:
         raise ConfigError(f"stream {config.name!r} is no queue")
     is_exclusive = config.metadata[EXCLUSIVE] == "true"
-    return JobEncoder(schema, JobForm(QueueNames(options.name), str(options.job), exclusive=is_exclusive))
+    return JobEncoder(schema, JobMessage(QueueNames(options.name), str(options.job), exclusive=is_exclusive))

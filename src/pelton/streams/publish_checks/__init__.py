@@ -4,7 +4,7 @@ from pelton.streams.publish_checks.capacity import check_capacity
 from pelton.streams.publish_checks.conditions import expectations, is_bare, last_expected_of
 from pelton.streams.publish_checks.options import (
     PURGE,
-    PublishOptions,
+    StorageOptions,
     expiry,
     lifted,
     schedule_of,
@@ -18,7 +18,7 @@ __all__ = [
     "PURGE",
     "AtomicBatch",
     "Checked",
-    "PublishOptions",
+    "StorageOptions",
     "Target",
     "check_capacity",
     "check_headers",

@@ -24,7 +24,7 @@ _TTL: Final = headers.TTL.encode()
 _SCHEDULE: Final = b"Nats-Schedule"
 
 
-class PublishOptions(NamedTuple):
+class StorageOptions(NamedTuple):
     """The header block to store, when it expires, when it first fires, the subject whose schedule it ends.
 
     ``rollup`` says what it replaces: ``sub``, ``all`` or nothing.
@@ -43,18 +43,18 @@ def check_life(config: StreamConfig, hdr: bytes) -> None:
         raise api_error("JSMessageTTLDisabledErr")
 
 
-def scheduled(target: Target, subject: str, hdr: bytes, now: int) -> PublishOptions:
+def scheduled(target: Target, subject: str, hdr: bytes, now: int) -> StorageOptions:
     """Return what a header block asks for as to schedules. Raises ApiError where that cannot be."""
-    return _schedule_options(target, subject, hdr, now) if _SCHEDULE in hdr else PublishOptions(hdr)
+    return _schedule_options(target, subject, hdr, now) if _SCHEDULE in hdr else StorageOptions(hdr)
 
 
-def replacing(config: StreamConfig, options: PublishOptions) -> PublishOptions:
+def replacing(config: StreamConfig, options: StorageOptions) -> StorageOptions:
     """Add what is to be replaced. Raises ApiError (10111)."""
     rollup = rollup_of(options.hdr, config)
     return options._replace(rollup=rollup) if rollup else options
 
 
-def with_life(config: StreamConfig, options: PublishOptions, now: int) -> PublishOptions:
+def with_life(config: StreamConfig, options: StorageOptions, now: int) -> StorageOptions:
     """Add when the message is to expire. Raises ApiError (10165)."""
     text = headers.first(options.hdr, headers.TTL) if _TTL in options.hdr else None
     return _lifetime(config, options, text, now) if text else options
@@ -95,7 +95,7 @@ def lifted(config: StreamConfig, seconds: int | None) -> int | None:
     return least if seconds is not None and seconds < least and config.max_msgs_per_subject != 1 else seconds
 
 
-def _lifetime(config: StreamConfig, options: PublishOptions, text: str, now: int) -> PublishOptions:
+def _lifetime(config: StreamConfig, options: StorageOptions, text: str, now: int) -> StorageOptions:
     try:
         seconds = seconds_of(text)
     except ValueError:
@@ -110,12 +110,12 @@ def _lifetime(config: StreamConfig, options: PublishOptions, text: str, now: int
 # --- schedules
 
 
-def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> PublishOptions:
+def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> StorageOptions:
     pattern = headers.first(hdr, headers.SCHEDULE) or ""
     if not target.state.config.allow_msg_schedules and (pattern or not _is_zone(hdr)):
         raise api_error("JSMessageSchedulesDisabledErr")
     zone = zone_of(hdr)
-    options = PublishOptions(hdr)
+    options = StorageOptions(hdr)
     if pattern:
         fires = _first_due(pattern, zone, now)
         _check_schedule(target, subject, hdr)

@@ -23,7 +23,7 @@ from pelton.streams.publish_checks.conditions import (
     check_stream,
     expectations,
 )
-from pelton.streams.publish_checks.options import PublishOptions, check_life, replacing, scheduled, with_life
+from pelton.streams.publish_checks.options import StorageOptions, check_life, replacing, scheduled, with_life
 from pelton.streams.publish_checks.target import AtomicBatch, Target
 
 _OPTIONS: Final = re.compile(rb"\nNats-(?:TTL|Schedule|Rollup)")
@@ -34,7 +34,7 @@ class Checked(NamedTuple):
 
     hdr: bytes | None = None
     msg_id: str = ""
-    options: PublishOptions | None = None
+    options: StorageOptions | None = None
     increment: str = ""
     duplicate: int | None = None
 
@@ -95,9 +95,9 @@ def _member(
     return _found(hdr, asked, options, increment)
 
 
-def _found(hdr: bytes, asked: Expectations | None, options: PublishOptions | None, increment: str) -> Checked:
+def _found(hdr: bytes, asked: Expectations | None, options: StorageOptions | None, increment: str) -> Checked:
     msg_id = asked.msg_id if asked is not None else ""
-    if options is None or options == PublishOptions(hdr):
+    if options is None or options == StorageOptions(hdr):
         return Checked(hdr, msg_id, None, increment)
     return Checked(options.hdr, msg_id, options, increment)
 

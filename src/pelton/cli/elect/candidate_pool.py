@@ -1,0 +1,162 @@
+"""The candidates' processes, and what is known of each: begun, listened to, killed, begun again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from pelton.cli.elect.candidate import CandidateSettings, Said
+from pelton.runtime import Runtime
+
+AGAIN_S: Final = 2.0
+_END_S: Final = 10.0
+
+
+@dataclass
+class CandidateProcess:
+    """One candidate as it stands."""
+
+    settings: CandidateSettings
+    process: asyncio.subprocess.Process | None = None
+    state: str = "starting"
+    token: int = 0
+    since: float = 0.0
+    terms: int = 0
+    note: str = ""
+
+    @property
+    def pid(self) -> int:
+        """Its process, 0 for none."""
+        return 0 if self.process is None else self.process.pid
+
+
+class CandidatePool:
+    """All candidates. ``tell`` is called with a line for each thing that happens, ``change`` after it."""
+
+    def __init__(
+        self,
+        everybody: list[CandidateSettings],
+        runtime: Runtime,
+        tell: Callable[[str], None],
+        change: Callable[[], None],
+    ) -> None:
+        self.members = [CandidateProcess(settings) for settings in everybody]
+        self._runtime = runtime
+        self._tell = tell
+        self._change = change
+        self._tasks: list[asyncio.Task[None]] = []
+        self._left: tuple[str, float] | None = None
+        self._is_ending = False
+        self.failure = ""
+
+    async def begin(self) -> None:
+        """Start every process."""
+        for member in self.members:
+            self._tasks.append(self._runtime.spawn(self._keep(member), member.settings.name))
+
+    async def end(self) -> None:
+        """End every process in order; kill those that do not."""
+        self._is_ending = True
+        for member in self.members:
+            if member.process is not None and member.process.stdin is not None:
+                member.process.stdin.close()
+        _, late = await asyncio.wait(self._tasks, timeout=_END_S)
+        for member in self.members if late else ():
+            self._signal(member, signal.SIGKILL)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    @property
+    def leader(self) -> CandidateProcess | None:
+        """Who leads, as far as we have heard."""
+        return next((member for member in self.members if member.state == "leader"), None)
+
+    def kill_leader(self) -> None:
+        """Kill the leader, as a power cut would."""
+        leader = self.leader
+        if leader is not None:
+            self._left = ("killed", self._runtime.clock.monotonic())
+            self._set(leader, "killed", "SIGKILL")
+            self._tell(f"{leader.settings.name}: killed while it led")
+            self._signal(leader, signal.SIGKILL)
+            self._change()
+
+    def step_down(self) -> None:
+        """Ask the leader to step down."""
+        leader = self.leader
+        if leader is not None and leader.process is not None and leader.process.stdin is not None:
+            self._left = ("asked to step down", self._runtime.clock.monotonic())
+            leader.process.stdin.write(b"d")
+
+    async def _keep(self, member: CandidateProcess) -> None:
+        while not self._is_ending:
+            await self._live(member)
+            if self._is_ending or self.failure:
+                break
+            await self._runtime.clock.sleep(AGAIN_S)
+            self._set(member, "starting", "again")
+            self._change()
+
+    async def _live(self, member: CandidateProcess) -> None:
+        process = member.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "pelton.cli.elect.candidate",
+            msgspec.json.encode(member.settings).decode(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        try:
+            async for line in process.stdout:
+                self._heard(member, msgspec.json.decode(line, type=Said))
+                self._change()
+        finally:
+            self._signal(member, signal.SIGKILL)
+            await process.wait()
+            member.process = None
+            if member.state != "failed":
+                self._set(member, "gone", member.note)
+            self._change()
+
+    def _heard(self, member: CandidateProcess, said: Said) -> None:
+        if member.state == "killed":
+            return
+        name = member.settings.name
+        if said.what == "won":
+            self._set(member, "leader", self._taken_over())
+            member.token, member.terms = said.token, member.terms + 1
+            self._tell(f"{name}: became leader, token {said.token}{', ' * bool(member.note)}{member.note}")
+        elif said.what == "lost":
+            self._set(member, "candidate", said.text)
+            self._tell(f"{name}: lost leadership: {said.text}")
+        elif said.what == "failed":
+            self.failure = said.text
+            self._set(member, "failed", said.text)
+        elif member.state != said.text:
+            self._set(member, said.text, member.note)
+
+    def _taken_over(self) -> str:
+        left, self._left = self._left, None
+        if left is None:
+            return ""
+        how, when = left
+        return f"{self._runtime.clock.monotonic() - when:.3f} s after the one before was {how}"
+
+    def _set(self, member: CandidateProcess, state: str, note: str) -> None:
+        member.state, member.note, member.since = state, note, self._runtime.clock.monotonic()
+
+    def _signal(self, member: CandidateProcess, number: signal.Signals) -> None:
+        # Not Process.send_signal: it reaps a process that is dead, and asyncio misses its end.
+        if member.process is not None and member.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member.process.pid, number)

@@ -1,0 +1,257 @@
+"""Publishing to a cluster: many in flight, each acknowledged, landing once whatever becomes of the connection.
+
+Design: A publish whose acknowledgement is lost may have been stored. It is sent again, with the message id it
+carried the first time, so that the stream tells the second from a new one and both count as one. A message
+without an id of its own gets one of ours (unless the settings say otherwise; why: docs/decisions/0012). What
+remains in doubt is told: a message without any id when they are switched off. A condition that the first sending
+fulfilled does not hold for the second: ``doubts.py`` looks whose message stands there.
+
+Refused by nobody in particular ("no responders") means that no stream takes the subject, or that the stream's
+leader is being elected: the list of streams tells which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from pelton.api import (
+    ConfigError,
+    NoStreamForSubjectError,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    ServerTimeoutError,
+    StreamNames,
+    WrongLastSequenceError,
+    headers,
+)
+from pelton.api.admission import check_subject
+from pelton.api.codec import api_subject, decode_reply, encode_body
+from pelton.api.errors import from_reply, is_passing
+from pelton.api.info import ErrorBody
+from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent, Silent
+from pelton.cluster.publish_reconciliation import stored_before
+from pelton.cluster.retry import Retry
+from pelton.cluster.send_order import SendOrder
+
+_IN_FLIGHT: Final = 4096
+_NEWS_S: Final = 0.25
+_REMEMBERED: Final = 65_536
+_MSG_ID: Final = b"\r\n" + headers.MSG_ID.encode() + b":"
+_OPENING: Final = b"NATS/1.0\r\n" + headers.MSG_ID.encode() + b": "
+_END: Final = b"\r\n\r\n"
+
+
+class _Reply(msgspec.Struct):
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    domain: str = ""
+    val: str = ""
+    batch: str = ""
+    count: int = 0
+    error: ErrorBody | None = None
+
+
+_reply: Final = msgspec.json.Decoder(_Reply).decode
+
+
+class Publisher:
+    """Publishes over one connection. ``base`` begins the message ids of this one alone."""
+
+    def __init__(self, connection: Connection, base: str) -> None:
+        self._connection = connection
+        self._base = base.encode()
+        self._numbers = count()
+        self._calls = count()
+        self._order = SendOrder()
+        self._gives_ids = connection.settings.message_ids
+        # Real traffic repeats its subjects; emptied whole when it is full.
+        self._sound: set[str] = set()
+
+    async def publish(self, message: Outgoing) -> PubAck:
+        """Store a message and return its acknowledgement; raises as `Backend.publish`."""
+        subject, data, block = message
+        self._check(subject)
+        if self._gives_ids:
+            block = self._identified(block)
+        message = subject, data, block
+        number, safe = next(self._calls), _has_id(block)
+        sent = self._connection.try_send(*message, again=safe) if self._order.is_free else None
+        retry: Retry | None = None
+        in_doubt = False
+        while True:
+            if sent is None:
+                retry = retry or Retry(self._connection)
+                sent = await self._in_order(number, message, retry, again=safe)
+            try:
+                return await self._outcome(sent, message, in_doubt=in_doubt)
+            except Interrupted as lost:
+                if not safe:
+                    silent = isinstance(lost, Silent)
+                    raise self._connection.no_answer() if silent else unknown(self._connection, 1) from None
+                in_doubt = True
+            except PeltonError as error:
+                if not await self.passes(error):
+                    raise
+                # Its stream elects a leader: publishes to others do not wait for that.
+                retry = retry or Retry(self._connection)
+                await retry.after(error)
+            sent = None
+
+    async def _in_order(self, number: int, message: Outgoing, retry: Retry, *, again: bool) -> asyncio.Future[Answer]:
+        """Send a message after those that were called before it, as soon as there is a connection and room."""
+
+        async def ready() -> None:
+            await retry.connected(NotSent())
+            await self._connection.room()
+
+        return await self._order.send(number, lambda: self._connection.try_send(*message, again=again), ready)
+
+    def _check(self, subject: str) -> None:
+        """Raise ConfigError for what is no subject: a server would close the connection, or store it all the same."""
+        if subject in self._sound:
+            return
+        check_subject(subject)
+        if len(self._sound) >= _REMEMBERED:
+            self._sound.clear()
+        self._sound.add(subject)
+
+    async def _outcome(self, sent: asyncio.Future[Answer], message: Outgoing, *, in_doubt: bool) -> PubAck:
+        """Return the acknowledgement of a message that was sent; ``in_doubt`` an earlier sending may have stored it."""
+        try:
+            return acked(message[0], await sent)
+        except WrongLastSequenceError as error:
+            before = await stored_before(self._connection, error.stream, message) if in_doubt else None
+            if before is None:
+                raise
+            return before
+
+    async def publish_all(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Store messages in order; raises the error of the first that is refused.
+
+        Up to 4,096 are in flight at a time, so some of those after a refused message may have been stored.
+        """
+        for index, (subject, _, _) in enumerate(messages):
+            try:
+                self._check(subject)
+            except ConfigError:
+                await self._publish_all(messages[:index])
+                raise
+        return await self._publish_all(messages)
+
+    async def _publish_all(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        if self._gives_ids:
+            messages = [(subject, data, self._identified(block)) for subject, data, block in messages]
+        acks: list[PubAck] = []
+        retry: Retry | None = None
+        while len(acks) < len(messages):
+            window = messages[len(acks) : len(acks) + _IN_FLIGHT]
+            answers = await self._connection.ask_all(window)
+            before = len(acks)
+            reason = await self._take_in(window, answers, acks)
+            if reason is None or len(acks) > before:
+                retry = None
+            if reason is not None:
+                retry = retry or Retry(self._connection)
+                await retry.after(reason)
+        return acks
+
+    async def _take_in(
+        self, window: Sequence[Outgoing], answers: Sequence[Answer | Exception], acks: list[PubAck]
+    ) -> Exception | None:
+        """Add acks up to the first message that has to be sent again, and return why; raises what is final."""
+        for index, ((subject, _, block), answer) in enumerate(zip(window, answers, strict=True)):
+            try:
+                if isinstance(answer, Exception):
+                    raise answer
+                acks.append(acked(subject, answer))
+            except Interrupted as lost:
+                uncertain = sum(map(_may_be_stored, answers, window))
+                if uncertain:
+                    raise unknown(self._connection, uncertain) from None
+                return lost
+            except PeltonError as error:
+                # Of those after it that are stored, only ids keep the second from being stored as well.
+                again = _has_id(block) or not any(map(_is_stored, answers[index + 1 :]))
+                if not (again and await self.passes(error)):
+                    raise
+                return error
+        return None
+
+    def identified(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
+        """Return messages that may be sent twice: those without an id get one."""
+        return [(subject, data, self._identified(block)) for subject, data, block in messages]
+
+    def _identified(self, block: bytes | None) -> bytes:
+        if block is None:
+            return b"%b%b%d%b" % (_OPENING, self._base, next(self._numbers), _END)
+        if _MSG_ID in block:
+            return block
+        return b"%b\r\n%b: %b%d%b" % (block[:-4], headers.MSG_ID.encode(), self._base, next(self._numbers), _END)
+
+    async def passes(self, error: PeltonError) -> bool:
+        """Whether an error goes away by itself, and what was published was not stored."""
+        if isinstance(error, NoStreamForSubjectError):
+            return await self._is_taken(error.subject)
+        return is_passing(error)
+
+    async def _is_taken(self, subject: str) -> bool:
+        """Whether some stream takes a subject though nobody answers there: its leader is being elected."""
+        request = StreamNames(subject=subject)
+        where = api_subject(request, self._connection.settings.api_prefix)
+        try:
+            # The first answer may come from before the stream was known everywhere.
+            for pause in (0.0, _NEWS_S):
+                await self._connection.clock.sleep(pause)
+                answer = await self._connection.ask(where, encode_body(request), again=True)
+                if answer.is_unheard or decode_reply(request, answer.data).streams:
+                    return True
+                if not self._connection.is_clustered:
+                    break
+            return False
+        except Interrupted:
+            return True
+        except PeltonError as error:
+            return is_passing(error)
+
+
+def _may_be_stored(answer: Answer | Exception, message: Outgoing) -> bool:
+    """Whether nobody knows what became of a message, and sending it again might store it twice."""
+    return isinstance(answer, Interrupted) and not isinstance(answer, NotSent) and not _has_id(message[2])
+
+
+def _is_stored(answer: Answer | Exception) -> bool:
+    """Whether a message is stored, or nobody knows."""
+    if isinstance(answer, Exception):
+        return isinstance(answer, Interrupted) and not isinstance(answer, NotSent)
+    return not answer.is_unheard and _reply(answer.data).error is None
+
+
+def _has_id(block: bytes | None) -> bool:
+    return block is not None and _MSG_ID in block
+
+
+def unknown(connection: Connection, number: int) -> ServerTimeoutError:
+    """Return the error for publishes whose fate nobody knows."""
+    what = "a publish" if number == 1 else f"up to {number} publishes"
+    reason = f"the connection was lost while {what} awaited the acknowledgement; with a msg_id it is repeated safely"
+    return ServerTimeoutError(connection.settings.name, reason)
+
+
+def acked(subject: str, answer: Answer) -> PubAck:
+    """Return the acknowledgement that an answer is; raises the error that it holds."""
+    if answer.is_unheard:
+        raise NoStreamForSubjectError(subject)
+    if not answer.data:
+        # A message of a batch that is not committed yet.
+        return PubAck("", 0)
+    found = _reply(answer.data)
+    if found.error is not None:
+        raise from_reply(found.error.code, found.error.err_code, found.error.description, stream=found.stream)
+    return PubAck(found.stream, found.seq, found.duplicate, found.domain, found.val, found.batch, found.count)

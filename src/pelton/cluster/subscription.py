@@ -1,0 +1,116 @@
+"""Listening to what is published, stored or not: NATS's own publish and subscribe, at most once.
+
+A subscription outlasts lost connections; what is published meanwhile is missed. One that is read too slowly keeps
+a bounded number of messages and loses what comes then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import suppress
+from typing import Any, Final
+
+import nats.errors
+
+from pelton.api import Incoming, PeltonError, StoreClosedError
+from pelton.cluster.client import NatsClient
+from pelton.cluster.connection import Connection
+from pelton.runtime import Signal
+
+_log: Final = logging.getLogger("pelton")
+_KEPT: Final = 65_536
+_CLOSE_S: Final = 2.0
+
+
+class ClusterSubscription:
+    """A Subscription on a cluster."""
+
+    def __init__(self, connection: Connection, subject: str, queue: str) -> None:
+        self._connection = connection
+        self._subject = subject
+        self._queue = queue
+        self._waiting: deque[Incoming] = deque()
+        self._signal = Signal()
+        self._complained = False
+        self._client: NatsClient | None = None
+        self._subscription: Any = None
+        self._refused: PeltonError | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        """Begin to listen; returns when the server knows."""
+        self._connection.on_lost.append(self._signal.notify)
+        self._connection.on_denied.append(self._denied)
+        await self._attach()
+        with suppress(nats.errors.Error):
+            assert self._client is not None
+            await self._client.flush()
+        if self._refused is not None:
+            raise self._refused
+
+    async def next(self, timeout: float | None = None) -> Incoming | None:
+        """Return the next message; None when none came within ``timeout`` seconds.
+
+        Raises StoreClosedError, and ServerRefusedError when the servers let us in no more.
+        """
+        self._connection.belonging.check()
+        clock = self._connection.clock
+        end = None if timeout is None else clock.monotonic() + timeout
+        while True:
+            seen = self._signal.generation
+            if self._closed:
+                raise StoreClosedError(self._connection.settings.name)
+            if self._waiting:
+                return self._waiting.popleft()
+            if self._refused is not None:
+                raise self._refused
+            await self._attach()
+            left = None if end is None else end - clock.monotonic()
+            if left is not None and left <= 0:
+                return None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._signal.wait(seen)
+
+    def take(self, limit: int) -> list[Incoming]:
+        """Return what has come already, at most ``limit`` messages."""
+        return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+
+    async def close(self) -> None:
+        """Stop listening. Idempotent."""
+        if self._closed:
+            return
+        self._connection.belonging.check()
+        self._closed = True
+        self._connection.on_lost.remove(self._signal.notify)
+        self._connection.on_denied.remove(self._denied)
+        self._signal.notify()
+        if self._subscription is not None:
+            with suppress(nats.errors.Error, OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._subscription.unsubscribe()
+
+    async def _attach(self) -> None:
+        """Subscribe with the present client; nats-py does it again when that one's connection is made again."""
+        client = await self._connection.client()
+        if client is not self._client:
+            self._client = client
+            self._subscription = await client.listen(self._subject, self._hear, self._queue)
+
+    def _hear(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+        if len(self._waiting) < _KEPT:
+            self._waiting.append(Incoming(subject, data, block, reply))
+            self._signal.notify()
+        elif not self._complained:
+            self._complained = True
+            name = self._connection.settings.name
+            _log.warning(
+                "cluster %s: the subscription to %r is read too slowly: messages are lost", name, self._subject
+            )
+
+    def _denied(self, subject: str, error: PeltonError) -> None:
+        if subject == self._subject.lower():
+            self._refused = error
+            self._signal.notify()

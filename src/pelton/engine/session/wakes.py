@@ -1,0 +1,42 @@
+"""What one transaction changed, for those who wait for messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pelton.streams import StreamLog
+
+Key = tuple[str, str]
+"""A consumer, by the names of its stream and its own."""
+_FEW: Final = 64
+
+
+class Wakes:
+    """The streams that lost messages or consumers, the consumers that were written, what arrived where."""
+
+    def __init__(self) -> None:
+        self.streams: set[str] = set()
+        self.consumers: set[Key] = set()
+        self.arrived: dict[str, set[str]] = {}
+
+    def note(self, log: StreamLog, *, wanted: bool) -> None:
+        """Note what became of a stream that was written, if anybody waits; it is known from now on."""
+        effects, removals = log.state.effects, log.state.removals
+        if not wanted:
+            effects.known_removals = removals
+        elif removals != effects.known_removals or len(effects.arrived) > _FEW:
+            effects.known_removals = removals
+            self.streams.add(log.name)
+        elif effects.arrived:
+            self.arrived.setdefault(log.name, set()).update(effects.arrived)
+        effects.arrived.clear()
+
+    def copy(self) -> Wakes:
+        """Return the same in another object."""
+        news = Wakes()
+        news.streams, news.consumers = set(self.streams), set(self.consumers)
+        news.arrived = {stream: set(subjects) for stream, subjects in self.arrived.items()}
+        return news
+
+    def __bool__(self) -> bool:
+        return bool(self.streams or self.consumers or self.arrived)

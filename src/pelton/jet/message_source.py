@@ -1,0 +1,119 @@
+"""Where an iteration gets its messages from: pulled, or pushed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from pelton.api import Backend
+from pelton.jet.message import Message
+from pelton.jet.push import Pushed
+
+# What a push consumer without a limit sent while nobody took it; the rest waits in the subscription.
+_MOST_READY: Final = 4096
+
+
+class MessageSource(Protocol):
+    """Messages as they come; some lie ready."""
+
+    async def wait(self) -> None:
+        """Return when a message may lie ready."""
+        ...
+
+    def pop(self) -> Message | None:
+        """Return the next message that lies ready."""
+        ...
+
+    def ready(self) -> list[Message]:
+        """Return all that lie ready."""
+        ...
+
+    def drop(self, messages: Iterable[Message]) -> None:
+        """Hand these out no more."""
+        ...
+
+    async def close(self) -> list[Message]:
+        """Take no more; return those that lie ready."""
+        ...
+
+
+def without(ready: deque[Message], messages: Iterable[Message]) -> deque[Message]:
+    """Return what lies ready without some of it."""
+    gone = set(messages)
+    return deque(message for message in ready if message not in gone)
+
+
+class CallbackBatch:
+    """What a callback is given next: ``left`` to be called back with, ``done``, and ``failed``; settled together."""
+
+    def __init__(self, source: MessageSource) -> None:
+        self._source = source
+        self.left: deque[Message] = deque()
+        self.done: list[Message] = []
+        self.failed: list[Message] = []
+
+    def take(self, limit: int) -> None:
+        """Take what lies ready, at most ``limit`` messages."""
+        while len(self.left) < limit and (message := self._source.pop()) is not None:
+            self.left.append(message)
+
+    def clear(self) -> tuple[list[Message], list[Message]]:
+        """Return what is done, and what is to be given back; nothing is held any more."""
+        found = self.done, [*self.failed, *self.left]
+        self.left, self.done, self.failed = deque(), [], []
+        return found
+
+    def ready(self) -> list[Message]:
+        """Return what waits to be called back with, or to be settled."""
+        return [*self.left, *self.done, *self.failed, *self._source.ready()]
+
+    def drop(self, messages: Iterable[Message]) -> None:
+        """Do not call back with these; the ack of one that is done tells that it is lost."""
+        gone = list(messages)
+        self.left = without(self.left, gone)
+        self._source.drop(gone)
+
+
+class PushSource:
+    """A push consumer's messages, ``prefetch`` at a time."""
+
+    def __init__(self, backend: Backend, pushed: Pushed, prefetch: int) -> None:
+        self._backend = backend
+        self._pushed = pushed
+        self._prefetch = prefetch
+        self._ready: deque[Message] = deque()
+        # Whether somebody waits for the next one, and must be who takes it.
+        self._awaits = False
+
+    async def wait(self) -> None:
+        """Return when a message may lie ready. Raises HeartbeatMissedError, StoreClosedError."""
+        if self._ready:
+            return
+        self._awaits = True
+        try:
+            first = await self._pushed.next()
+        finally:
+            self._awaits = False
+        if first is not None:
+            self._ready.extend(Message(self._backend, one) for one in (first, *self._pushed.take(self._prefetch - 1)))
+
+    def pop(self) -> Message | None:
+        """Return the next message that lies ready."""
+        return self._ready.popleft() if self._ready else None
+
+    def ready(self) -> list[Message]:
+        """Return all that lie ready, with what was pushed meanwhile."""
+        if not self._awaits and len(self._ready) < _MOST_READY:
+            came = self._pushed.take(_MOST_READY - len(self._ready))
+            self._ready.extend(Message(self._backend, one) for one in came)
+        return list(self._ready)
+
+    def drop(self, messages: Iterable[Message]) -> None:
+        """Hand these out no more."""
+        self._ready = without(self._ready, messages)
+
+    async def close(self) -> list[Message]:
+        """Listen no more; return those that lie ready, or came meanwhile."""
+        rest = await self._pushed.close()
+        return [*self._ready, *(Message(self._backend, one) for one in rest)]

@@ -1,0 +1,227 @@
+"""One attempt to get a lock: at once, or by waiting in line.
+
+Design: Where nobody waits and a slot is free, it is one look and one write; those who wait in processes that have
+died do not count. Otherwise a ticket is stored, slots and tickets are watched, and :mod:`pelton.locks.wait_queue` says after
+every piece of news, and at the seconds it names, what to do. Nothing is asked again and again: who waits sleeps.
+
+A write of which no answer came may have been taken: then the key is asked for in the background, and released.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pelton.api import ConfigError, NotFoundError, PeltonError, StoreError, WrongLastSequenceError
+from pelton.api.store_errors import FINAL_ERRORS
+from pelton.locks.lease import HeldLease, counted_from, moment
+from pelton.locks.records import Holding, LockSpec, Row, Ticket, encode, holding_of
+from pelton.locks.table import LockTable
+from pelton.locks.wait_queue import PATIENCE_S, AskPresence, AskSlot, TakeSlot, Wait, WaitQueue
+from pelton.runtime import Runtime, Signal, within
+
+_log: Final = logging.getLogger("pelton")
+# How long a ticket lives, and how old it is when it is renewed.
+_TICKET_S: Final = 10
+_RENEW_S: Final = 3.0
+_AGAIN_S: Final = 0.2
+# How long one who gives up waits for its ticket to be removed.
+_LEAVE_S: Final = 0.2
+
+
+class Got(NamedTuple):
+    """A slot that was taken, and what renews it."""
+
+    lease: HeldLease
+    holding: Holding
+
+
+class Acquisition:
+    """One caller's way to a slot.
+
+    ``who`` is for those who look; ``waiting`` are the ids of all acquisitions of this opening that wait in line.
+    """
+
+    def __init__(self, table: LockTable, runtime: Runtime, place: LockSpec, who: str, waiting: set[str]) -> None:
+        self._table = table
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._place = place
+        self._who = who
+        self._waiting = waiting
+        self._me = runtime.ids.new()
+        self._number = 0
+        self._ticket_due = 0.0
+        self._shown = 0
+        self._news = Signal()
+        self._is_complete = False
+        self._failure: Exception | None = None
+
+    async def at_once(self) -> Got | None:
+        """Take a slot if one is free and nobody waits for it. Raises ConfigError."""
+        rows = await self._table.read(self._place.filters)
+        line = self._line()
+        for row in rows:
+            line.note(row, self._clock.boottime())
+        self._check(line)
+        while isinstance(decision := line.decide(self._me, self._clock.boottime(), glance=0.0), AskPresence):
+            await self._ask(line, decision)
+        return await self._take(line, decision) if isinstance(decision, TakeSlot) else None
+
+    async def in_line(self) -> Got:
+        """Wait for a slot, for ever."""
+        line = self._line()
+        watching = self._runtime.spawn(self._watch(line), "pelton-lock-watch")
+        self._waiting.add(self._me)
+        try:
+            await self._show(line)
+            while True:
+                got = await self._turn(line)
+                if got is not None:
+                    self._runtime.spawn(self._leave(), "pelton-lock-leave")
+                    return got
+        except BaseException:
+            # Not in the background: where the program is interrupted, the event loop may end with this very task.
+            with suppress(TimeoutError):
+                await within(self._clock, _LEAVE_S, self._leave())
+            raise
+        finally:
+            if not watching.cancelling():
+                # A second time would keep it from ending what it has begun.
+                watching.cancel()
+            self._waiting.discard(self._me)
+
+    async def _turn(self, line: WaitQueue) -> Got | None:
+        """Do the next thing there is to do, or wait for it to come."""
+        seen = self._news.generation
+        if self._failure is not None:
+            raise self._failure
+        if self._clock.boottime() >= self._ticket_due:
+            # One that is late costs the place in line, no more.
+            try:
+                await self._show(line)
+            except FINAL_ERRORS:
+                raise
+            except StoreError as error:
+                _log.info("%s: the ticket could not be renewed: %s", self._place, error)
+        self._check(line)
+        decision = line.decide(self._me, self._clock.boottime()) if self._is_complete else Wait(self._ticket_due)
+        if isinstance(decision, TakeSlot):
+            return await self._take(line, decision)
+        if isinstance(decision, AskSlot):
+            await self._look(line, decision.key)
+        elif isinstance(decision, AskPresence):
+            await self._ask(line, decision)
+        else:
+            await self._sleep(min(decision.until, self._ticket_due), seen)
+        return None
+
+    async def _sleep(self, until: float, seen: int) -> None:
+        timer = self._clock.call_later(until - self._clock.boottime(), self._news.notify)
+        try:
+            await self._news.wait(seen)
+        finally:
+            timer.cancel()
+
+    def _line(self) -> WaitQueue:
+        return WaitQueue(self._place.keys, _TICKET_S, self._clock.boottime())
+
+    def _check(self, line: WaitQueue) -> None:
+        other = line.disagreement(self._place.slots)
+        if other:
+            raise ConfigError(f"{self._place} is held by somebody to whom it has {other} slots: give slots={other}")
+
+    async def _watch(self, line: WaitQueue) -> None:
+        try:
+            while True:
+                # Where the bucket is removed meanwhile it is made anew, and there is another to watch.
+                with suppress(NotFoundError):
+                    await self._follow(line)
+                await self._clock.sleep(_AGAIN_S)
+        except Exception as error:  # it is told to who waits
+            self._failure = error
+            self._news.notify()
+
+    async def _follow(self, line: WaitQueue) -> None:
+        rows = self._table.watch(self._place.filters)
+        try:
+            async for row in rows:
+                if row is None:
+                    self._is_complete = True
+                else:
+                    line.note(row, self._clock.boottime())
+                    if row.key == self._place.ticket(self._me) and row.data is None and row.revision > self._shown > 0:
+                        # Somebody has passed us by: we are still here.
+                        self._ticket_due = 0.0
+                self._news.notify()
+        finally:
+            await rows.aclose()
+
+    async def _show(self, line: WaitQueue) -> None:
+        """Store the ticket, for the first time or again."""
+        now = self._clock.boottime()
+        self._ticket_due = now + _RENEW_S
+        ticket = Ticket(number=self._number, who=self._who, presence=await self._table.presence())
+        key, data = self._place.ticket(self._me), encode(ticket)
+        self._shown = revision = await self._table.write(key, data, None, _TICKET_S)
+        self._number = self._number or revision
+        line.note(Row(key, revision, data), now)
+
+    async def _leave(self) -> None:
+        # One that stays is passed by.
+        with suppress(PeltonError):
+            await self._table.remove(self._place.ticket(self._me))
+
+    async def _ask(self, line: WaitQueue, ask: AskPresence) -> None:
+        """Find out whether somebody before us has died; then the ticket is removed, for everybody's sake."""
+        is_gone = await self._is_gone(ask)
+        line.answered(ask, self._clock.boottime(), is_gone=is_gone)
+        if is_gone:
+            self._runtime.spawn(self._cross_off(ask.owner, ask.revision), "pelton-lock-cross-off")
+
+    async def _is_gone(self, ask: AskPresence) -> bool:
+        if ask.presence == await self._table.presence():
+            # One of ours, or of a process that had our name before us.
+            return ask.owner not in self._waiting
+        with suppress(PeltonError, TimeoutError):
+            return await within(self._clock, PATIENCE_S, self._table.is_gone(ask.presence))
+        return False
+
+    async def _cross_off(self, owner: str, revision: int) -> None:
+        # One that is renewed meanwhile stays.
+        with suppress(PeltonError):
+            await self._table.remove(self._place.ticket(owner), revision)
+
+    async def _look(self, line: WaitQueue, key: str) -> None:
+        row = await self._table.ask(key)
+        if row is None:
+            line.absent(key, self._clock.boottime())
+        else:
+            line.note(row, self._clock.boottime())
+
+    async def _take(self, line: WaitQueue, take: TakeSlot) -> Got | None:
+        asked = moment(self._clock)
+        holding = Holding(owner=self._me, ttl=self._place.ttl, slots=self._place.slots, who=self._who)
+        try:
+            token = await self._table.write(take.key, encode(holding), take.revision, self._place.ttl)
+        except WrongLastSequenceError as error:
+            line.refused(take.key, error.seq, self._clock.boottime())
+            return None
+        except BaseException:
+            self._runtime.spawn(self._undo(take.key), "pelton-lock-undo")
+            raise
+        for owner, ticket in take.passes:
+            self._runtime.spawn(self._cross_off(owner, ticket), "pelton-lock-cross-off")
+        lease = HeldLease(take.key, token, self._place.ttl, counted_from(asked, moment(self._clock)))
+        return Got(lease, msgspec.structs.replace(holding, token=token))
+
+    async def _undo(self, key: str) -> None:
+        # What cannot be undone ends by itself.
+        with suppress(PeltonError):
+            row = await self._table.ask(key)
+            holder = None if row is None else holding_of(row.data)
+            if row is not None and holder is not None and holder.owner == self._me:
+                await self._table.remove(key, row.revision)

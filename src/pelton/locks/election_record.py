@@ -1,0 +1,207 @@
+"""The key of an election where it is kept: what it holds, writing it under a condition, following it.
+
+The form is that of nats-kv-leader-elect: a key-value bucket whose TTL is the term, and under the key the name of the
+candidate that leads. Ours adds headers that others ignore: whose term a renewal belongs to, and on the deletion of a
+leader that stepped down that it had stood down before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+
+from pelton.api import (
+    ApiError,
+    BucketNotFoundError,
+    ConfigError,
+    Delivered,
+    MessageNotFoundError,
+    StoredMessage,
+    StreamConfig,
+    StreamNotFoundError,
+    headers,
+    rfc3339,
+)
+from pelton.buckets import create_bucket
+from pelton.buckets.entry import OPERATION_HEADER, operation_of, stored_block
+from pelton.buckets.naming import check_key, key_prefix, stream_of
+from pelton.jet import Stream, Streams
+from pelton.jet.ordered import OrderedReader
+from pelton.locks.campaign import DeleteRecord, Observation, TermHold, WriteRecord
+
+_DEFAULT_TTL_S: Final = 30.0
+_SHORTEST_S: Final = 1.0
+_STRICT_SHORTEST_S: Final = 30.0
+_LONGEST_S: Final = 3600.0
+_TERM: Final = "Pelton-Term"
+_FIRST: Final = "0"
+_SINCE: Final = "Pelton-Term-Since"
+_RELEASED: Final = "Pelton-Term-Released"
+
+
+class Leader(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads. ``token`` and ``since_ns`` (when it won, by its wall clock) are 0 for leaders that do not tell.
+
+    ``renewed_ns`` is when it last said so, ``revision`` that of the key.
+    """
+
+    name: str
+    token: int
+    since_ns: int
+    renewed_ns: int
+    revision: int
+
+    @property
+    def since(self) -> str:
+        """When the key was won, as RFC 3339 text; empty where that is not told."""
+        return rfc3339(self.since_ns) if self.since_ns else ""
+
+
+class ElectionRecord:
+    """The key of one election, written by the candidate ``name``. ``ttl`` in seconds."""
+
+    def __init__(self, jet: Streams, stream: Stream, key: str, name: str) -> None:
+        self._jet = jet
+        self._stream = stream
+        self._subject = key_prefix(stream.config) + check_key(key)
+        self._name = name
+        self._value = name.encode()
+
+    @property
+    def ttl(self) -> float:
+        """How long a term lasts that is not renewed."""
+        return self._stream.config.max_age.seconds
+
+    def over(self, jet: Streams) -> ElectionRecord:
+        """Return the same ballot over another connection."""
+        other = ElectionRecord.__new__(ElectionRecord)
+        other.__dict__.update(self.__dict__)
+        other._jet, other._stream = jet, Stream(jet.backend, self._stream.config, jet.runtime)
+        return other
+
+    # --- reading
+
+    async def look(self) -> Observation:
+        """Return what the key holds now."""
+        try:
+            return _observation(await self._stream.get_last_message(self._subject))
+        except MessageNotFoundError:
+            return Observation("absent", (await self._stream.info()).state.last_seq)
+
+    async def leader(self) -> Leader | None:
+        """Return whose name the key holds."""
+        try:
+            message = await self._stream.get_last_message(self._subject)
+        except MessageNotFoundError:
+            return None
+        if _observation(message).kind != "put":
+            return None
+        block = stored_block(message) or b""
+        token, since = headers.first(block, _TERM), headers.first(block, _SINCE)
+        first = token == _FIRST
+        return Leader(
+            name=message.data.decode(errors="replace"),
+            token=message.seq if first else int(token or 0),
+            since_ns=int(since or (message.time_ns if first else 0)),
+            renewed_ns=message.time_ns,
+            revision=message.seq,
+        )
+
+    async def follow(self) -> AsyncGenerator[Observation, None]:
+        """Hand out what the key holds, and what it comes to hold, for ever."""
+        reader = OrderedReader(
+            self._jet.backend,
+            self._jet.runtime,
+            self._stream.name,
+            deliver_policy="last_per_subject",
+            filter_subject=self._subject,
+            headers_only=True,
+        )
+        deliveries = reader.read()
+        try:
+            async for delivered in deliveries:
+                yield _observation(delivered)
+        finally:
+            await deliveries.aclose()
+
+    # --- writing
+
+    async def write(self, write: WriteRecord, hold: TermHold | None, since_ns: int) -> int:
+        """Write our name and return the revision; ``since_ns`` is when the term began.
+
+        Raises WrongLastSequenceError, and what the store raises.
+        """
+        told = {_TERM: _FIRST if hold is None else str(hold.token), _SINCE: str(since_ns)}
+        ack = await self._jet.publish(
+            self._subject,
+            self._value,
+            msg_id=write.msg_id,
+            headers=told,
+            expected_last_subject_seq=write.expected,
+        )
+        return ack.seq
+
+    async def release(self, release: DeleteRecord) -> None:
+        """Delete the key; a clean end is remembered for as long as the bucket allows."""
+        marks = {OPERATION_HEADER: "DEL"}
+        if release.clean:
+            marks[_RELEASED] = str(release.expected)
+        lasting = release.clean and self._stream.config.allow_msg_ttl
+        await self._jet.publish(
+            self._subject,
+            headers=marks,
+            expected_last_subject_seq=release.expected,
+            ttl="never" if lasting else None,
+        )
+
+
+def _observation(message: StoredMessage | Delivered) -> Observation:
+    block = stored_block(message)
+    if operation_of(block) == "put":
+        return Observation("put", message.seq, headers.first(block or b"", headers.MSG_ID) or "")
+    gave_up = int(headers.first(block or b"", _RELEASED) or 0)
+    return Observation("released" if gave_up else "ended", message.seq, gave_up=gave_up)
+
+
+async def open_record(
+    jet: Streams, bucket: str, key: str, name: str, ttl: float | None, *, strict: bool, make: bool
+) -> ElectionRecord:
+    """Return the ballot, making its bucket if it is new and ``make``. Raises ConfigError, BucketNotFoundError."""
+    shortest = _STRICT_SHORTEST_S if strict else _SHORTEST_S
+    _check_ttl(f"election {bucket}/{key}", _DEFAULT_TTL_S if ttl is None else ttl, shortest)
+    try:
+        stream = await jet.stream(stream_of(bucket))
+    except StreamNotFoundError:
+        if not make:
+            raise BucketNotFoundError(bucket) from None
+        await _make(jet, bucket, _DEFAULT_TTL_S if ttl is None else ttl)
+        stream = await jet.stream(stream_of(bucket))
+    _check_bucket(bucket, stream.config, ttl, shortest)
+    return ElectionRecord(jet, stream, key, name)
+
+
+async def _make(jet: Streams, bucket: str, ttl: float) -> None:
+    # The limit marker tells watchers of an expiry, and lets the mark of a clean end outlive the TTL.
+    try:
+        await create_bucket(jet, bucket, None, ttl=ttl, limit_marker_ttl=ttl, description="an election")
+    except ApiError as error:
+        # Another candidate was faster, with another TTL: what it made is looked at next.
+        if error.constant != "JSStreamNameExistErr":
+            raise
+
+
+def _check_bucket(bucket: str, config: StreamConfig, ttl: float | None, shortest: float) -> None:
+    kept = config.max_age.seconds
+    if ttl is not None and abs(kept - ttl) > 1e-6:
+        raise ConfigError(f"bucket {bucket!r} has a TTL of {kept:g} s, and that is the term: leave ttl={ttl:g} out")
+    _check_ttl(f"bucket {bucket!r}", kept, shortest)
+
+
+def _check_ttl(what: str, ttl: float, shortest: float) -> None:
+    if not shortest <= ttl <= _LONGEST_S:
+        raise ConfigError(
+            f"{what}: a TTL of {ttl:g} s; the term of an election is {shortest:g} s to {_LONGEST_S:g} s, "
+            "and is the TTL of its bucket"
+        )

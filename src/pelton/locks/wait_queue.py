@@ -1,0 +1,232 @@
+"""Who may take what, as one who wants it sees it: pure.
+
+Design: A lock is a slot, a semaphore several: keys that hold who has them. Who has to wait takes a ticket, a key of
+its own with a time to live that it renews, and its place in line is the order in which tickets were first stored. When
+a slot is free, the first in line takes it. Those behind do not rely on the first one to be alive. Where a free slot is
+still free a moment later, it is asked whether the first one is still there: one whose process has died is crossed off
+at once. One that is there, or of which nobody can tell, is passed by after ``PATIENCE_S``, and so on; its ticket is
+removed with that, so that it keeps others waiting once. If it lives after all it stores its ticket again, under its old
+number. All that decides, in the end, is the store: a slot is taken by a write that expects the last revision.
+
+A slot is free when its key holds nothing, or a marker: released, or expired by the store's clock. It is also free when
+its holder has been seen to renew nothing for a whole time to live, and a second more in which the store should have
+said so, by *this* waiter's own clock: then its holder has stopped (see :mod:`pelton.locks.lease`), whatever
+the store's clock does, and the expected revision makes sure of it.
+
+A marker that comes too early is not believed. A server that ends a key writes the marker a moment later, and what was
+stored in that moment is wiped out by it: its holder finds out when it renews. So where the store's own times say that
+less than a time to live has passed since the last write that was seen, that much is waited by one's own clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pelton.locks.records import Holding, Row, holding_of, ticket_of
+
+# How long one in line waits for each one before it to take what is free.
+PATIENCE_S: Final = 0.5
+# How long one in line has to take what is free before it is asked whether it is still there.
+GLANCE_S: Final = 0.02
+# How long a store may take to say that a key has ended.
+_GRACE_S: Final = 1.0
+# After how long something that is not understood is asked about.
+_LOOK_S: Final = 5.0
+
+
+_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class TakeSlot:
+    """The slot ``key`` is to be taken, where ``revision`` is still its last.
+
+    ``passes``: those who are passed by with that, each with the revision of its ticket.
+    """
+
+    key: str
+    revision: int
+    passes: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class AskSlot:
+    """The slot ``key`` is to be asked about."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class AskPresence:
+    """Whether the opening ``presence`` is gone, where ``owner`` waits, is to be asked; ``revision`` of its ticket."""
+
+    owner: str
+    presence: str
+    revision: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing is to be done before there is news, or this second since boot."""
+
+    until: float
+
+
+@dataclass
+class _Slot:
+    """A slot at one revision, known since the second ``seen``; ``holder`` None where there is none.
+
+    Of a slot that ``is_unknown`` only the revision is known.
+    """
+
+    revision: int
+    seen: float
+    holder: Holding | None = None
+    is_unknown: bool = False
+    time_ns: int = 0
+    # For how long a marker is not believed.
+    doubt: float = 0.0
+
+    @property
+    def free_at(self) -> float | None:
+        """The second from which it may be taken, None where that cannot be told."""
+        if self.is_unknown:
+            return None
+        return self.seen + (self.holder.ttl + _GRACE_S if self.holder is not None else self.doubt)
+
+    def doubt_about(self, marker: Row, now: float) -> float:
+        """Return for how many seconds a marker that follows this is not to be believed."""
+        if self.holder is None or not marker.is_expired or marker.time_ns - self.time_ns >= self.holder.ttl * _NS:
+            return 0.0
+        return max(0.0, self.seen + self.holder.ttl - now)
+
+
+@dataclass
+class _Waiter:
+    number: int
+    revision: int
+    ends: float
+    # Its owner has had a slot since: the ticket is left over.
+    is_served: bool = False
+    presence: str = ""
+    # When it was last asked about and not known to be gone.
+    asked: float = -math.inf
+
+
+class WaitQueue:
+    """What is known of slots and of those who wait for them. Times are seconds since boot, by one clock."""
+
+    def __init__(self, slots: Iterable[str], ticket_ttl: float, now: float) -> None:
+        self.slots = {key: _Slot(0, now) for key in slots}
+        self._ticket_ttl = ticket_ttl
+        self._waiters: dict[str, _Waiter] = {}
+
+    def note(self, row: Row, now: float) -> None:
+        """Take in what the store holds under a key."""
+        if row.key in self.slots:
+            self._note_slot(row, now)
+        else:
+            self._note_ticket(row, now)
+
+    def _note_slot(self, row: Row, now: float) -> None:
+        known = self.slots[row.key]
+        if row.revision < known.revision or (row.revision == known.revision and not known.is_unknown):
+            return
+        holder = holding_of(row.data)
+        is_unknown = row.data is not None and holder is None
+        self.slots[row.key] = _Slot(row.revision, now, holder, is_unknown, row.time_ns, known.doubt_about(row, now))
+        if holder is not None and holder.owner in self._waiters:
+            self._waiters[holder.owner].is_served = True
+
+    def _note_ticket(self, row: Row, now: float) -> None:
+        owner = row.key.rpartition(".")[2]
+        known = self._waiters.get(owner)
+        if known is not None and row.revision <= known.revision:
+            return
+        ticket = ticket_of(row.data)
+        if ticket is None:
+            self._waiters.pop(owner, None)
+        else:
+            is_served = any(slot.holder is not None and slot.holder.owner == owner for slot in self.slots.values())
+            number = ticket.number or row.revision
+            asked = -math.inf if known is None else known.asked
+            ends = now + self._ticket_ttl
+            self._waiters[owner] = _Waiter(number, row.revision, ends, is_served, ticket.presence, asked)
+
+    def refused(self, key: str, last: int | None, now: float) -> None:
+        """Note that a slot's last revision is ``last`` (0: it has none, None: not told), and nothing else of it."""
+        known = self.slots[key].revision
+        self.slots[key] = _Slot(known if last is None else last, now, is_unknown=last != 0)
+
+    def absent(self, key: str, now: float) -> None:
+        """Note that the store holds nothing under a slot."""
+        self.slots[key] = _Slot(0, now)
+
+    def answered(self, ask: AskPresence, now: float, *, is_gone: bool) -> None:
+        """Note whether one who waits is gone, as far as can be known; one that has renewed its ticket is not."""
+        waiter = self._waiters.get(ask.owner)
+        if waiter is None:
+            return
+        if is_gone and waiter.revision == ask.revision:
+            del self._waiters[ask.owner]
+        else:
+            waiter.asked = now
+
+    def disagreement(self, slots: int) -> int:
+        """Return how many slots a holder believes there are, where that is another number; else 0."""
+        held = (slot.holder.slots for slot in self.slots.values() if slot.holder is not None)
+        return next((number for number in held if number != slots), 0)
+
+    def place(self, me: str, now: float) -> int:
+        """Return how many are before ``me`` in line."""
+        return len(self._ahead(me, now))
+
+    def _ahead(self, me: str, now: float) -> list[str]:
+        mine = self._waiters.get(me)
+        return sorted(
+            (
+                owner
+                for owner, waiter in self._waiters.items()
+                if owner != me
+                and not waiter.is_served
+                and waiter.ends > now
+                and (mine is None or waiter.number < mine.number)
+            ),
+            key=lambda owner: self._waiters[owner].number,
+        )
+
+    def decide(self, me: str, now: float, glance: float = GLANCE_S) -> TakeSlot | AskSlot | AskPresence | Wait:
+        """Return what ``me``, who holds nothing, is to do now; ``glance``: see ``GLANCE_S``."""
+        unknown = [key for key, slot in self.slots.items() if slot.is_unknown and now >= slot.seen + _LOOK_S]
+        if unknown:
+            return AskSlot(unknown[0])
+        free = sorted((slot.free_at, key) for key, slot in self.slots.items() if slot.free_at is not None)
+        ready = [(at, key) for at, key in free if at <= now]
+        ahead = self._ahead(me, now)
+        if len(ahead) < len(ready):
+            return self._take(ready[len(ahead)][1])
+        wake = [slot.seen + _LOOK_S for slot in self.slots.values() if slot.is_unknown]
+        wake += [at for at, _ in free if at > now]
+        if ready:
+            since = ready[0][0]
+            turn = since + PATIENCE_S * (len(ahead) - len(ready) + 1)
+            if turn <= now:
+                return self._take(ready[-1][1], ahead)
+            doubted = self._doubted(ahead[: len(ready)], since)
+            if doubted is not None and since + glance <= now:
+                return doubted
+            wake.append(turn if doubted is None else since + glance)
+        return Wait(min(wake, default=now + _LOOK_S))
+
+    def _doubted(self, owners: Iterable[str], since: float) -> AskPresence | None:
+        """Return the first of those whose turn it is who was not asked about since then."""
+        waiters = ((owner, self._waiters[owner]) for owner in owners)
+        doubted = ((owner, one) for owner, one in waiters if one.presence and one.asked < since)
+        return next((AskPresence(owner, one.presence, one.revision) for owner, one in doubted), None)
+
+    def _take(self, key: str, passes: Iterable[str] = ()) -> TakeSlot:
+        tickets = tuple((owner, self._waiters[owner].revision) for owner in passes)
+        return TakeSlot(key, self.slots[key].revision, tickets)

@@ -1,0 +1,140 @@
+"""Where a worker gets its jobs and settles them: the seam between the worker and what keeps the jobs.
+
+Jobs come by lines. On an embedded store, and in a queue that is not exclusive, each line is a consumer, and a job's
+lease is the ack wait of its delivery. An exclusive queue on a cluster has a line of its own (``keys/``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from pelton.api import AckOp, Backend, Delivered, Outgoing, PeltonError, PullRequest
+from pelton.queue.model import Attempt
+from pelton.queue.records import Ended
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer
+    from pelton.runtime import Ids
+
+
+class TakenJob(msgspec.Struct, frozen=True, gc=False):
+    """A job for a worker. Its lease counts from ``asked`` (seconds since boot), or None: from when it was asked for."""
+
+    delivered: Delivered
+    asked: float | None = None
+
+
+class Extender(Protocol):
+    """What extends leases: a part of ``Backend``."""
+
+    def clone(self) -> Extender:
+        """Another one, for another thread and event loop; close it as well."""
+        ...
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Extend the leases that acks of kind ``progress`` name; one entry each: None, or why it is lost."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+class JobSource(Protocol):
+    """The jobs of a queue, for one worker. ``lines`` name the ways by which they come."""
+
+    lines: Sequence[str]
+    extender: Extender
+
+    async def take(self, line: str, request: PullRequest) -> list[TakenJob]:
+        """Take jobs, as a pull does."""
+        ...
+
+    async def known(self, delivered: Delivered) -> Attempt | None:
+        """Return what earlier attempts of a job left."""
+        ...
+
+    async def settle(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
+        """End an attempt: publish what it has to say, and acknowledge its job or give it back.
+
+        Raises AckRejectedError where the attempt was replaced: it then has no effect. Raises ApiError where a message
+        is refused: the attempt goes on.
+        """
+        ...
+
+    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect."""
+        ...
+
+    def forget(self, deliveries: Sequence[Delivered]) -> None:
+        """Let go of jobs that were taken, settled or not."""
+        ...
+
+    async def is_empty(self) -> bool:
+        """Whether there is no job that has not ended."""
+        ...
+
+    async def close(self) -> None:
+        """Take no more; what was taken and not handed out is given back. Idempotent."""
+        ...
+
+
+class ConsumerJobSource:
+    """Jobs that consumers deliver."""
+
+    def __init__(
+        self, backend: Backend, consumers: Sequence[Consumer], attempt_of: Callable[[str], Awaitable[Attempt | None]]
+    ) -> None:
+        self.extender: Extender = backend
+        self.lines: Sequence[str] = [consumer.name for consumer in consumers]
+        self._backend = backend
+        self._consumers = consumers
+        self._attempt_of = attempt_of
+
+    async def take(self, line: str, request: PullRequest) -> list[TakenJob]:
+        """Pull from the consumer of that name."""
+        found = await self._backend.pull(self._consumers[0].stream_name, line, request)
+        return list(map(TakenJob, found))
+
+    async def known(self, delivered: Delivered) -> Attempt | None:
+        """Return the record of the last attempt; the first delivery has none."""
+        return await self._attempt_of(str(delivered.seq)) if delivered.num_delivered > 1 else None
+
+    async def settle(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
+        """Publish and acknowledge together."""
+        await self._backend.settle(records, delivered.stream, delivered.consumer, ack)
+
+    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        """Publish and acknowledge together: one transaction a consumer."""
+        if len(self._consumers) == 1:
+            return await self._settle_on(self._consumers[0], endings)
+        answers: dict[int, PeltonError | None] = {}
+        for consumer in self._consumers:
+            mine = [ended for ended in endings if ended.delivered.consumer == consumer.name]
+            found = await self._settle_on(consumer, mine)
+            answers.update((ended.delivered.seq, refused) for ended, refused in zip(mine, found, strict=True))
+        return [answers[ended.delivered.seq] for ended in endings]
+
+    async def _settle_on(self, consumer: Consumer, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        settled = [(ended.records, ended.ack) for ended in endings]
+        return await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
+
+    def forget(self, deliveries: Sequence[Delivered]) -> None:
+        """Nothing is held here: the consumer gives it to somebody else after its ack wait."""
+
+    async def is_empty(self) -> bool:
+        """Whether no consumer has anything left."""
+        infos = [await consumer.info() for consumer in self._consumers]
+        return not any(info.num_pending or info.num_ack_pending for info in infos)
+
+    async def close(self) -> None:
+        """Nothing is held here."""
+
+
+def worker_name(ids: Ids) -> str:
+    """Return a name for a worker of this process."""
+    return f"{os.getpid()}-{ids.new()[-6:]}"

@@ -1,0 +1,143 @@
+"""Claiming keys: from a chance, which may be old news, to a job that nobody else can be at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import (
+    ApiError,
+    Delivered,
+    MessageNotFoundError,
+    MsgGet,
+    PeltonError,
+    StoredMessage,
+    parse_rfc3339,
+)
+from pelton.queue.job_source import TakenJob
+from pelton.queue.keys.held_keys import LINE, HeldKey, Holdings
+from pelton.queue.keys.ledger import Ledger, MovedError
+from pelton.queue.keys.record import claimed, let_go, looked, refused
+from pelton.queue.keys.table import Chance, KeyTable
+
+if TYPE_CHECKING:
+    from pelton.jet import Stream, Streams
+    from pelton.queue.naming import QueueNames
+
+# Before a key is tried again that somebody else has changed: by then his record is known.
+_AGAIN_S: Final = 0.25
+
+
+class Claimer:
+    """Claims keys for one worker."""
+
+    def __init__(
+        self,
+        jet: Streams,
+        names: QueueNames,
+        jobs: Stream,
+        worker: str,
+        ledger: Ledger,
+        table: KeyTable,
+        holdings: Holdings,
+    ) -> None:
+        self._backend = jet.backend
+        self._clock = jet.runtime.clock
+        self._names = names
+        self._jobs = jobs
+        self._worker = worker
+        self._ledger = ledger
+        self._table = table
+        self._holdings = holdings
+
+    async def try_all(self, chances: Sequence[Chance]) -> list[TakenJob]:
+        """Try keys at once and return the jobs that are ours; raises the first error where none is."""
+        answers = await asyncio.gather(*(self._try(chance) for chance in chances), return_exceptions=True)
+        found = [answer for answer in answers if isinstance(answer, TakenJob)]
+        for answer in answers:
+            if isinstance(answer, BaseException) and not found:
+                raise answer
+        return found
+
+    async def _try(self, chance: Chance) -> TakenJob | None:
+        """Claim a key, or carry out what is settled; leaves the key in the table unless it is ours now."""
+        again, changed = 0.0, 0
+        try:
+            if chance.hold is not None and chance.hold.state == "settled":
+                await self._rescue(chance)
+            elif (taken := await self._claim(chance)) is not None:
+                return taken
+        except MovedError as moved:
+            again, changed = _AGAIN_S, moved.seq or chance.seq + 1
+            await self._look_again(chance, moved)
+        except PeltonError:
+            self._table.done(chance.key, self._clock.boottime(), _AGAIN_S)
+            raise
+        self._table.done(chance.key, self._clock.boottime(), again, changed)
+        return None
+
+    async def _look_again(self, chance: Chance, moved: MovedError) -> None:
+        """Learn what the watch will not tell: of a record that was removed, and of one it has told of long ago."""
+        if chance.seq and moved.seq == 0:
+            # As free records are.
+            self._table.is_gone(chance.key, self._clock.boottime())
+        elif not chance.seq:
+            seq, hold = await self._ledger.read(chance.key)
+            self._table.saw_record(chance.key, seq, hold, self._clock.boottime())
+
+    async def _claim(self, chance: Chance) -> TakenJob | None:
+        key, asked = chance.key, self._clock.boottime()
+        last_job = self._table.last_job(key)
+        hold = claimed(chance.hold, self._worker)
+        token = await self._ledger.write(key, hold, chance.seq)
+        self._table.saw_record(key, token, hold, asked)
+        stored = await self._first_job(key, hold.done)
+        if stored is None:
+            free = let_go(hold)
+            seq = await self._ledger.write(key, free, token)
+            self._table.has_none(key, last_job)
+            self._table.saw_record(key, seq, free, self._clock.boottime())
+            return None
+        hold = looked(hold, token, stored.seq)
+        self._holdings[token] = HeldKey(key, token, hold)
+        return TakenJob(self._delivered(stored, token, hold.tries), asked)
+
+    def _delivered(self, stored: StoredMessage, token: int, tries: int) -> Delivered:
+        return Delivered(
+            subject=stored.subject,
+            seq=stored.seq,
+            time_ns=stored.time_ns,
+            headers=stored.hdrs or None,
+            data=stored.data,
+            consumer_seq=token,
+            num_delivered=tries,
+            num_pending=0,
+            stream=self._names.jobs,
+            consumer=LINE,
+            token=token,
+        )
+
+    async def _first_job(self, key: str, done: int) -> StoredMessage | None:
+        """Return the job that is next. Replicas may not have heard of it yet: then the leader has."""
+        subject = self._names.subject_of_key(key)
+        try:
+            return await self._jobs.get_next_message(subject, done + 1)
+        except MessageNotFoundError:
+            request = MsgGet(stream=self._names.jobs, seq=done + 1, next_by_subj=subject)
+        try:
+            found = (await self._backend.call(request)).message
+        except MessageNotFoundError:
+            return None
+        return StoredMessage(found.subject, found.seq, parse_rfc3339(found.time), found.hdrs, found.data)
+
+    async def _rescue(self, chance: Chance) -> None:
+        """Carry out what somebody settled who has not done it himself: he is gone, or slow."""
+        assert chance.hold is not None
+        try:
+            seq, after = await self._ledger.carry_out(chance.key, chance.seq, chance.hold)
+        except ApiError as error:
+            # His attempt would have failed: it has, and the job is tried again.
+            after = refused(chance.hold, str(error))
+            seq = await self._ledger.write(chance.key, after, chance.seq)
+        self._table.saw_record(chance.key, seq, after, self._clock.boottime())

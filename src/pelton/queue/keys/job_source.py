@@ -1,0 +1,217 @@
+"""Exclusive keys from compare-and-set records: how a worker takes jobs, and settles them (docs/decisions/0017).
+
+Design: A key has at most one record (``record.py``), and whoever writes it under the right condition decides what
+becomes of the key. Taking a job: claim the key's record, then read the first job stored after the last one that has
+ended. Nobody else can be at it: they would need the record. Settling: write the outcome, the dead letter and what the
+job emitted into the record, in one publish; that is the moment the attempt counts, and a holder that was replaced
+fails there. Then all of it is published where it belongs, with ids that make repeating it harmless, the job's message
+is removed, and the record is freed. A worker that dies in between leaves a settled record, which any other carries out.
+
+What may go wrong, and what then:
+
+- A holder dies: its record stays as it is. Whoever has seen it unchanged for a lease takes it over, with a larger
+  token; the holder renews a third of a lease after the last time, and gives up after four fifths.
+- A holder stands still, and goes on after it was replaced: its next renewal and its settlement are refused.
+- What a worker knows is old: its claim is refused, and it looks again. Jobs are only ever appended, and only those
+  at or before ``done`` have ended, so an old view of the jobs shows the right next one, or none.
+- An answer is lost: a write is repeated with the same message id, and told by it (``cluster/publish_reconciliation.py``).
+
+Jobs without a key come by a consumer, as in a queue that is not exclusive; the stream keeps a message until it is
+removed, so that is the last thing done for them before the ack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pelton.api import AckOp, AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest
+from pelton.queue.job_source import Extender, TakenJob
+from pelton.queue.keys.claimer import Claimer
+from pelton.queue.keys.held_keys import LINE, HeldKey, HoldExtender, Holdings, replaced
+from pelton.queue.keys.ledger import Ledger, identified, outbox_of
+from pelton.queue.keys.settler import Settler
+from pelton.queue.keys.table import Chance, KeyTable
+from pelton.queue.keys.watch import Watch
+from pelton.queue.model import Attempt
+from pelton.queue.records import Ended
+from pelton.runtime import Signal
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer, Stream, Streams
+    from pelton.queue.naming import QueueNames
+
+
+class KeyedJobSource:
+    """The jobs of an exclusive queue on a cluster, for one worker."""
+
+    def __init__(
+        self,
+        jet: Streams,
+        names: QueueNames,
+        jobs: Stream,
+        free: Consumer,
+        attempt_of: Callable[[str], Awaitable[Attempt | None]],
+        worker: str,
+        lease: float,
+    ) -> None:
+        self._jet = jet
+        self._backend = jet.backend
+        self._clock = jet.runtime.clock
+        self._names = names
+        self._jobs = jobs
+        self._attempt_of = attempt_of
+        self._holdings: Holdings = {}
+        self._ledger = Ledger(jet.backend, names)
+        self._table = KeyTable(lease, jet.runtime.random)
+        self._changed = Signal()
+        self._claimer = Claimer(jet, names, jobs, worker, self._ledger, self._table, self._holdings)
+        self._settler = Settler(jet, names, self._ledger, self._table)
+        self._watch = Watch(jet, names, self._table, self._changed.notify)
+        self._watching: list[asyncio.Task[None]] = []
+        self._claiming: set[asyncio.Task[Any]] = set()
+        self.lines: Sequence[str] = [LINE, free.name]
+        self.extender: Extender = HoldExtender(jet.backend, self._ledger, self._holdings)
+
+    # --- taking
+
+    async def take(self, line: str, request: PullRequest) -> list[TakenJob]:
+        """Take jobs: the next of as many keys as asked for, or free ones."""
+        if line != LINE:
+            pulled = await self._backend.pull(self._names.jobs, line, request)
+            return [TakenJob(delivered) for delivered in pulled]
+        self._begin()
+        end = inf if request.expires_ns is None else self._clock.boottime() + request.expires_ns / 1e9
+        while True:
+            seen = self._changed.generation
+            self._check_watches()
+            now = self._clock.boottime()
+            chances = self._table.take(request.batch, now) if self._watch.is_caught_up else []
+            if chances:
+                if found := await self._claim(chances):
+                    return found
+            elif now >= end or (request.no_wait and self._watch.is_caught_up):
+                return []
+            else:
+                await self._wait(seen, min(end, self._table.next_due()) - now)
+
+    def _begin(self) -> None:
+        if not self._watching:
+            for follow in (self._watch.follow_jobs, self._watch.follow_records):
+                task = self._jet.runtime.spawn(follow(), f"pelton {self._names.queue} {follow.__name__}")
+                task.add_done_callback(lambda _: self._changed.notify())
+                self._watching.append(task)
+
+    def _check_watches(self) -> None:
+        for task in self._watching:
+            if task.done() and not task.cancelled():
+                task.result()
+
+    async def _wait(self, seen: int, limit: float) -> None:
+        timer = self._clock.call_later(max(limit, 0.0), self._changed.notify) if limit < inf else None
+        try:
+            await self._changed.wait(seen)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _claim(self, chances: list[Chance]) -> list[TakenJob]:
+        """Try keys at once; a claim that was begun is seen through, also when nobody waits for it any more."""
+        task = self._jet.runtime.spawn(self._claimer.try_all(chances), f"pelton {self._names.queue} claims")
+        self._claiming.add(task)
+        task.add_done_callback(self._claiming.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._return)
+            raise
+
+    # --- settling
+
+    async def known(self, delivered: Delivered) -> Attempt | None:
+        """Return what earlier attempts left, in the record of the key or of the attempts."""
+        if delivered.consumer != LINE:
+            return await self._attempt_of(str(delivered.seq)) if delivered.num_delivered > 1 else None
+        held = self._holdings.get(delivered.consumer_seq)
+        return held.hold.known if held is not None else None
+
+    async def settle(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
+        """Write down how an attempt ended, and carry it out."""
+        if delivered.consumer != LINE:
+            await self._settle_free(delivered, records, ack)
+            return
+        held = self._holdings.get(delivered.consumer_seq)
+        if held is None:
+            raise replaced(self._names.jobs, delivered.seq)
+        try:
+            await self._settler.settle(held, records, ack)
+        except AckRejectedError:
+            self._leave(held)
+            raise
+        self._leave(held)
+
+    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        """Settle all at once, each by itself."""
+        return list(await asyncio.gather(*(self._settle_one(ended) for ended in endings)))
+
+    async def _settle_one(self, ended: Ended) -> PeltonError | None:
+        try:
+            await self.settle(ended.delivered, ended.records, ended.ack)
+        except PeltonError as refused:
+            return refused
+        return None
+
+    def forget(self, deliveries: Sequence[Delivered]) -> None:
+        """Leave the keys of attempts that were not settled: they were lost, or can't be settled in time."""
+        for delivered in deliveries:
+            held = self._holdings.get(delivered.consumer_seq) if delivered.consumer == LINE else None
+            if held is not None:
+                self._leave(held)
+
+    def _leave(self, held: HeldKey) -> None:
+        self._holdings.pop(held.hold.token, None)
+        self._table.done(held.key, self._clock.boottime())
+        self._changed.notify()
+
+    async def _settle_free(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
+        if ack.kind != "nak":
+            name = f"{delivered.stream}.{delivered.time_ns}.{delivered.token}"
+            named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(records))]
+            await self._backend.publish_batch(named)
+            await self._ledger.remove_job(delivered.seq)
+            records = ()
+        await self._backend.settle(records, delivered.stream, delivered.consumer, ack)
+
+    # --- the end
+
+    async def is_empty(self) -> bool:
+        """Whether the stream of the jobs is: what has ended is removed."""
+        return not (await self._jobs.info()).state.messages
+
+    async def close(self) -> None:
+        """Watch no more, and give back what was claimed for nobody. Idempotent."""
+        for task in self._watching:
+            task.cancel()
+        while self._claiming:
+            await asyncio.wait(self._claiming)
+        await asyncio.gather(*self._watching, return_exceptions=True)
+
+    def _return(self, task: asyncio.Task[list[TakenJob]]) -> None:
+        """Give back what was claimed while its taker went away."""
+        if task.cancelled() or task.exception() is not None:
+            return
+        for taken in task.result():
+            giving = self._jet.runtime.spawn(self._give_back(taken), f"pelton {self._names.queue} gives back")
+            self._claiming.add(giving)
+            giving.add_done_callback(self._claiming.discard)
+
+    async def _give_back(self, taken: TakenJob) -> None:
+        delivered = taken.delivered
+        before = await self.known(delivered) or Attempt(id=str(delivered.seq), attempt=0)
+        note = msgspec.structs.replace(before, returned=before.returned + 1, retry_at=0)
+        record = (self._names.attempt_subject(note.id), msgspec.json.encode(note), None)
+        await self.settle(delivered, [record], AckOp(kind="nak", seq=delivered.seq, consumer_seq=delivered.token))

@@ -1,0 +1,57 @@
+"""What the records of the keys tell of a queue's jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import MessageNotFoundError, Unsettled
+from pelton.queue.keys.record import KeyRecord, decode
+from pelton.queue.queue_stats import Underway
+from pelton.queue.scan import deliveries
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer, Streams
+    from pelton.queue.naming import QueueNames
+
+_AT_ONCE: Final = 64
+
+
+class KeyedStats:
+    """Views of an exclusive queue on a cluster. Of jobs without a key only their number is known."""
+
+    def __init__(self, jet: Streams, names: QueueNames, free: Consumer) -> None:
+        self._jet = jet
+        self._names = names
+        self._free = free
+
+    async def underway(self) -> Underway:
+        """Return the job at hand of every key that is held, waits, or is being settled."""
+        stream = await self._jet.stream(self._names.keys)
+        found: Underway = {}
+        batch: list[tuple[str, KeyRecord, int]] = []
+        async for delivered in deliveries(stream, ""):
+            hold = decode(delivered.data)
+            if hold.state != "free":
+                batch.append((self._names.key_of_hold(delivered.subject), hold, delivered.time_ns))
+        for start in range(0, len(batch), _AT_ONCE):
+            entries = await asyncio.gather(*(self._entry(*one) for one in batch[start : start + _AT_ONCE]))
+            found.update((entry.seq, entry) for entry in entries if entry is not None)
+        return found
+
+    async def untouched(self, underway: Underway) -> int:
+        """Return how many jobs are stored that nobody has."""
+        info = await self._free.info()
+        stream = await self._jet.stream(self._names.jobs)
+        return max((await stream.info()).state.messages - info.num_ack_pending - len(underway), 0)
+
+    async def _entry(self, key: str, hold: KeyRecord, written: int) -> Unsettled | None:
+        job = hold.job
+        if not job:
+            stream = await self._jet.stream(self._names.jobs)
+            try:
+                job = (await stream.get_next_message(self._names.subject_of_key(key), hold.done + 1)).seq
+            except MessageNotFoundError:
+                return None
+        waits = hold.state == "waiting"
+        return Unsettled(job, hold.tries, written + hold.delay_ns if waits else 0, waits)

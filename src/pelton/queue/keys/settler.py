@@ -1,0 +1,89 @@
+"""Settling what a worker holds: one write decides, then everything else follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import AckOp, ApiError, Outgoing
+from pelton.api.admission import check_subject
+from pelton.queue.keys.held_keys import HeldKey, replaced
+from pelton.queue.keys.ledger import Ledger, MovedError, outbox_of
+from pelton.queue.keys.record import settled, taken_back
+from pelton.queue.keys.table import KeyTable
+from pelton.queue.model import Attempt
+
+if TYPE_CHECKING:
+    from pelton.jet import Streams
+    from pelton.queue.naming import QueueNames
+
+_IN_FLIGHT_S: Final = 0.01
+_decode_attempt: Final = msgspec.json.Decoder(Attempt).decode
+
+
+class Settler:
+    """Settles the keys that one worker holds. May be asked again after a StoreError."""
+
+    def __init__(self, jet: Streams, names: QueueNames, ledger: Ledger, table: KeyTable) -> None:
+        self._clock = jet.runtime.clock
+        self._ids = jet.runtime.ids
+        self._names = names
+        self._ledger = ledger
+        self._table = table
+
+    async def settle(self, held: HeldKey, records: Sequence[Outgoing], ack: AckOp) -> None:
+        """Write down how an attempt ended, and carry it out; raises as ``Supply.settle``."""
+        for subject, _, _ in records:
+            check_subject(subject)
+        if not held.is_settled:
+            await self._commit(held, records, ack)
+        try:
+            seq, after = await self._ledger.carry_out(held.key, held.seq, held.hold)
+        except MovedError:
+            # Somebody was quicker.
+            return
+        except ApiError:
+            await self._take_back(held)
+            raise
+        self._table.saw_record(held.key, seq, after, self._clock.boottime())
+
+    async def _commit(self, held: HeldKey, records: Sequence[Outgoing], ack: AckOp) -> None:
+        """Write the settled record; raises AckRejectedError when the key is another's by now."""
+        held.is_settling = True
+        known = _decode_attempt(records[0][1]) if ack.kind == "nak" else None
+        name, outbox, ended = self._ids.new(), outbox_of(records), ack.kind != "nak"
+        over = settled(held.hold, name, outbox, ended=ended, delay_ns=ack.delay_ns, known=known)
+        while not held.is_settled:
+            try:
+                held.seq = await self._ledger.write(held.key, over, held.seq)
+            except MovedError:
+                await self._look_again(held)
+            except ApiError:
+                held.is_settling = False
+                raise
+            else:
+                held.hold, held.is_settled = over, True
+        self._table.saw_record(held.key, held.seq, held.hold, self._clock.boottime())
+
+    async def _look_again(self, held: HeldKey) -> None:
+        """See why a settlement was refused: our own renewal, or a write of ours whose answer was lost, are no harm."""
+        seq, hold = await self._ledger.read(held.key)
+        if hold is None or hold.token != held.hold.token:
+            raise replaced(self._names.jobs, held.hold.job)
+        if hold.state == "settled":
+            held.hold, held.is_settled = hold, True
+        elif seq == held.seq:
+            # Another write is under way: it will be known who was first.
+            await self._clock.sleep(_IN_FLIGHT_S)
+        held.seq = seq
+
+    async def _take_back(self, held: HeldKey) -> None:
+        """A message of the attempt is refused, so it has not ended yet: it will, as one that failed."""
+        before = taken_back(held.hold)
+        try:
+            held.seq = await self._ledger.write(held.key, before, held.seq)
+        except MovedError:
+            raise replaced(self._names.jobs, held.hold.job) from None
+        held.hold, held.is_settled, held.is_settling = before, False, False

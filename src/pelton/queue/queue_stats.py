@@ -1,0 +1,51 @@
+"""What is under way in a queue, for its views: which jobs are held or wait for their retry, and how many do neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from pelton.api import Backend, ConsumerUnsettled, Unsettled
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer
+
+Underway = dict[int, Unsettled]
+
+
+class QueueStats(Protocol):
+    """How the views of a queue learn what its workers do."""
+
+    async def underway(self) -> Underway:
+        """Return the jobs that were taken and have not ended, by sequence."""
+        ...
+
+    async def untouched(self, underway: Underway) -> int:
+        """Return how many jobs were never taken; ``underway`` was just asked for."""
+        ...
+
+
+class ConsumerStats:
+    """Jobs that consumers deliver."""
+
+    def __init__(self, backend: Backend, consumers: Sequence[Consumer]) -> None:
+        self._backend = backend
+        self._consumers = consumers
+
+    async def underway(self) -> Underway:
+        """Return what the consumers have delivered and nobody has settled."""
+        found: Underway = {}
+        for consumer in self._consumers:
+            offset = 0
+            while True:
+                request = ConsumerUnsettled(stream=consumer.stream_name, name=consumer.name, offset=offset)
+                page = await self._backend.call(request)
+                found.update((entry.seq, entry) for entry in page.messages)
+                offset += len(page.messages)
+                if not page.messages or offset >= page.total:
+                    break
+        return found
+
+    async def untouched(self, underway: Underway) -> int:
+        """Return how many messages are ahead of the consumers."""
+        return sum([(await consumer.info()).num_pending for consumer in self._consumers])

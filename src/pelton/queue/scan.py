@@ -1,0 +1,32 @@
+"""Reading a queue's streams from their beginning to their present end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import Delivered
+
+if TYPE_CHECKING:
+    from pelton.jet import Stream
+
+_PAGE: Final = 256
+
+
+async def scan(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
+    """Read sequences and data of a stream from its beginning to its present end."""
+    async with aclosing(deliveries(stream, filter_subject)) as found:
+        async for delivered in found:
+            yield delivered.seq, delivered.data
+
+
+async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Delivered, None]:
+    """Read a stream from its beginning to its present end, with an ephemeral consumer."""
+    consumer = await stream.create_consumer(ack_policy="none", filter_subject=filter_subject)
+    try:
+        while found := await consumer.fetch(_PAGE, no_wait=True):
+            for message in found:
+                yield message.delivered
+    finally:
+        await consumer.delete()

@@ -1,0 +1,207 @@
+"""Carrying a stream's messages to another store or cluster: store and forward, over any two backends.
+
+Design: A durable consumer of the origin, ``feed_<name>``, is the position (``origin.py``): it lies in the origin,
+and a batch is acknowledged only when the target has stored it durably. One batch is on its way and the next one is
+fetched meanwhile: that is all there ever is in memory, however long the target is away. While it is away the same batch
+is tried again.
+
+A process that dies between the target's store and its own note leaves a doubt: the next one begins at the first
+message that is not acknowledged, in order (the consumer is reset), and asks before it sends. Each message carries where
+it is from (``Pelton-Feed``); since the order of a subject is kept, the last message of a subject in the target tells
+whether one was stored. Where that cannot be told (others publish to the subject, or it was consumed), the message id,
+the same each time, makes the target drop the second within its duplicate window.
+
+One process feeds at a time: who begins takes over, and the one before stops. One that stood still with a batch in its
+hands cannot know for how long others went on: before it stores that, it looks whether it still feeds, and what is
+missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from pelton.api import (
+    ApiError,
+    Backend,
+    Delivered,
+    LimitError,
+    MsgGet,
+    NotFoundError,
+    Outgoing,
+    StoreError,
+    StreamInfoRequest,
+    StreamNames,
+    headers,
+)
+from pelton.api.numbers import from_digits, to_digits
+from pelton.api.store_errors import FINAL_ERRORS
+from pelton.runtime import Runtime
+from pelton.sourcing.origin import BATCH, PATIENCE, Origin
+from pelton.sourcing.plan import identity_of
+from pelton.sourcing.totals import Totals, is_counted
+from pelton.streams import without_headers
+
+_log: Final = logging.getLogger("pelton")
+FEED: Final = "Pelton-Feed"
+_TOO_LARGE: Final = 10054
+# Well within any duplicate window, and longer than a pull waits.
+_STALE_S: Final = 20.0
+_NOT_CARRIED: Final = (headers.MSG_ID, "Nats-Expected-", headers.STREAM_SOURCE, FEED)
+_NOT_COUNTED: Final = (*_NOT_CARRIED, headers.INCREMENT, headers.COUNTER_SOURCES)
+
+
+class _Last(NamedTuple):
+    """What the target has of a subject: the sequence of our last message, 0 where it cannot tell; its total."""
+
+    seq: int = 0
+    total: int | None = None
+
+
+class Forwarder:
+    """Carries the messages of ``stream`` of ``origin`` to whichever stream of ``target`` takes their subjects."""
+
+    def __init__(self, origin: Backend, target: Backend, stream: str, name: str, runtime: Runtime) -> None:
+        self._backend = origin
+        self._origin = Origin(origin, stream, name, runtime)
+        self._target = target
+        self._stream = stream
+        self._runtime = runtime
+        self._identity = ""
+        self._doubtful = True
+        # When the batch in hand was asked for: monotonic seconds, wall nanoseconds.
+        self._asked = (0.0, 0)
+        self._streams: dict[str, str] = {}
+        self._totals = Totals()
+
+    async def run(self, filters: Sequence[str], *, until_empty: bool) -> int:
+        """Carry on, for ever or until nothing is left; return how many messages were carried.
+
+        Raises ApiError for what the target never takes (no stream for a subject, a message too large),
+        AckRejectedError when another process has taken over, StoreClosedError.
+        """
+        info = await self._backend.call(StreamInfoRequest(name=self._stream))
+        self._identity = identity_of(self._stream, info.created)
+        await self._origin.begin(tuple(filters))
+        wait, carried, batch = not until_empty, 0, list[Delivered]()
+        while True:
+            if not batch:
+                self._asked = self._moment()
+                batch = await self._origin.pull(wait=wait)
+            if not batch and await self._origin.is_done():
+                if until_empty:
+                    return carried
+            elif batch and self._origin.follows(batch):
+                carried += len(batch)
+                batch = await self._carried(batch, wait=wait)
+            else:
+                await self._origin.go_back()
+                self._doubt()
+                batch = []
+
+    async def _carried(self, batch: Sequence[Delivered], *, wait: bool) -> list[Delivered]:
+        """Carry a batch, and return the next one."""
+        asked = self._moment()
+        following = self._runtime.spawn(self._origin.pull(wait=wait), f"feed of {self._stream}")
+        try:
+            await self._store(batch)
+            await self._origin.note(batch)
+            if wait and len(batch) < BATCH:
+                # Who waits may be given everything, and never see a gap.
+                await self._origin.check_owner()
+            found = await following
+            self._asked = asked
+            return found
+        finally:
+            following.cancel()
+
+    def _moment(self) -> tuple[float, int]:
+        return self._runtime.clock.monotonic(), self._runtime.clock.now()
+
+    def _is_stale(self) -> bool:
+        """Whether the batch in hand is old: this process stood still, or the machine, which one clock may not show."""
+        (then, wall_then), (now, wall_now) = self._asked, self._moment()
+        return max(now - then, (wall_now - wall_then) / 1e9) > _STALE_S
+
+    async def _store(self, batch: Sequence[Delivered]) -> None:
+        """Store a batch in the target, however long that takes."""
+        attempt = 0
+        if self._is_stale():
+            await self._origin.check_owner()
+            self._doubt()
+        while True:
+            try:
+                left = await self._missing(batch) if self._doubtful else batch
+                await self._learn_totals(left)
+                await self._target.publish_batch([self._outgoing(message) for message in left])
+            except (*FINAL_ERRORS, asyncio.CancelledError):
+                raise
+            except (StoreError, LimitError) as error:
+                if isinstance(error, ApiError) and error.err_code == _TOO_LARGE:
+                    raise
+                # Some of it may have been stored.
+                self._doubt()
+                attempt += 1
+                await self._pause(attempt, error)
+            else:
+                self._doubtful = False
+                self._totals.tidy()
+                return
+
+    def _doubt(self) -> None:
+        self._doubtful = True
+        self._totals.forget()
+
+    def _outgoing(self, message: Delivered) -> Outgoing:
+        # Its own id is the one that has to be known again: a publisher's may have been used twice.
+        name = f"{self._identity}.{message.seq}"
+        place = f"{self._identity} {message.seq}"
+        data, asked = message.data, ""
+        if is_counted(message):
+            more, total = self._totals.added_by(message)
+            data, asked = b"", f"{headers.INCREMENT}: {to_digits(more)}\r\n"
+            place = f"{place} {to_digits(total)}"
+            block = without_headers(message.headers, *_NOT_COUNTED)
+        else:
+            block = without_headers(message.headers, *_NOT_CARRIED) if message.headers else b"NATS/1.0\r\n\r\n"
+        ours = f"{headers.MSG_ID}: {name}\r\n{FEED}: {place}\r\n{asked}\r\n".encode()
+        return message.subject, data, block[:-2] + ours
+
+    # --- what the target has
+
+    async def _missing(self, batch: Sequence[Delivered]) -> list[Delivered]:
+        """Return the messages that the target has not, as far as it can tell."""
+        last = await self._lasts(message.subject for message in batch)
+        return [message for message in batch if message.seq > last[message.subject].seq]
+
+    async def _learn_totals(self, batch: Sequence[Delivered]) -> None:
+        """See how far the counters of a batch were carried."""
+        counters = {message.subject for message in batch if is_counted(message)}
+        for subject, last in (await self._lasts(one for one in counters if not self._totals.knows(one))).items():
+            self._totals.learn(subject, last.total)
+
+    async def _lasts(self, subjects: Iterable[str]) -> dict[str, _Last]:
+        return {subject: await self._last_of(subject) for subject in {*subjects}}
+
+    async def _last_of(self, subject: str) -> _Last:
+        stream = self._streams.get(subject)
+        if stream is None:
+            found = (await self._target.call(StreamNames(subject=subject))).streams
+            if not found:
+                return _Last()
+            stream = self._streams[subject] = found[0]
+        try:
+            reply = await self._target.call(MsgGet(stream=stream, last_by_subj=subject))
+        except NotFoundError:
+            return _Last(0, 0)
+        identity, *told = (headers.first(reply.message.hdrs, FEED) or "").split(" ")
+        if identity != self._identity:
+            return _Last()
+        return _Last(int(told[0]), from_digits(told[1]) if len(told) > 1 else None)
+
+    async def _pause(self, attempt: int, error: Exception) -> None:
+        if attempt == 1:
+            _log.warning("feed of stream %r waits: %s", self._stream, error)
+        await self._runtime.clock.sleep(PATIENCE.delay(attempt, self._runtime.random))

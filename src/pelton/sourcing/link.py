@@ -1,0 +1,263 @@
+"""Carrying messages from an origin to one stream that sources or mirrors it, inside the transaction that stored them.
+
+Design: A feed has a position: all messages of its origin up to there were taken, or passed. It goes on from there
+whenever messages were stored in the origin, in the same transaction, before the origin's limits are applied; and where
+that was too much for one transaction (a new source of a large stream), in further ones, by whichever process has the
+store open. Messages and position are rows of one transaction, so nothing is taken twice or left out, whoever dies when.
+
+What is refused is never lost. A message that there is no room for on its subject (or that is refused for what it is)
+is *parked*: the feed passes it, and all that come after it on its subject, and goes on with others. Each time a
+message leaves that subject, the oldest parked ones are tried again, in the transaction in which it left. Where the
+stream is full altogether the feed *stalls*: it stops before the message and goes on when anything leaves. A mirror
+never parks: it would change the order.
+
+Invariants: a parked message lies at or before the position; nothing of a subject is taken while an earlier message of
+it is parked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from pelton.api import ApiError, LimitError, MaxMessagesPerSubjectError, MessageTooLargeError, parse_rfc3339
+from pelton.api.info import ErrorBody
+from pelton.sourcing.plan import Plan, identity_of, unconditional
+from pelton.sourcing.position import Position
+from pelton.storage import Database, Row, intact
+from pelton.streams import StreamLog, is_bare
+
+_log: Final = logging.getLogger("pelton")
+_CHUNK: Final = 1024
+_AT_ONCE: Final = 8192
+_RETRIED: Final = 64
+_SEALED: Final = 10109
+_MAY_WAIT: Final = (MaxMessagesPerSubjectError, MessageTooLargeError)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class SourceLink:
+    """One source of ``stream``, or what it mirrors: the messages of ``origin`` that ``plan`` names."""
+
+    def __init__(
+        self, database: Database, stream: StreamLog, origin: StreamLog, plan: Plan, now: Callable[[], int]
+    ) -> None:
+        self.stream = stream
+        self.origin = origin
+        self.plan = plan
+        self.position = Position(database, stream.id, plan.key)
+        self._now = now
+        self._mirrors = stream.config.mirror is not None
+        self._identity = identity_of(origin.name, origin.created)
+
+    # --- going on
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages of the origin lie ahead, and nothing keeps them from being taken."""
+        position = self.position
+        return not position.load() or (position.seq < self.origin.state.last and not position.stalled)
+
+    def go_on(self) -> list[int]:
+        """Take what lies ahead, a bounded number of messages; return the sequences taken."""
+        self._begin()
+        position, origin, taken = self.position, self.origin, []
+        start = position.seq
+        for _ in range(_AT_ONCE // _CHUNK):
+            if position.seq >= origin.state.last or position.stalled:
+                break
+            rows = origin.table.scan(position.seq + 1, origin.state.last, _CHUNK, self.plan.condition)
+            reached = rows[-1][0] if len(rows) == _CHUNK else origin.state.last
+            taken += self._mirror(rows) if self._mirrors else self._source(rows)
+            if not position.stalled:
+                position.seq = reached
+        if taken:
+            position.took(taken, self._now())
+        if taken or position.seq != start or position.stalled:
+            position.save()
+        return taken
+
+    def _begin(self) -> None:
+        """Find where to begin, if nothing was taken of this origin yet."""
+        position, source = self.position, self.plan.source
+        if position.load() and (position.origin == self.origin.id or self._mirrors):
+            return
+        if source.opt_start_seq:
+            seq = source.opt_start_seq - 1
+        elif source.opt_start_time:
+            seq = self.origin.reader.first_at(parse_rfc3339(source.opt_start_time)) - 1
+        else:
+            seq = 0
+        position.begin(self.origin.id, seq)
+        if self._mirrors:
+            self.stream.copier.skip_to(seq + 1)
+
+    def takes_next(self, subject: str) -> bool:
+        """Whether a message that the origin stores next under a subject is taken."""
+        position = self.position
+        return self.plan.takes(subject) and not (position.load() and position.seq > self.origin.state.last)
+
+    # --- sources
+
+    def _source(self, rows: Sequence[Row]) -> list[int]:
+        stream, taken = self.stream, []
+        if stream.appender.is_plain:
+            bare = [row for row in rows if is_bare(row[3]) and intact(row)]
+            if len(bare) == len(rows):
+                self._append_plain(bare)
+                return [row[0] for row in rows]
+        for row in rows:
+            if not self._is_sound(row):
+                continue
+            subject = stream.appender.stored_subject(self.plan.renamed(row[2]))
+            if self.position.is_parked(subject):
+                self.position.park(subject, row[0])
+                continue
+            refusal = self._append(row)
+            if refusal is None:
+                taken.append(row[0])
+            elif _is_for_all(refusal):
+                self._stall(row[0], refusal)
+                break
+            else:
+                self._note(refusal)
+                self.position.park(subject, row[0])
+        return taken
+
+    def _append_plain(self, rows: Sequence[Row]) -> None:
+        plan, identity = self.plan, self._identity
+        messages = [
+            (plan.renamed(subject), data, plan.signed(hdr, seq, subject, identity))
+            for seq, _, subject, hdr, data, _ in rows
+        ]
+        self.stream.appender.append_plain(messages, self._now())
+
+    def _append(self, row: Row) -> ApiError | None:
+        """Store a message; return why it was refused, None if it was not."""
+        seq, _, subject, hdr, data, _ = row
+        signed = self.plan.signed(hdr, seq, subject, self._identity)
+        try:
+            origin = (self.origin.name, subject)
+            self.stream.copier.append_sourced(self.plan.renamed(subject), signed, data, self._now(), origin)
+        except ApiError as refusal:
+            return refusal
+        return None
+
+    # --- mirrors
+
+    def _mirror(self, rows: Sequence[Row]) -> list[int]:
+        stream, taken = self.stream, []
+        rows = [row for row in rows if row[0] > stream.state.last]
+        plain = stream.copier.keeps_rows and not self.plan.source.subject_transforms
+        if plain and all(is_bare(row[3]) and intact(row) for row in rows):
+            if rows:
+                stream.copier.append_rows(rows)
+            return [row[0] for row in rows]
+        for row in rows:
+            if not self._is_sound(row):
+                continue
+            seq, time, subject, hdr, data, _ = row
+            try:
+                times = (time, self._now())
+                stream.copier.append_mirrored(seq, self.plan.renamed(subject), unconditional(hdr), data, times)
+            except ApiError as refusal:
+                self._stall(seq, refusal)
+                break
+            taken.append(seq)
+        return taken
+
+    # --- what was refused
+
+    def _stall(self, seq: int, refusal: ApiError) -> None:
+        self.position.seq, self.position.stalled = seq - 1, True
+        self._note(refusal)
+
+    def _note(self, refusal: ApiError) -> None:
+        """Report what is more than a lack of room."""
+        if isinstance(refusal, LimitError) and not isinstance(refusal, MessageTooLargeError):
+            return
+        body = ErrorBody(code=refusal.code, err_code=refusal.err_code, description=refusal.description)
+        self.position.problem = _encode(body).decode()
+
+    def _is_sound(self, row: Row) -> bool:
+        if intact(row):
+            return True
+        _log.error("message %d of stream %r is damaged: %r does not get it", row[0], self.origin.name, self.stream.name)
+        return False
+
+    def retry(self, subjects: Iterable[str] | None) -> list[int]:
+        """Try what is parked for these subjects again, None: for all; return the sequences taken."""
+        position = self.position
+        if not position.load() or not position.parked:
+            return []
+        taken: list[int] = []
+        for subject in position.parked_subjects() if subjects is None else subjects:
+            taken += self._retry_one(subject)
+        if taken:
+            position.took(taken, self._now())
+            if not position.parked:
+                position.problem = ""
+        position.save()
+        return taken
+
+    def _retry_one(self, subject: str) -> list[int]:
+        taken: list[int] = []
+        while waiting := self.position.parked_of(subject, _RETRIED):
+            for seq in waiting:
+                row = self.origin.reader.get(seq)
+                if row is not None and self._is_sound(row):
+                    if self._append(row) is not None:
+                        return taken
+                    taken.append(seq)
+                self.position.unpark(subject, seq)
+        return taken
+
+    def wake(self) -> None:
+        """There may be room again."""
+        position = self.position
+        if position.load() and position.stalled:
+            position.stalled, position.problem = False, ""
+            position.save()
+
+    # --- what the origin has lost, and what it must keep
+
+    def forget(self, removed: Iterable[tuple[int, str]]) -> None:
+        """Messages (sequence, subject) have left the origin: nobody waits with them any more."""
+        position = self.position
+        if not position.load() or not position.parked:
+            return
+        for seq, subject in removed:
+            if seq <= position.seq:
+                position.unpark(self.stream.appender.stored_subject(self.plan.renamed(subject)), seq)
+        position.save()
+
+    def forget_all(self) -> None:
+        """The origin was emptied."""
+        if self.position.load() and self.position.parked:
+            self.position.forget_parked()
+            self.position.save()
+
+    def wanted(self, sequences: Iterable[int], subject_of: Callable[[int], str | None]) -> set[int]:
+        """Return those messages of the origin that are not taken yet."""
+        position = self.position
+        begun = position.load()
+        parked = set(position.all_parked()) if begun and position.parked else set()
+        found = set()
+        for seq in sequences:
+            if seq in parked:
+                found.add(seq)
+            elif seq > position.seq:
+                subject = subject_of(seq)
+                if subject is not None and self.plan.takes(subject):
+                    found.add(seq)
+        return found
+
+
+def _is_for_all(refusal: ApiError) -> bool:
+    """Whether the stream has no room for a message of any subject."""
+    if refusal.err_code == _SEALED:
+        return True
+    return isinstance(refusal, LimitError) and not isinstance(refusal, _MAY_WAIT)

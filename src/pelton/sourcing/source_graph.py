@@ -1,0 +1,204 @@
+"""All feeds of a store: who takes from whom, and when each goes on.
+
+A feed goes on in the very transaction that gives it something to do: its origin stored messages, its stream lost some,
+or it was made or changed. Chains need nothing more: what a feed stores is stored in the origin of the next one. They
+end, because no stream takes from itself on any way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from pelton.api import StreamSource
+from pelton.api.info import StreamSourceInfo
+from pelton.sourcing.info import source_info
+from pelton.sourcing.link import SourceLink
+from pelton.sourcing.plan import Plan
+from pelton.storage import Database, Removed
+from pelton.streams import StreamLog
+from pelton.subjects import Draw
+
+
+class Owner(Protocol):
+    """Who has the streams."""
+
+    def use(self, log: StreamLog, /) -> StreamLog:
+        """Return a stream with fresh state, to be flushed when the transaction ends."""
+
+    def released(self, log: StreamLog, sequences: list[int], /) -> None:
+        """Messages of a stream that keeps them for others were taken: remove those that nobody wants any more."""
+
+
+class SourceGraph:
+    """The feeds between the streams of ``owner``."""
+
+    def __init__(self, database: Database, owner: Owner, now: Callable[[], int], draw: Draw) -> None:
+        self._db = database
+        self._owner = owner
+        self._now = now
+        self._draw = draw
+        self._of_stream: dict[StreamLog, list[SourceLink]] = {}
+        self._of_origin: dict[StreamLog, list[SourceLink]] = {}
+        self._logs: dict[int, StreamLog] = {}
+        # Of the streams that others take from, if there are such.
+        self._named: set[str] = set()
+        # Row ids of the streams that take from others, or others from them.
+        self.watched: set[int] = set()
+        # Streams whose feeds were made or changed in this transaction.
+        self._changed: set[str] = set()
+        # Whether messages are left for the next transaction.
+        self.has_more = False
+
+    # --- who takes from whom
+
+    def rebuild(self, streams: dict[str, StreamLog]) -> None:
+        """Follow a change of the streams."""
+        self._of_stream, self._of_origin = {}, {}
+        self._named = {source.name for log in streams.values() for source in sources_of(log)}
+        for log in streams.values():
+            for source in sources_of(log):
+                if (origin := streams.get(source.name)) is not None:
+                    self._connect(SourceLink(self._db, log, origin, Plan(source, self._draw), self._now))
+        self._logs = {log.id: log for log in (*self._of_stream, *self._of_origin)}
+        self.watched.clear()
+        self.watched.update(self._logs)
+
+    def concerns(self, log: StreamLog) -> bool:
+        """Whether a stream takes from others, or is named by one that does; as of the last :meth:`rebuild`."""
+        return bool(sources_of(log)) or log.name in self._named
+
+    def _connect(self, link: SourceLink) -> None:
+        self._of_stream.setdefault(link.stream, []).append(link)
+        self._of_origin.setdefault(link.origin, []).append(link)
+
+    def takers(self, origin: StreamLog) -> list[SourceLink]:
+        """Return the feeds that take from a stream."""
+        return self._of_origin.get(origin, [])
+
+    def is_ticking(self, log: StreamLog) -> bool:
+        """Whether what ends in a stream makes room for what it takes, so that somebody has to look at the clock."""
+        return log in self._of_stream and bool(log.config.max_age or log.state.is_timed)
+
+    @property
+    def has_links(self) -> bool:
+        """Whether any stream takes from another."""
+        return bool(self._of_stream)
+
+    def changed(self, stream: str) -> None:
+        """A stream was made or changed: its feeds go on before this transaction ends."""
+        if self._of_stream:
+            self._changed.add(stream)
+
+    def invalidate(self) -> None:
+        """Others have written, or what was written does not hold."""
+        for links in self._of_stream.values():
+            for link in links:
+                link.position.is_fresh = False
+
+    def roll_back(self) -> None:
+        self.invalidate()
+        self._changed.clear()
+        self.has_more = False
+
+    # --- going on
+
+    def written(self, stream: int) -> None:
+        """Go on with what others take from a stream: it was written, and its limits are not applied yet."""
+        if stream in self.watched:
+            for link in self._of_origin.get(self._logs[stream], ()):
+                self._go_on(link)
+
+    def _go_on(self, link: SourceLink) -> None:
+        self._owner.use(link.stream).advance(self._now())
+        self._release(link.origin, link.go_on())
+        self.has_more = self.has_more or link.is_behind
+
+    def _release(self, origin: StreamLog, taken: list[int]) -> None:
+        if not taken:
+            return
+        if origin.config.retention == "workqueue":
+            origin.remover.remove_settled(taken)
+        elif origin.config.retention == "interest":
+            self._owner.released(origin, taken)
+
+    def settle(self) -> bool:
+        """Do what the changes of this transaction ask for; return whether there was anything, so ask again."""
+        acted = False
+        for log in self._logs.values():
+            removed, emptied = log.state.effects.take_removed()
+            if removed or emptied:
+                acted = True
+                self._lost(log, None if emptied else removed)
+        changed, self._changed = self._changed, set()
+        for log, links in self._of_stream.items():
+            if log.name in changed:
+                acted = True
+                for link in links:
+                    self._again(link, None)
+        return acted
+
+    def _lost(self, log: StreamLog, removed: list[Removed] | None) -> None:
+        """Messages have left a stream; None: all of them."""
+        for link in self._of_origin.get(log, ()):
+            if removed is None:
+                link.forget_all()
+            else:
+                link.forget((seq, subject) for seq, subject, _, _ in removed)
+        subjects = None if removed is None else {subject for _, subject, _, _ in removed}
+        for link in self._of_stream.get(log, ()):
+            self._again(link, subjects)
+
+    def _again(self, link: SourceLink, subjects: Iterable[str] | None) -> None:
+        self._owner.use(link.origin)
+        self._owner.use(link.stream)
+        self._release(link.origin, link.retry(subjects))
+        link.wake()
+        self._go_on(link)
+
+    def catch_up(self) -> None:
+        """Go on with what was left; in a transaction of its own."""
+        self.has_more = False
+        for links in self._of_stream.values():
+            for link in links:
+                self._owner.use(link.origin)
+                self._go_on(link)
+
+    def is_behind(self) -> bool:
+        """Whether something was left that could be taken."""
+        for links in self._of_stream.values():
+            for link in links:
+                self._owner.use(link.origin)
+                if link.is_behind:
+                    return True
+        return False
+
+    # --- what is told, and what goes with a stream
+
+    def infos(self, log: StreamLog) -> list[StreamSourceInfo]:
+        """Return what is known of each source of a stream, or of what it mirrors."""
+        links = {link.plan.source: link for link in self._of_stream.get(log, ())}
+        for link in links.values():
+            self._owner.use(link.origin)
+        return [source_info(source, links.get(source), self._now()) for source in sources_of(log)]
+
+    def links(self, log: StreamLog) -> list[SourceLink]:
+        """Return the feeds of a stream."""
+        return self._of_stream.get(log, [])
+
+    def origins(self, log: StreamLog) -> list[StreamLog]:
+        """Return the streams that a stream takes from."""
+        return [link.origin for link in self._of_stream.get(log, ())]
+
+    def drop(self, log: StreamLog) -> list[StreamLog]:
+        """Forget all that is kept for a stream which is deleted; return the streams that it took from."""
+        self._db.execute("DELETE FROM parked WHERE source IN (SELECT id FROM sourcing WHERE stream=?)", (log.id,))
+        self._db.execute("DELETE FROM sourcing WHERE stream=?", (log.id,))
+        for link in self._of_origin.get(log, ()):
+            link.forget_all()
+        return self.origins(log)
+
+
+def sources_of(log: StreamLog) -> tuple[StreamSource, ...]:
+    """Return what a stream takes from others: what it mirrors, or its sources."""
+    return (log.config.mirror,) if log.config.mirror is not None else log.config.sources

@@ -1,0 +1,56 @@
+"""One message read in one statement: no transaction around it, a snapshot by itself.
+
+Design: Opening a snapshot and asking whether another process has written costs more than reading a row.
+So the statement that finds the row also returns the version of the catalogue: if that is the caller's, then so
+are the configurations that it goes by, and the answer holds. Whatever is not plain (no such row, a table that
+is gone, a lock, a damaged row) is answered with None, and is then looked at properly, in a snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import apsw
+
+from pelton.storage.checksum import row_checksum
+from pelton.storage.database import Database
+from pelton.storage.messages import DAMAGED, intact
+from pelton.storage.packing import Row, unpack
+
+_COLUMNS: Final = "m.seq, m.ts, m.subject, m.hdr, m.data, m.crc, (SELECT value FROM meta WHERE key='catalogue')"
+_NOT_PLAIN: Final = (apsw.Error, OverflowError, *DAMAGED)
+
+
+class FastGet:
+    """Single messages of one stream."""
+
+    def __init__(self, database: Database, stream: int) -> None:
+        self._database = database
+        self._by_seq = f"SELECT {_COLUMNS} FROM m_{stream} m WHERE m.seq=?1"
+        # ``subjects.last`` is a bound: where its message is gone, there is no row, and the answer is None.
+        self._last_of = (
+            f"SELECT {_COLUMNS} FROM m_{stream} m "
+            f"WHERE m.seq=(SELECT last FROM subjects WHERE stream={stream} AND subject=?1) AND m.subject=?1"
+        )
+
+    def by_seq(self, seq: int, version: int) -> Row | None:
+        """Return the message with a sequence, if the catalogue is at ``version`` still."""
+        return self._one(self._by_seq, seq, version)
+
+    def last_of(self, subject: str, version: int) -> Row | None:
+        """Return the last message of a literal subject, if the catalogue is at ``version`` still."""
+        return self._one(self._last_of, subject, version)
+
+    def _one(self, sql: str, value: int | str, version: int) -> Row | None:
+        rows: Any
+        try:
+            rows = self._database.read_whole(sql, (value,)).fetchall()
+            for seq, ts, subject, hdr, data, crc, present in rows:
+                if present == version and row_checksum(seq, ts, subject, hdr, data) == crc:
+                    return seq, ts, subject, hdr, data, crc
+        except _NOT_PLAIN:
+            return None
+        if not rows or rows[0][6] != version:
+            return None
+        row = unpack(rows[0][:6])
+        return row if intact(row) else None

@@ -1,0 +1,37 @@
+"""Saying what happened: events get an id and a time, and are dropped where nobody would hear them.
+
+An event waits in an outbox until its transaction commits: what was rolled back was never said. Asking whether it would
+be heard comes first, so that what nobody listens to and no stream captures costs a look-up and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from pelton.api import Outgoing, rfc3339
+from pelton.api.events import Event, encode_event
+
+
+class Advisories:
+    """Says the events of one store."""
+
+    def __init__(
+        self,
+        is_heard: Callable[[str], bool],
+        tell: Callable[[Outgoing], None],
+        now: Callable[[], int],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._is_heard = is_heard
+        self._tell = tell
+        self._now = now
+        self._new_id = new_id
+
+    def send(self, event: Event) -> None:
+        """Say an event when the open transaction commits, if anybody would hear it."""
+        subject = event.subject
+        if self._is_heard(subject):
+            event = msgspec.structs.replace(event, id=self._new_id(), timestamp=rfc3339(self._now()))
+            self._tell((subject, encode_event(event), None))

@@ -1,0 +1,68 @@
+"""How many messages match a filter, and where they lie: counted once, then kept up to date.
+
+A batch tells how many more messages match. Counting them anew for each batch of a long read would make the
+read quadratic. A :class:`FilterCount` remembers what it has counted. It holds as long as nothing was removed from the
+stream, which ``last - msgs`` tells: every removal makes it larger, nothing makes it smaller; and what was
+appended since is counted by itself.
+"""
+
+from __future__ import annotations
+
+from pelton.storage import Condition, subject_condition
+from pelton.streams.log import StreamLog
+
+
+class FilterCount:
+    """The messages of a stream that match a filter ("" for all): bounds, total, and how many lie after a mark."""
+
+    def __init__(self, subject_filter: str) -> None:
+        self.condition: Condition | None = subject_condition([subject_filter] if subject_filter else [])
+        self.first = self.last = self.total = 0
+        self._gaps = self._seen = -1
+        self._mark = self._after_mark = 0
+
+    def refresh(self, log: StreamLog) -> None:
+        """Take in what has happened to the stream."""
+        gaps = log.state.last - log.state.msgs
+        if gaps != self._gaps:
+            self.first, self.last, self.total = log.reader.bounds_of(self.condition)
+            self._mark, self._after_mark = self.first, self.total
+        elif log.state.last > self._seen:
+            self._append(log)
+        self._gaps, self._seen = gaps, log.state.last
+
+    def _append(self, log: StreamLog) -> None:
+        added = log.table.count(self._seen + 1, log.state.last, self.condition)
+        if added:
+            self.first = self.first if self.total else self._seen + 1
+            self.last = log.state.last
+            self.total += added
+            self._after_mark += added
+
+    def pending(self, log: StreamLog, seq: int) -> int:
+        """Return how many match at or after ``seq``, and remember it."""
+        if self.condition is None and log.state.is_gapless:
+            return min(max(log.state.last - seq + 1, 0), self.total)
+        if seq <= self.first:
+            return self.total
+        if seq > self.last:
+            return 0
+        if seq != self._mark:
+            self._after_mark, self._mark = self._counted(log, seq), seq
+        return self._after_mark
+
+    def passed(self, seq: int, pending: int) -> None:
+        """Remember that ``pending`` match after ``seq``: where the next batch is likely to begin."""
+        self._mark, self._after_mark = seq + 1, pending
+
+    def _counted(self, log: StreamLog, seq: int) -> int:
+        """Count the shortest way: from the mark, from the first, or to the last."""
+        count, condition = log.table.count, self.condition
+        ways = (abs(seq - self._mark), seq - self.first, self.last - seq)
+        if ways[0] == min(ways):
+            if seq > self._mark:
+                return self._after_mark - count(self._mark, seq - 1, condition)
+            return self._after_mark + count(seq, self._mark - 1, condition)
+        if ways[1] < ways[2]:
+            return self.total - count(self.first, seq - 1, condition)
+        return count(seq, self.last, condition)
