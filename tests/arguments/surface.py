@@ -64,7 +64,7 @@ async def world(jet: pelton.Jet, folder: Path) -> World:
         "ObjectStore": objects,
         "Lock": lock,
         "Semaphore": jet.semaphore("m", slots=2),
-        "Held": await jet.lock("h").acquire(),
+        "LockLease": await jet.lock("h").acquire(),
         "Election": jet.elect("e"),
         "Subscription": await jet.subscribe("heard"),
     }
@@ -143,7 +143,7 @@ _KINDS = (
     "ObjectStore",
     "Lock",
     "Semaphore",
-    "Held",
+    "LockLease",
     "Election",
     "Subscription",
 )

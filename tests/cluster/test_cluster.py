@@ -8,7 +8,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp, ConsumerUnsettled, PullRequest, StreamLastHeaders
-from pelton.cluster import pulling
+from pelton.cluster import pull
 from pelton.testing.nats_server import NatsServer
 
 
@@ -135,7 +135,7 @@ def test_the_blocking_face(server: NatsServer) -> None:
 async def test_subscriptions_of_consumers_that_are_gone_are_not_kept(
     jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulling, "_FREE_AT_MOST", 2)
+    monkeypatch.setattr(pull, "_FREE_AT_MOST", 2)
     stream = await jet.create_stream("s")
     await jet.publish_batch([("s", b"%d" % number) for number in range(3)])
     stays = await stream.create_consumer(durable_name="stays")
@@ -147,4 +147,4 @@ async def test_subscriptions_of_consumers_that_are_gone_are_not_kept(
             await stream.delete_consumer(consumer.name)
     gc.collect()
     # Two that are free, and one that is being given up.
-    assert sum(isinstance(each, pulling.Channel) for each in gc.get_objects()) <= 3
+    assert sum(isinstance(each, pull.Channel) for each in gc.get_objects()) <= 3

@@ -69,7 +69,7 @@ async def test_nothing_from_before_and_nothing_after() -> None:
         await jet.publish("orders.1", b"after")
         with pytest.raises(StoreClosedError):
             await listening.next(5)
-        assert not _engine(jet).session.bus.listening
+        assert not _engine(jet).session.bus.has_subscriptions
 
 
 async def test_what_is_refused_is_not_heard_and_its_neighbours_are() -> None:
@@ -133,9 +133,9 @@ async def test_engines_on_one_file_hear_each_other_in_order(tmp_path: Path) -> N
         await there.publish("orders.1", b"5")
         assert await _heard(listening, 5) == [b"1", b"2", b"3", b"4", b"5"]
         await listening.close()
-        told = _rows(path, "told")
+        outbox = _rows(path, "pubsub_outbox")
         await there.publish("orders.1", b"6")
-        assert _rows(path, "told") == told, "nobody listens, so nothing is written"
+        assert _rows(path, "pubsub_outbox") == outbox, "nobody listens, so nothing is written"
     assert recount(str(path)) == []
 
 
@@ -175,12 +175,12 @@ async def test_another_process_hears_and_a_dead_one_costs_nothing(tmp_path: Path
             await jet.publish("orders.2", b"b")
             assert await child.heard() == [b"a", b"b"]
             child.kill()
-        assert _rows(path, "listeners") == 1
+        assert _rows(path, "pubsub_subscriptions") == 1
         # The first to meet a dead listener removes it.
         for number in range(3):
             await jet.publish("orders.1", b"%d" % number)
-        assert _rows(path, "listeners") == 0
-        assert not _engine(jet).session.bus.listening
+        assert _rows(path, "pubsub_subscriptions") == 0
+        assert not _engine(jet).session.bus.has_subscriptions
 
 
 async def test_closing_a_store_ends_its_listeners(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ async def test_closing_a_store_ends_its_listeners(tmp_path: Path) -> None:
     await jet.close()
     with pytest.raises(StoreClosedError):
         await waiting
-    assert _rows(path, "listeners") == 0
+    assert _rows(path, "pubsub_subscriptions") == 0
 
 
 async def test_a_reader_that_is_slow_loses_the_newest(
@@ -218,9 +218,9 @@ async def test_what_is_kept_for_other_processes_is_bounded(
         await there.publish("orders.1", b"first")
         await _heard(listening, 1)
         await there.publish_batch([("orders.1", b"") for _ in range(50)])
-        assert _rows(path, "told") <= 12
+        assert _rows(path, "pubsub_outbox") <= 12
         await there.publish_batch([("orders.1", bytes(60)) for _ in range(5)])
-        assert _rows(path, "told") <= 3
+        assert _rows(path, "pubsub_outbox") <= 3
         await there.publish("orders.1", b"end")
         while (message := await listening.next(20)) is not None and message.data != b"end":
             pass
@@ -256,7 +256,7 @@ async def test_a_cancelled_subscriber_leaves(tmp_path: Path) -> None:
         joining.cancel()
         with pytest.raises(asyncio.CancelledError):
             await joining
-        assert _rows(path, "listeners") == 0
+        assert _rows(path, "pubsub_subscriptions") == 0
 
 
 async def test_a_channel_that_cannot_wake_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

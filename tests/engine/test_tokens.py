@@ -246,6 +246,10 @@ async def test_tokens_grow_in_a_store_of_the_first_schema(tmp_path: Path, monkey
     async with pelton.open(path) as jet:
         await made(jet, durable_name="c")
     with raw(path) as connection:
+        connection.execute("UPDATE meta SET key='listeners' WHERE key='subscriptions'")
+        connection.execute("ALTER TABLE pubsub_outbox RENAME COLUMN subscription TO listener")
+        connection.execute("ALTER TABLE pubsub_outbox RENAME TO told")
+        connection.execute("ALTER TABLE pubsub_subscriptions RENAME TO listeners")
         # As it was: epochs of 2^40 tokens each.
         connection.execute("UPDATE meta SET key='epoch', value=7 WHERE key='token_floor'")
         connection.execute("ALTER TABLE consumers RENAME COLUMN token_floor TO epoch")

@@ -90,7 +90,7 @@ async def test_every_table_of_the_schema_belongs_to_streams_or_to_the_moment(tmp
     tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type='table'")]
     strays = [table for table in tables if belonging(database, table, [1]) is None and not table.startswith("sqlite_")]
     database.close()
-    assert sorted(strays) == ["listeners", "meta", "openers", "told"]
+    assert sorted(strays) == ["meta", "openers", "pubsub_outbox", "pubsub_subscriptions"]
 
 
 async def test_what_cannot_be_copied_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pelton.storage import Database, Fault, places
+from pelton.storage import Database, Fault, network_file_systems
 from pelton.storage.network_file_systems import mount_of, mounts_in, obstacle_at
 
 _TABLE = """\
@@ -47,7 +47,7 @@ def test_here_nothing_is_refused(tmp_path: object) -> None:
 def test_a_store_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(f"{_TABLE}35 22 0:30 / {tmp_path} rw - nfs4 server:/export rw\n")
-    monkeypatch.setattr(places, "_MOUNTS", str(table))
+    monkeypatch.setattr(network_file_systems, "_MOUNTS", str(table))
     with pytest.raises(Fault, match=r"network file system \(nfs4\)") as caught:
         Database(f"{tmp_path}/a.pelton")
     assert caught.value.kind == "settings"

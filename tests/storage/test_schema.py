@@ -67,3 +67,47 @@ async def test_an_older_pelton_that_has_the_store_open_notices(tmp_path: Path, m
         for call in (older.publish("s.1"), older.stream("s"), older.publish("s.1")):
             with pytest.raises(StoreVersionError):
                 await call
+
+
+async def test_subscriptions_of_an_older_store_get_their_new_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.pelton"
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:2])
+        for module in (schema, database_module):
+            patched.setattr(module, "SCHEMA_VERSION", 2)
+        older = Database(str(path))
+        older.execute("INSERT INTO listeners(owner, subject, grp) VALUES('gone', 's.>', '')")
+        older.execute("INSERT INTO told VALUES(7, 'x', 1, 's.1', 's.1', '', NULL, 'data', 7)")
+        older.close()
+    newer = Database(str(path))
+    assert newer.value("SELECT subject FROM pubsub_subscriptions") == "s.>"
+    assert newer.execute("SELECT seq, subscription, data FROM pubsub_outbox").fetchall() == [(7, 1, "data")]
+    # Rows of the outbox are never numbered anew: readers remember how far they have read.
+    assert newer.value("SELECT seq FROM sqlite_sequence WHERE name='pubsub_outbox'") == 7
+    assert newer.value("SELECT count(*) FROM meta WHERE key='subscriptions'") == 1
+    newer.close()
+    async with pelton.open(path) as jet:
+        await jet.create_stream("s", subjects=["s.>"])
+        async with await jet.subscribe("s.>") as subscription:
+            await jet.publish("s.1", b"x")
+            message = await subscription.next(timeout=10)
+            assert message is not None
+            assert message.data == b"x"
+    assert recount(str(path)) == []
+
+
+async def test_a_table_of_the_users_with_a_name_that_a_new_version_needs_is_refused_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet, jet.transaction() as tx:
+        await tx.sql("CREATE TABLE parcels(a)")
+        await tx.sql("INSERT INTO parcels VALUES(1)")
+    with monkeypatch.context() as patched:
+        next_version(patched, "CREATE TABLE parcels(b);")
+        with pytest.raises(pelton.StoreSettingsError, match=r"your own table 'parcels'.*ALTER TABLE"):
+            await pelton.open(path)
+    async with pelton.open(path) as jet, jet.transaction() as tx:
+        assert await tx.sql("SELECT a FROM parcels") == [(1,)]

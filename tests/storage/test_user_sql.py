@@ -137,7 +137,7 @@ def test_mistakes(sql: UserSql) -> None:
 
 
 def test_names_of_ours_come_from_the_schema() -> None:
-    assert all(is_reserved(name) for name in ("streams", "Meta", "m_1", "M_99", "told", "listeners"))
+    assert all(is_reserved(name) for name in ("streams", "Meta", "m_1", "M_99", "told", "listeners", "pubsub_outbox"))
     assert not any(is_reserved(name) for name in ("orders", "m_x", "m_", "mm_1", None))
 
 

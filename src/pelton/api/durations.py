@@ -2,8 +2,9 @@
 
 Design: users give seconds or a `timedelta`, the wire counts nanoseconds. Between them stands one type, `Duration`. It
 is no number, so that neither can be taken for the other: ``Duration(30)`` takes seconds, ``Duration.of_ns(...)``
-nanoseconds, and ``.seconds`` and ``.ns`` read them. Fields that are annotated with it take what users give (`HasDurations`
-converts it); decoders make it of the wire's integers (`dec_hook`), encoders turn it into these (`enc_hook`).
+nanoseconds, and ``.seconds`` and ``.ns`` read them. Fields that are annotated with it take what users give
+(`HasDurations` converts it); decoders make it of the wire's integers (`dec_hook`), encoders turn it into these
+(`enc_hook`).
 
 NATS also carries durations as texts like ``1h30m`` in headers (``Nats-TTL``, ``Nats-Schedule``).
 """

@@ -151,8 +151,8 @@ class Engine:
                 self._waiting.notify(committed.news)
             self._channel.wake_others()
         # What follows concerns few transactions, and every one passes here.
-        for hearer, messages in committed.deliveries:
-            hearer.hear(messages)
+        for subscriber, messages in committed.deliveries:
+            subscriber.receive(messages)
         if self.session.registry.consumers.pushed or self._pushes.is_pumping:
             self._pushes.look()
         if committed.deadlines:

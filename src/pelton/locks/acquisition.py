@@ -1,8 +1,8 @@
 """One attempt to get a lock: at once, or by waiting in line.
 
-Design: Where nobody waits and a slot is free, it is one look and one write; those who wait in processes that have
-died do not count. Otherwise a ticket is stored, slots and tickets are watched, and :mod:`pelton.locks.wait_queue` says after
-every piece of news, and at the seconds it names, what to do. Nothing is asked again and again: who waits sleeps.
+Design: if nobody waits and a slot is free, it takes one look and one write; waiters in processes that have died do not
+count. Otherwise a ticket is stored, slots and tickets are watched, and :mod:`pelton.locks.wait_queue` decides after
+every piece of news, and at the times that it names, what to do. Nothing is polled: a waiter sleeps.
 
 A write of which no answer came may have been taken: then the key is asked for in the background, and released.
 """

@@ -1,9 +1,9 @@
-"""A candidate that stands: its campaign played against the store, on a thread of its own.
+"""Runs a candidate: plays its campaign against the store, on a thread of its own.
 
-Design: A :class:`CandidateRunner` does what its :class:`Campaign` asks for, one operation at a time, follows the key, and
-tells the campaign what became of it all. An :class:`CandidateThread` gives it a thread, an event loop and a connection of
-their own, so that a leader that blocks its own event loop is renewed all the same, and whoever asks on another thread
-whether the term goes on is answered from the clock, even where nothing runs any more.
+Design: a :class:`CandidateRunner` does what its :class:`Campaign` asks for, one operation at a time, follows the key,
+and reports the results to the campaign. A :class:`CandidateThread` gives it a thread, an event loop and a connection of
+its own, so that the term of a leader that blocks its own event loop is renewed all the same, and a caller on any thread
+who asks whether the term continues is answered from the clock, even if nothing runs any more.
 
 What fails does not end a candidate: an operation has a time limit and is asked for again, following begins anew. A
 connection that can never be used again is replaced by another: its own process may have given the store another key.

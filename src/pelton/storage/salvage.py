@@ -26,7 +26,7 @@ _CHUNK: Final = 4096
 _BUSY_MS: Final = 10_000
 _HIGHEST: Final = 1 << 40
 # Of processes that are gone.
-_OF_THE_MOMENT: Final = ("meta", "listeners", "openers", "told", "pulls", "nearest")
+_OF_THE_MOMENT: Final = ("meta", "pubsub_subscriptions", "openers", "pubsub_outbox", "pulls", "nearest")
 
 
 class SalvageSnapshot:

@@ -30,14 +30,16 @@ configurations, which hardly ever change.
 - ``sourcing``: how far (``seq``) each source of a stream has come in its ``origin``, the last message it has ``taken``,
   when, and what keeps it from going on. ``parked``: messages it has passed because there was no room for their
   subject, by the subject they would be stored under; ``sourcing.parked`` counts them.
-- ``listeners``: who listens to which subjects, in any process; ``told``: what was said to those in other processes
-  than its ``origin``, to all (``listener`` 0) or to one; ``total`` sums the bytes so far, to bound what is kept.
-- ``openers``: processes that push to listeners in others; ``beat`` moves while they run, ``stopped`` is 1 for one
+- ``pubsub_subscriptions``: the subscriptions of all processes; ``pubsub_outbox``: messages for those in other
+  processes than their ``origin``, for all (``subscription`` 0) or for one; ``total`` sums the bytes so far, to bound
+  what is kept.
+- ``openers``: processes that push to subscribers in others; ``beat`` moves while they run, ``stopped`` is 1 for one
   whose beat has stood still.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import apsw
@@ -46,7 +48,7 @@ from pelton.storage.faults import Fault
 from pelton.subjects import matches
 
 APPLICATION_ID: Final = 0x50454C54
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 # What the token floor is raised by where it is not known which tokens were given.
 TOKEN_EPOCH: Final = 1 << 40
@@ -117,8 +119,17 @@ CREATE TABLE pending_removed(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, ds
                              due INTEGER NOT NULL, PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
 """
 
+# Publish and subscribe by the field's words.
+_VERSION_3: Final = """
+ALTER TABLE listeners RENAME TO pubsub_subscriptions;
+ALTER TABLE told RENAME TO pubsub_outbox;
+ALTER TABLE pubsub_outbox RENAME COLUMN listener TO subscription;
+UPDATE meta SET key='subscriptions' WHERE key='listeners';
+"""
+
 # The script at position v carries a store from version v to v + 1; version 0 is an empty file.
-MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2)
+MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)
+_MADE: Final = re.compile(r"(?:CREATE TABLE|RENAME TO) (\w+)")
 
 
 def message_table(stream: int) -> str:
@@ -132,11 +143,26 @@ def message_table(stream: int) -> str:
 def migrate(connection: apsw.Connection, version: int) -> None:
     """Carry a store from ``version`` to :data:`SCHEMA_VERSION`, in one transaction that the caller holds."""
     for script in MIGRATIONS[version:]:
+        _check_names_are_free(connection, script)
         connection.execute(script)
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     # Processes of an older Pelton that have the store open look at the schema when this number moves.
     connection.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
+
+
+def table_names() -> frozenset[str]:
+    """Return the names of the tables that a store has, or had in an earlier version, but for those of messages."""
+    return frozenset(name.lower() for script in MIGRATIONS for name in _MADE.findall(script))
+
+
+def _check_names_are_free(connection: apsw.Connection, script: str) -> None:
+    """Refuse a store in which a table of its user's has a name that a new version needs."""
+    for name in _MADE.findall(script):
+        if connection.execute("SELECT 1 FROM sqlite_schema WHERE lower(name)=?", (name,)).fetchall():
+            path = connection.filename
+            advice = "rename it with the Pelton that you have used so far (ALTER TABLE ... RENAME TO ...)"
+            raise Fault("settings", path, f"this Pelton needs the name of your own table {name!r}; {advice}")
 
 
 def pragma(connection: apsw.Connection, name: str) -> int:

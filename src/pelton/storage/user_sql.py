@@ -18,14 +18,14 @@ from typing import Any, Final, Literal
 import apsw
 
 from pelton.storage.database import Database
-from pelton.storage.schema import MIGRATIONS
+from pelton.storage.schema import table_names
 
 RefusalKind = Literal["forbidden", "constraint", "mistake"]
 Bindings = Sequence[Any] | Mapping[str, Any]
 
 _MARK: Final = "/* user */ "
 _STEPS: Final = 20_000
-_OURS: Final = frozenset(name.lower() for script in MIGRATIONS for name in re.findall(r"CREATE TABLE (\w+)", script))
+_OURS: Final = table_names()
 _MESSAGES: Final = re.compile(r"m_\d+")
 _STRAY: Final = (
     "SELECT name FROM sqlite_schema WHERE type='table' AND lower(name) GLOB 'm_[0-9]*' "

@@ -54,7 +54,7 @@ __all__ = [
     "ClusterOptions",
     "Consumer",
     "CoreMessage",
-    "Held",
+    "LockLease",
     "DeadLetter",
     "Election",
     "ElectionOptions",
@@ -114,7 +114,7 @@ Election = derive(locks.Election)
 Term = derive(locks.Term)
 Lock = derive(locks.Lock)
 Semaphore = derive(locks.Semaphore)
-Held = derive(locks.Held)
+LockLease = derive(locks.LockLease)
 
 
 @functools.wraps(connect.open)

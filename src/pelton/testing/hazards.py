@@ -1,7 +1,7 @@
 """A simulated world: one store, clients of it that have bad days, and a clock that moves when told.
 
-Design: A :class:`World` keeps an embedded store in memory under a manual clock, all on one event loop. Each
-:class:`SimulatedClient` reaches the store through a :class:`HazardBackend` that loses and delays what goes by, as a network
+Design: a :class:`World` keeps an embedded store in memory under a manual clock, all on one event loop. Each
+:class:`SimulatedClient` reaches the store through a :class:`HazardBackend` that loses and delays traffic, as a network
 would: a request that was sent goes on whether its sender still waits, was told a timeout, or is dead. A client can be
 paused (its timers, its answers and its events wait, while its clocks go on, as under SIGSTOP), crashed for good, have
 its wall clock stepped, and its monotonic clock run fast or slow.

@@ -1,9 +1,9 @@
 """The delivery of one push consumer by this process.
 
-Design: A pump delivers in transactions like a pull's, as much as its listeners have room for: in one process a slow
-listener slows its pump, nothing is hoarded. It looks again when something its consumer may want was committed, when a
-message is due again, when a listener has room again, and when its own time has come: a heartbeat, a rate limit, or half
-the time after which a consumer that nobody uses is removed.
+Design: a pump delivers in transactions like a pull's, as much as its subscribers have capacity for: in one process a
+slow subscriber slows its pump, and nothing is hoarded. It looks again when something its consumer may want was
+committed, when a message is due again, when a subscriber has capacity again, and when its own time has come: a
+heartbeat, a rate limit, or half of the ``inactive_threshold`` after which an unused consumer is removed.
 
 Heartbeats are status messages when nothing was delivered for a while; flow control asks, now and then, for an answer
 (status 100 with a reply subject) and delivers no more than a window ahead of it. A rate limit spreads deliveries over
@@ -62,7 +62,7 @@ class Pump:
         self._not_before = 0.0
         self._ahead_bytes = self._asked_bytes = 0
         self._asked: str = ""
-        self._listener = 0
+        self._subscription = 0
         self._is_blocked = False
         self._signal: Signal = waiting.join(self._key, consumer.filters)
         self._task = runtime.spawn(self._run(), f"pelton pushes {self._key[0]}/{self._key[1]}")
@@ -80,11 +80,11 @@ class Pump:
     # --- the answers to flow control
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Answers are taken at once."""
         return _BATCH
 
-    def hear(self, messages: Sequence[Incoming]) -> None:
+    def receive(self, messages: Sequence[Incoming]) -> None:
         """Take the answer to a request of flow control."""
         answer = next((message for message in messages if self._asked and message.subject == self._asked), None)
         if answer is None:
@@ -110,7 +110,7 @@ class Pump:
     async def _run(self) -> None:
         alarm = Alarm(self._clock, self._signal)
         try:
-            await self._listen_for_answers()
+            await self._subscribe_to_answers()
             while True:
                 seen = self._signal.generation
                 delay = await self._tried()
@@ -123,21 +123,21 @@ class Pump:
         finally:
             alarm.cancel()
             self._waiting.leave(self._key)
-            self._unlisten()
+            self._unsubscribe()
 
-    async def _listen_for_answers(self) -> None:
+    async def _subscribe_to_answers(self) -> None:
         if self.consumer.config.flow_control:
             subject = f"$JS.FC.{self._key[0]}.{self._key[1]}.*"
-            self._listener = await self._host.stage(
+            self._subscription = await self._host.stage(
                 lambda: self._host.session.bus.join(subject, "", self), durable=False
             )
 
-    def _unlisten(self) -> None:
-        bus, listener = self._host.session.bus, self._listener
+    def _unsubscribe(self) -> None:
+        bus, subscription = self._host.session.bus, self._subscription
         # Where the store is closed, or has failed, nobody is told anything any more.
         with suppress(StoreError):
-            if listener:
-                left = self._host.stage(lambda: bus.leave(listener), durable=False)
+            if subscription:
+                left = self._host.stage(lambda: bus.leave(subscription), durable=False)
                 left.add_done_callback(lambda done: done.exception())
 
     async def _tried(self) -> float | None:
@@ -157,7 +157,7 @@ class Pump:
         if promising and pause <= 0 and await self._host.stage(self._deliver, durable=False, at_once=True):
             return 0.0
         if self._is_heartbeat_due():
-            await self._host.stage(self._say_heartbeat, durable=False)
+            await self._host.stage(self._send_heartbeat, durable=False)
             return 0.0
         delays += [pause if promising and pause > 0 else None, self._until_heartbeat()]
         known = [value for value in delays if value is not None]
@@ -174,10 +174,10 @@ class Pump:
         delays = [seconds_until_due(log, now), threshold / 2e9 if threshold else None]
         return (log.may_deliver(now) and room > 0) or _is_stale(log, now), delays
 
-    def _room(self, log: ConsumerLog, listeners: list[SubscriptionRow]) -> int:
+    def _room(self, log: ConsumerLog, subscriptions: list[SubscriptionRow]) -> int:
         if self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control:
             return 0
-        return min(_BATCH, self._host.session.bus.room(listeners))
+        return min(_BATCH, self._host.session.bus.capacity(subscriptions))
 
     def _consumer(self) -> ConsumerLog:
         return self._host.session.registry.consumer(*self._key)
@@ -187,9 +187,9 @@ class Pump:
     def _deliver(self) -> int:
         """Deliver what there is room for; return how much that was."""
         log, session = self._consumer(), self._host.session
-        listeners = subscriptions_of(session, log)
+        subscriptions = subscriptions_of(session, log)
         now = self._host.session.now()
-        if not listeners or listeners[0].owner != self._owner:
+        if not subscriptions or subscriptions[0].owner != self._owner:
             return 0
         if self._fresh:
             self._fresh = False
@@ -201,7 +201,7 @@ class Pump:
                 log.offer_again(now)
         if _is_stale(log, now):
             log.last_active, log.dirty = now, True
-        found = self._found(log, self._room(log, listeners), now)
+        found = self._found(log, self._room(log, subscriptions), now)
         if found:
             messages = [Incoming(one.subject, one.data, one.headers, "", one) for one in found]
             session.bus.deliver(log.config.deliver_subject, messages)
@@ -237,7 +237,7 @@ class Pump:
         if not self._asked and (many or 2 * self._ahead_bytes >= _WINDOW_BYTES):
             self._asked = f"$JS.FC.{self._key[0]}.{self._key[1]}.{self._host.session.new_id()}"
             self._asked_bytes = self._ahead_bytes
-            self._say(log, Incoming(config.deliver_subject, b"", _FLOW_CONTROL, self._asked))
+            self._send(log, Incoming(config.deliver_subject, b"", _FLOW_CONTROL, self._asked))
 
     # --- heartbeats
 
@@ -249,25 +249,25 @@ class Pump:
         left = self._until_heartbeat()
         return left is not None and left <= 0
 
-    def _say_heartbeat(self) -> None:
+    def _send_heartbeat(self) -> None:
         log = self._consumer()
         self._last_said = self._clock.monotonic()
         block = _HEARTBEAT % (log.dseq, log.delivered)
         if self._asked:
             # Who missed the request, and answers nothing, is told of it again.
             block = block[:-2] + b"Nats-Consumer-Stalled: %b\r\n\r\n" % self._asked.encode()
-        self._say(log, Incoming(log.config.deliver_subject, b"", block))
+        self._send(log, Incoming(log.config.deliver_subject, b"", block))
 
-    def _say(self, log: ConsumerLog, message: Incoming) -> None:
+    def _send(self, log: ConsumerLog, message: Incoming) -> None:
         self._host.session.bus.deliver(log.config.deliver_subject, (message,))
 
 
 def subscriptions_of(session: Session, consumer: ConsumerLog) -> list[SubscriptionRow]:
-    """Return who listens to what a push consumer delivers, the longest standing first."""
+    """Return the subscriptions that a push consumer delivers to, the oldest first."""
     config = consumer.config
     if not config.deliver_subject:
         return []
-    return [one for one in session.bus.listeners(config.deliver_subject) if one.queue == config.deliver_group]
+    return [one for one in session.bus.subscriptions(config.deliver_subject) if one.queue == config.deliver_group]
 
 
 def _is_stale(log: ConsumerLog, now: int) -> bool:

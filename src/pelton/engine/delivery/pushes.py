@@ -50,7 +50,7 @@ class Pushes:
         return bool(self._pumps)
 
     def look(self) -> None:
-        """Start and end pumps where listeners or consumers have changed."""
+        """Start and end pumps where subscriptions or consumers have changed."""
         session = self._host.session
         seen = (session.registry.version, session.bus.version)
         if seen != self._seen and not self._closed:
@@ -59,7 +59,7 @@ class Pushes:
             self._go_on()
 
     def poke(self) -> None:
-        """A listener of this process has room again."""
+        """A subscriber of this process has capacity again."""
         for pump in self._pumps.values():
             pump.poke()
 
@@ -104,7 +104,7 @@ class Pushes:
         me, session = self._peers.name, self._host.session
         wanted: dict[Key, ConsumerLog] = {}
         for key, consumer in session.registry.consumers.pushed.items():
-            owners = [listener.owner for listener in subscriptions_of(session, consumer)]
+            owners = [row.owner for row in subscriptions_of(session, consumer)]
             if not owners:
                 continue
             if owners[0] == me:
@@ -147,7 +147,7 @@ class Pushes:
             )
 
     def _standing_still(self) -> list[str]:
-        """Return those who pump for listeners of ours, and whose beat has not moved for some looks."""
+        """Return the owners that pump for subscribers of ours and whose beat has not moved for some looks."""
         known, self._beats = self._beats, {}
         for owner in self._followed:
             beat = self._host.session.bus.beat_of(owner)

@@ -1,4 +1,4 @@
-"""One listener of this process: what it was told waits here until it is asked for."""
+"""One subscription of this process: received messages wait here until they are asked for."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class EngineSubscription:
         self.on_room: Callable[[], None] = lambda: None
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many messages more a push consumer should hand over."""
         room = 0 if self._bytes >= _WINDOW_BYTES else _WINDOW - len(self._waiting)
         self._is_full = self._is_full or room <= 0
         return room
 
-    def hear(self, messages: Sequence[Incoming]) -> None:
+    def receive(self, messages: Sequence[Incoming]) -> None:
         """Take messages in."""
         left = _KEPT - len(self._waiting)
         if len(messages) > left:
@@ -90,16 +90,16 @@ class EngineSubscription:
         pop = self._waiting.popleft
         found = [pop() for _ in range(min(limit, len(self._waiting)))]
         self._bytes -= sum([len(message.data) for message in found])
-        self._say_room()
+        self._tell_capacity()
         return found
 
     def _first(self) -> Incoming:
         message = self._waiting.popleft()
         self._bytes -= len(message.data)
-        self._say_room()
+        self._tell_capacity()
         return message
 
-    def _say_room(self) -> None:
+    def _tell_capacity(self) -> None:
         if self._is_full and 2 * len(self._waiting) <= _WINDOW and 2 * self._bytes <= _WINDOW_BYTES:
             self._is_full = False
             self.on_room()

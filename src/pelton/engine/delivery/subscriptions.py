@@ -18,7 +18,7 @@ POLL_S: Final = 0.05
 
 
 class Subscriptions:
-    """Who listens in this process. ``polled``: others cannot wake us, so it is looked now and then."""
+    """The subscriptions of this process. ``polled``: other processes cannot wake this one, so it looks now and then."""
 
     def __init__(self, host: Host, pushes: Pushes, clock: Clock, path: str, *, polled: bool) -> None:
         self._host = host
@@ -53,7 +53,7 @@ class Subscriptions:
         return subscription
 
     def _return(self, subscription: EngineSubscription) -> None:
-        """Give back what push consumers have sent to one that listens no more."""
+        """Return what push consumers have sent to a subscription that has ended."""
         delivered = [message.delivered for message in subscription.take_all() if message.delivered is not None]
         for (stream, consumer), group in groupby(delivered, lambda one: (one.stream, one.consumer)):
             self._host.hand_back(stream, consumer, list(group))
@@ -63,8 +63,8 @@ class Subscriptions:
         self._open.discard(subscription)
         # A store that is closed or failed tells nobody any more.
         with suppress(PeltonError):
-            listener: int = await joined
-            await self._host.stage(lambda: self._host.session.bus.leave(listener), durable=False)
+            row: int = await joined
+            await self._host.stage(lambda: self._host.session.bus.leave(row), durable=False)
 
     def fail(self, error: Exception) -> None:
         """End all of them with an error, which whoever waits meets."""

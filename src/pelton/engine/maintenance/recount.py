@@ -311,17 +311,19 @@ def _turns(database: Database, consumer: ConsumerLog) -> Iterator[str]:
 
 
 def _said(database: Database) -> Iterator[str]:
-    """What is kept for listeners of other processes sums up, and was said to somebody there was."""
+    """The totals of the outbox add up, and each of its messages is for a subscription that exists or existed."""
     size_of = "length(CAST(subject AS BLOB)) + length(data) + ifnull(length(hdr), 0)"
-    sql = f"SELECT seq, total, {size_of} FROM told ORDER BY seq"
+    sql = f"SELECT seq, total, {size_of} FROM pubsub_outbox ORDER BY seq"
     before = None
     for seq, total, size in database.execute(sql):
         if before is not None and int(str(total)) != before + int(str(size)):
-            yield f"told: the total of {seq} is kept as {total}, the rows say {before + int(str(size))}"
+            yield f"pubsub_outbox: the total of {seq} is kept as {total}, the rows say {before + int(str(size))}"
         before = int(str(total))
-    known = int(database.value("SELECT seq FROM sqlite_sequence WHERE name='listeners'") or 0)
-    for (listener,) in database.execute("SELECT DISTINCT listener FROM told WHERE listener>?", (known,)):
-        yield f"told: something was said to listener {listener}, and there never was one"
+    known = int(database.value("SELECT seq FROM sqlite_sequence WHERE name='pubsub_subscriptions'") or 0)
+    for (subscription,) in database.execute(
+        "SELECT DISTINCT subscription FROM pubsub_outbox WHERE subscription>?", (known,)
+    ):
+        yield f"pubsub_outbox: a message is for subscription {subscription}, which never existed"
 
 
 __all__ = ["recount"]

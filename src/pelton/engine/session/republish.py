@@ -46,8 +46,8 @@ def catch_up(session: Dispatcher, log: StreamLog) -> None:
 def dispatch(session: Dispatcher, messages: Sequence[Outgoing]) -> None:
     """Deliver messages to subscribers, and store each in the stream that takes its subject, if there is one."""
     registry = session.registry
-    if session.bus.listening:
-        session.bus.tell(messages)
+    if session.bus.has_subscriptions:
+        session.bus.publish(messages)
     logs = {subject: registry.route(subject) for subject in {message[0] for message in messages}}
     if not any(logs.values()):
         return

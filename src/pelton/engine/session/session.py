@@ -66,8 +66,8 @@ class Session:
             database,
             now=surroundings.now,
             draw=surroundings.draw,
-            has_subscriber=bus.hears,
-            has_subscribers=lambda: bus.listening,
+            has_subscriber=bus.has_subscriber,
+            has_subscribers=lambda: bus.has_subscriptions,
             limits=surroundings.limits,
             advisories=self._advisories,
         )
@@ -111,7 +111,7 @@ class Session:
             # A circle, and it ends: what was stored last is written, and not republished.
             self._write()
             self._unsent.clear()
-        if self.bus.listening and self.bus.flush():
+        if self.bus.has_subscriptions and self.bus.flush():
             self.changed = True
         registry = self.registry
         for log in registry.used:
@@ -125,7 +125,7 @@ class Session:
         done = Committed(
             self.changed,
             self.news,
-            self.bus.committed() if self.bus.listening else (),
+            self.bus.committed() if self.bus.has_subscriptions else (),
             self._deadlines,
             source_graph.has_more,
             staging.is_used,
@@ -151,7 +151,7 @@ class Session:
         """Remember this point."""
         self.flush()
         self._marks += 1
-        mark = SessionMark(f"mark_{self._marks}", self.bus.told(), self.news.copy(), self.changed)
+        mark = SessionMark(f"mark_{self._marks}", self.bus.deliveries(), self.news.copy(), self.changed)
         self.db.execute(f"SAVEPOINT {mark.name}")
         return mark
 
@@ -165,7 +165,7 @@ class Session:
         self.db.execute(f"RELEASE {mark.name}")
         deadlines = self._deadlines
         self.roll_back()
-        self.bus.take_back(mark.deliveries)
+        self.bus.keep_only(mark.deliveries)
         # Those of what was undone may be too early: then somebody looks for nothing.
         self.news, self.changed, self._deadlines = mark.news, mark.changed, deadlines
         self.refresh()

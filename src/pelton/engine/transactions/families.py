@@ -53,7 +53,7 @@ def _bulk_within(parent: str, parents: Sequence[str], subjects: Sequence[str], p
 
 def store_families(session: Session, families: Sequence[Family], now: int) -> bool:
     """Store families, all or none: False where one of them is no matter of one stream that takes bulks."""
-    if not families or session.bus.listening:
+    if not families or session.bus.has_subscriptions:
         return False
     logs = [session.registry.family(parent) for parent, _ in families]
     if not all(log is not None and log.appender.takes_bulk for log in logs):

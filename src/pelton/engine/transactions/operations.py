@@ -54,7 +54,7 @@ class Operations:
         """Append messages without headers, or none."""
         logs = set(map(self.session.registry.route, packed.subjects))
         log = logs.pop() if len(logs) == 1 else None
-        if log is None or not log.appender.takes_bulk or self.session.bus.listening:
+        if log is None or not log.appender.takes_bulk or self.session.bus.has_subscriptions:
             self.publish(packed.messages())
             self.flush()
             return

@@ -157,8 +157,8 @@ class PublishWork(SharedWork[Publishing]):
 
 def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
     acks = log.appender.append_plain(messages, now)
-    if session.bus.listening:
-        session.bus.tell(messages)
+    if session.bus.has_subscriptions:
+        session.bus.publish(messages)
     return acks
 
 
@@ -180,8 +180,8 @@ def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list
                 except ApiError as error:
                     error.locate(stream=log.name)
                     raise
-                if bus.listening:
-                    bus.tell((message,))
+                if bus.has_subscriptions:
+                    bus.publish((message,))
     return acks
 
 
@@ -201,8 +201,8 @@ def append_as_one(session: Session, messages: Sequence[Outgoing], batch: str, no
     except ApiError as error:
         error.locate(stream=log.name)
         raise
-    if session.bus.listening:
-        session.bus.tell(messages)
+    if session.bus.has_subscriptions:
+        session.bus.publish(messages)
     return ack
 
 

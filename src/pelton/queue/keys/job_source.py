@@ -14,7 +14,8 @@ What may go wrong, and what then:
 - A holder stands still, and goes on after it was replaced: its next renewal and its settlement are refused.
 - What a worker knows is old: its claim is refused, and it looks again. Jobs are only ever appended, and only those
   at or before ``done`` have ended, so an old view of the jobs shows the right next one, or none.
-- An answer is lost: a write is repeated with the same message id, and told by it (``cluster/publish_reconciliation.py``).
+- An answer is lost: a write is repeated with the same message id, which identifies it
+  (``cluster/publish_reconciliation.py``).
 
 Jobs without a key come by a consumer, as in a queue that is not exclusive; the stream keeps a message until it is
 removed, so that is the last thing done for them before the ack.
