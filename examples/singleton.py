@@ -10,7 +10,7 @@ Prints::
 import pelton
 
 
-def run(name: str, jet: pelton.sync.Jet) -> pelton.sync.Held | None:
+def run(name: str, jet: pelton.sync.Jet) -> pelton.sync.LockLease | None:
     held = jet.lock("nightly-report", ttl=30).try_acquire()
     print(f"{name} runs" if held else f"{name}: another instance runs already")
     return held

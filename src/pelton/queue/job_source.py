@@ -1,7 +1,7 @@
 """Where a worker gets its jobs and settles them: the seam between the worker and what keeps the jobs.
 
-Jobs come by lines. On an embedded store, and in a queue that is not exclusive, each line is a consumer, and a job's
-lease is the ack wait of its delivery. An exclusive queue on a cluster has a line of its own (``keys/``).
+Jobs come by channels. On an embedded store, and in a queue that is not exclusive, each channel is a consumer, and a
+job's lease is the ack wait of its delivery. An exclusive queue on a cluster has a channel of its own (``keys/``).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Extender(Protocol):
 
 
 class JobSource(Protocol):
-    """The jobs of a queue, for one worker. ``lines`` name the ways by which they come."""
+    """The jobs of a queue, for one worker. ``channels`` name the ways by which they come."""
 
-    lines: Sequence[str]
+    channels: Sequence[str]
     extender: Extender
 
-    async def take(self, line: str, request: PullRequest) -> list[TakenJob]:
+    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Take jobs, as a pull does."""
         ...
 
@@ -90,14 +90,14 @@ class ConsumerJobSource:
         self, backend: Backend, consumers: Sequence[Consumer], attempt_of: Callable[[str], Awaitable[Attempt | None]]
     ) -> None:
         self.extender: Extender = backend
-        self.lines: Sequence[str] = [consumer.name for consumer in consumers]
+        self.channels: Sequence[str] = [consumer.name for consumer in consumers]
         self._backend = backend
         self._consumers = consumers
         self._attempt_of = attempt_of
 
-    async def take(self, line: str, request: PullRequest) -> list[TakenJob]:
+    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Pull from the consumer of that name."""
-        found = await self._backend.pull(self._consumers[0].stream_name, line, request)
+        found = await self._backend.pull(self._consumers[0].stream_name, channel, request)
         return list(map(TakenJob, found))
 
     async def known(self, delivered: Delivered) -> Attempt | None:

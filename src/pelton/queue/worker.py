@@ -1,6 +1,6 @@
 """The worker: takes jobs, runs them in slots, keeps their leases, stops gracefully.
 
-Design: One fetcher a line asks for as many jobs as there are free slots, and for a few more when jobs
+Design: One fetcher for each channel asks for as many jobs as there are free slots, and for a few more when jobs
 are short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and
 slow ones are not hoarded. A slot is a task that runs one attempt after another. Leases are kept by a thread
 of its own (``leases.py``).
@@ -73,7 +73,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         self._threads: ThreadPoolExecutor | None = None
-        self._is_shared = len(self._job_source.lines) > 1
+        self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
 
     # --- life
@@ -83,7 +83,7 @@ class Worker:
         self._keeper.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
-        fetchers = [self._spawn(self._fetch(line), "fetcher") for line in self._job_source.lines]
+        fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -162,11 +162,11 @@ class Worker:
 
     # --- taking jobs
 
-    async def _fetch(self, line: str) -> None:
+    async def _fetch(self, channel: str) -> None:
         while not self._stopping:
             seen = self._taken.generation
-            if self._served == line and self._is_shared:
-                # The other line's turn: neither starves.
+            if self._served == channel and self._is_shared:
+                # The other channel's turn: neither starves.
                 await self._clock.sleep(0)
             wanted = self._wanted()
             if wanted <= 0:
@@ -174,7 +174,7 @@ class Worker:
                 continue
             asked = self._clock.boottime()
             try:
-                found = await self._job_source.take(line, self._request(wanted))
+                found = await self._job_source.take(channel, self._request(wanted))
                 if not found and self._settings.until_empty and await self._is_empty():
                     self.stop()
             except PeltonError as error:
@@ -182,13 +182,13 @@ class Worker:
                 continue
             self._outage.is_over()
             if found:
-                self._served = line
+                self._served = channel
                 await self._take_in(found, asked)
             elif self._settings.until_empty and not self._stopping:
                 await self._look_later(seen)
 
     async def _take_in(self, found: list[TakenJob], asked: float) -> None:
-        """Accept what there is room for; where two lines were asked for the same room, hand the rest back."""
+        """Accept what there is room for; where two channels were asked for the same room, hand the rest back."""
         room = self._room() if self._is_shared else len(found)
         attempts = [self._held(taken, asked) for taken in found]
         self._waiting.extend(attempts[: max(room, 0)])

@@ -164,7 +164,7 @@ class Hand:
         job_source = queue.job_source(self._client.name)
         while True:
             try:
-                found = await job_source.take(job_source.lines[0], PullRequest(batch=2, expires_ns=10**9))
+                found = await job_source.take(job_source.channels[0], PullRequest(batch=2, expires_ns=10**9))
             except StoreError:
                 await self._clock.sleep(0.5)
                 continue

@@ -1,0 +1,32 @@
+"""One concept, one name: classes of two modules with the same name mean the same thing (see docs/glossary.md)."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "pelton"
+
+# What a user sees of a stream (``api/info.py``), and what keeps it (``streams/state.py``): one concept on two sides.
+SAME_CONCEPT = {"StreamState"}
+
+
+def classes() -> dict[str, list[str]]:
+    """Return where each public class name is defined; the blocking face has the names of what it is derived from."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(SOURCE)))
+    return found
+
+
+def test_class_names_are_unique() -> None:
+    repeated = {name: places for name, places in classes().items() if len(places) > 1 and name not in SAME_CONCEPT}
+    assert not repeated
+
+
+def test_what_is_listed_as_the_same_concept_is_there_twice() -> None:
+    found = classes()
+    assert {name for name in SAME_CONCEPT if len(found[name]) < 2} == set()
