@@ -32,7 +32,7 @@ class User:
         self.held: LockLease | None = None
         self.times = 0
         self._troubled = troubled
-        manager, setting = LockManager(client.jet, LockKeeper), troubled.place
+        manager, setting = LockManager(client.jet, LockKeeper), troubled.spec
         self._lock = Lock(manager, setting) if setting.kind == "lock" else Semaphore(manager, setting)
         client.spawn(self._use())
 
@@ -78,7 +78,7 @@ class Troubled:
         self.chance = chance
         self.world = World(seed)
         slots = chance.choice((1, 1, 1, 2))
-        self.place = lock_spec("lock" if slots == 1 else "semaphore", "x", slots, chance.choice((1, 2, 5)))
+        self.spec = lock_spec("lock" if slots == 1 else "semaphore", "x", slots, chance.choice((1, 2, 5)))
         self.hazards = Hazards(
             lost_request=chance.choice((0.0, 0.05)),
             lost_reply=chance.choice((0.0, 0.05)),
@@ -135,7 +135,7 @@ class Troubled:
 
     def _look(self) -> None:
         holders = [user.client.name for user in self.users if user.believes]
-        assert self.stepped == "store" or len(holders) <= self.place.slots, f"{holders} hold it at once"
+        assert self.stepped == "store" or len(holders) <= self.spec.slots, f"{holders} hold it at once"
 
     async def _calm(self) -> None:
         """Let nothing bad happen any more: everybody's turn comes."""
@@ -145,14 +145,14 @@ class Troubled:
             user.client.resume()
             user.times = 0
         # Heartbeats find what was lost on the way within 10 s, whatever else is waited for ends with a lease.
-        for _ in range(math.ceil(40 + 4 * self.place.ttl)):
+        for _ in range(math.ceil(40 + 4 * self.spec.ttl)):
             if all(user.times for user in self.users):
                 return
             await self.world.run(1.0, watch=self._look)
         raise AssertionError(f"no end for {[user.client.name for user in self.users if not user.times]}")
 
     def _check(self) -> None:
-        if self.place.slots == 1:
+        if self.spec.slots == 1:
             self.register.check()
         assert all(len(owners) == 1 for owners in self.register.owners().values())
 

@@ -45,11 +45,11 @@ class Acquisition:
     ``who`` is for those who look; ``waiting`` are the ids of all acquisitions of this opening that wait in line.
     """
 
-    def __init__(self, table: LockTable, runtime: Runtime, place: LockSpec, who: str, waiting: set[str]) -> None:
+    def __init__(self, table: LockTable, runtime: Runtime, spec: LockSpec, who: str, waiting: set[str]) -> None:
         self._table = table
         self._runtime = runtime
         self._clock = runtime.clock
-        self._place = place
+        self._spec = spec
         self._who = who
         self._waiting = waiting
         self._me = runtime.ids.new()
@@ -62,24 +62,24 @@ class Acquisition:
 
     async def at_once(self) -> Got | None:
         """Take a slot if one is free and nobody waits for it. Raises ConfigError."""
-        rows = await self._table.read(self._place.filters)
-        line = self._line()
+        rows = await self._table.read(self._spec.filters)
+        queue = self._queue()
         for row in rows:
-            line.note(row, self._clock.boottime())
-        self._check(line)
-        while isinstance(decision := line.decide(self._me, self._clock.boottime(), glance=0.0), AskPresence):
-            await self._ask(line, decision)
-        return await self._take(line, decision) if isinstance(decision, TakeSlot) else None
+            queue.note(row, self._clock.boottime())
+        self._check(queue)
+        while isinstance(decision := queue.decide(self._me, self._clock.boottime(), glance=0.0), AskPresence):
+            await self._ask(queue, decision)
+        return await self._take(queue, decision) if isinstance(decision, TakeSlot) else None
 
     async def in_line(self) -> Got:
         """Wait for a slot, for ever."""
-        line = self._line()
-        watching = self._runtime.spawn(self._watch(line), "pelton-lock-watch")
+        queue = self._queue()
+        watching = self._runtime.spawn(self._watch(queue), "pelton-lock-watch")
         self._waiting.add(self._me)
         try:
-            await self._show(line)
+            await self._show(queue)
             while True:
-                got = await self._turn(line)
+                got = await self._turn(queue)
                 if got is not None:
                     self._runtime.spawn(self._leave(), "pelton-lock-leave")
                     return got
@@ -94,7 +94,7 @@ class Acquisition:
                 watching.cancel()
             self._waiting.discard(self._me)
 
-    async def _turn(self, line: WaitQueue) -> Got | None:
+    async def _turn(self, queue: WaitQueue) -> Got | None:
         """Do the next thing there is to do, or wait for it to come."""
         seen = self._news.generation
         if self._failure is not None:
@@ -102,19 +102,19 @@ class Acquisition:
         if self._clock.boottime() >= self._ticket_due:
             # One that is late costs the place in line, no more.
             try:
-                await self._show(line)
+                await self._show(queue)
             except FINAL_ERRORS:
                 raise
             except StoreError as error:
-                _log.info("%s: the ticket could not be renewed: %s", self._place, error)
-        self._check(line)
-        decision = line.decide(self._me, self._clock.boottime()) if self._is_complete else Wait(self._ticket_due)
+                _log.info("%s: the ticket could not be renewed: %s", self._spec, error)
+        self._check(queue)
+        decision = queue.decide(self._me, self._clock.boottime()) if self._is_complete else Wait(self._ticket_due)
         if isinstance(decision, TakeSlot):
-            return await self._take(line, decision)
+            return await self._take(queue, decision)
         if isinstance(decision, AskSlot):
-            await self._look(line, decision.key)
+            await self._look(queue, decision.key)
         elif isinstance(decision, AskPresence):
-            await self._ask(line, decision)
+            await self._ask(queue, decision)
         else:
             await self._sleep(min(decision.until, self._ticket_due), seen)
         return None
@@ -126,59 +126,59 @@ class Acquisition:
         finally:
             timer.cancel()
 
-    def _line(self) -> WaitQueue:
-        return WaitQueue(self._place.keys, _TICKET_S, self._clock.boottime())
+    def _queue(self) -> WaitQueue:
+        return WaitQueue(self._spec.keys, _TICKET_S, self._clock.boottime())
 
-    def _check(self, line: WaitQueue) -> None:
-        other = line.disagreement(self._place.slots)
+    def _check(self, queue: WaitQueue) -> None:
+        other = queue.disagreement(self._spec.slots)
         if other:
             raise ConfigError(f"{self._place} is held by somebody to whom it has {other} slots: give slots={other}")
 
-    async def _watch(self, line: WaitQueue) -> None:
+    async def _watch(self, queue: WaitQueue) -> None:
         try:
             while True:
                 # Where the bucket is removed meanwhile it is made anew, and there is another to watch.
                 with suppress(NotFoundError):
-                    await self._follow(line)
+                    await self._follow(queue)
                 await self._clock.sleep(_AGAIN_S)
         except Exception as error:  # it is told to who waits
             self._failure = error
             self._news.notify()
 
-    async def _follow(self, line: WaitQueue) -> None:
-        rows = self._table.watch(self._place.filters)
+    async def _follow(self, queue: WaitQueue) -> None:
+        rows = self._table.watch(self._spec.filters)
         try:
             async for row in rows:
                 if row is None:
                     self._is_complete = True
                 else:
-                    line.note(row, self._clock.boottime())
-                    if row.key == self._place.ticket(self._me) and row.data is None and row.revision > self._shown > 0:
+                    queue.note(row, self._clock.boottime())
+                    if row.key == self._spec.ticket(self._me) and row.data is None and row.revision > self._shown > 0:
                         # Somebody has passed us by: we are still here.
                         self._ticket_due = 0.0
                 self._news.notify()
         finally:
             await rows.aclose()
 
-    async def _show(self, line: WaitQueue) -> None:
+    async def _show(self, queue: WaitQueue) -> None:
         """Store the ticket, for the first time or again."""
         now = self._clock.boottime()
         self._ticket_due = now + _RENEW_S
         ticket = Ticket(number=self._number, who=self._who, presence=await self._table.presence())
-        key, data = self._place.ticket(self._me), encode(ticket)
+        key, data = self._spec.ticket(self._me), encode(ticket)
         self._shown = revision = await self._table.write(key, data, None, _TICKET_S)
         self._number = self._number or revision
-        line.note(Row(key, revision, data), now)
+        queue.note(Row(key, revision, data), now)
 
     async def _leave(self) -> None:
         # One that stays is passed by.
         with suppress(PeltonError):
-            await self._table.remove(self._place.ticket(self._me))
+            await self._table.remove(self._spec.ticket(self._me))
 
-    async def _ask(self, line: WaitQueue, ask: AskPresence) -> None:
+    async def _ask(self, queue: WaitQueue, ask: AskPresence) -> None:
         """Find out whether somebody before us has died; then the ticket is removed, for everybody's sake."""
         is_gone = await self._is_gone(ask)
-        line.answered(ask, self._clock.boottime(), is_gone=is_gone)
+        queue.answered(ask, self._clock.boottime(), is_gone=is_gone)
         if is_gone:
             self._runtime.spawn(self._cross_off(ask.owner, ask.revision), "pelton-lock-cross-off")
 
@@ -193,29 +193,29 @@ class Acquisition:
     async def _cross_off(self, owner: str, revision: int) -> None:
         # One that is renewed meanwhile stays.
         with suppress(PeltonError):
-            await self._table.remove(self._place.ticket(owner), revision)
+            await self._table.remove(self._spec.ticket(owner), revision)
 
-    async def _look(self, line: WaitQueue, key: str) -> None:
+    async def _look(self, queue: WaitQueue, key: str) -> None:
         row = await self._table.ask(key)
         if row is None:
-            line.absent(key, self._clock.boottime())
+            queue.absent(key, self._clock.boottime())
         else:
-            line.note(row, self._clock.boottime())
+            queue.note(row, self._clock.boottime())
 
-    async def _take(self, line: WaitQueue, take: TakeSlot) -> Got | None:
+    async def _take(self, queue: WaitQueue, take: TakeSlot) -> Got | None:
         asked = moment(self._clock)
-        holding = Holding(owner=self._me, ttl=self._place.ttl, slots=self._place.slots, who=self._who)
+        holding = Holding(owner=self._me, ttl=self._spec.ttl, slots=self._spec.slots, who=self._who)
         try:
-            token = await self._table.write(take.key, encode(holding), take.revision, self._place.ttl)
+            token = await self._table.write(take.key, encode(holding), take.revision, self._spec.ttl)
         except WrongLastSequenceError as error:
-            line.refused(take.key, error.seq, self._clock.boottime())
+            queue.refused(take.key, error.seq, self._clock.boottime())
             return None
         except BaseException:
             self._runtime.spawn(self._undo(take.key), "pelton-lock-undo")
             raise
         for owner, ticket in take.passes:
             self._runtime.spawn(self._cross_off(owner, ticket), "pelton-lock-cross-off")
-        lease = HeldLease(take.key, token, self._place.ttl, counted_from(asked, moment(self._clock)))
+        lease = HeldLease(take.key, token, self._spec.ttl, counted_from(asked, moment(self._clock)))
         return Got(lease, msgspec.structs.replace(holding, token=token))
 
     async def _undo(self, key: str) -> None:

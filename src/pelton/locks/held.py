@@ -27,12 +27,12 @@ class LockLease:
     was stopped in the middle of a write.
     """
 
-    def __init__(self, manager: LockManager, place: LockSpec, got: Got) -> None:
-        self.name: str = place.name
+    def __init__(self, manager: LockManager, spec: LockSpec, got: Got) -> None:
+        self.name: str = spec.name
         self.token: int = got.lease.token
-        self.ttl: int = place.ttl
+        self.ttl: int = spec.ttl
         self._manager = manager
-        self._place = place
+        self._spec = spec
         self._lease = got.lease
         self._id = got.holding.owner
         self._caller = owner()
@@ -60,9 +60,9 @@ class LockLease:
         return self._caller
 
     @property
-    def place(self) -> str:
+    def spec(self) -> str:
         """What is held, as errors call it."""
-        return str(self._place)
+        return str(self._spec)
 
     @property
     def is_given_back(self) -> bool:
@@ -79,7 +79,7 @@ class LockLease:
         if self.lost:
             raise self._error()
         if not self.is_held:
-            raise LockNotHeldError(str(self._place))
+            raise LockNotHeldError(str(self._spec))
 
     async def until_lost(self) -> bool:
         """Return when it is lost, with True, or was released, with False."""
@@ -97,7 +97,7 @@ class LockLease:
         """
         self._manager.check_loop()
         if self._is_given_back:
-            raise LockNotHeldError(str(self._place))
+            raise LockNotHeldError(str(self._spec))
         self._is_given_back = True
         self._manager.forget(self)
         self._manager.keeper.drop(self._lease)
@@ -146,7 +146,7 @@ class LockLease:
 
     def _error(self) -> LockLostError:
         self._lease.judge(moment(self._manager.clock))
-        return LockLostError(str(self._place), self.token, self._lease.reason)
+        return LockLostError(str(self._spec), self.token, self._lease.reason)
 
     def _told(self) -> None:
         # On the keeper's thread; the loop may be gone.

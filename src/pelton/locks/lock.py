@@ -22,11 +22,11 @@ _log: Final = logging.getLogger("pelton")
 class Exclusion:
     """What a lock and a semaphore have in common. Any number of tasks may share one."""
 
-    def __init__(self, manager: LockManager, place: LockSpec) -> None:
-        self.name: str = place.name
-        self.ttl: int = place.ttl
+    def __init__(self, manager: LockManager, spec: LockSpec) -> None:
+        self.name: str = spec.name
+        self.ttl: int = spec.ttl
         self._manager = manager
-        self._place = place
+        self._spec = spec
         self._held: list[LockLease] = []
         self._blocks: list[tuple[LockLease, Guard]] = []
 
@@ -38,8 +38,8 @@ class Exclusion:
 
         Raises LockTimeoutError, LockReentryError, ConfigError.
         """
-        limit = None if timeout is None else seconds_to_ns("timeout", timeout, str(self._place)) / 1e9
-        acquisition = self._manager.acquisition(self._place)
+        limit = None if timeout is None else seconds_to_ns("timeout", timeout, str(self._spec)) / 1e9
+        acquisition = self._manager.acquisition(self._spec)
         got = await acquisition.at_once()
         if got is None:
             try:
@@ -47,7 +47,7 @@ class Exclusion:
                 got = await (waiting if limit is None else within(self._manager.clock, limit, waiting))
             except TimeoutError:
                 assert limit is not None
-                raise LockTimeoutError(str(self._place), limit) from None
+                raise LockTimeoutError(str(self._spec), limit) from None
         return self._begin(got)
 
     async def try_acquire(self) -> LockLease | None:
@@ -55,11 +55,11 @@ class Exclusion:
 
         Raises LockReentryError, ConfigError.
         """
-        got = await self._manager.acquisition(self._place).at_once()
+        got = await self._manager.acquisition(self._spec).at_once()
         return None if got is None else self._begin(got)
 
     def _begin(self, got: Got) -> LockLease:
-        held = LockLease(self._manager, self._place, got)
+        held = LockLease(self._manager, self._spec, got)
         self._manager.remember(held)
         self._held = [one for one in self._held if not one.is_given_back]
         self._held.append(held)
@@ -70,7 +70,7 @@ class Exclusion:
         self._held = [one for one in self._held if not one.is_given_back]
         mine = [one for one in self._held if one.caller == owner()] or (self._held if len(self._held) == 1 else [])
         if not mine:
-            raise LockNotHeldError(str(self._place))
+            raise LockNotHeldError(str(self._spec))
         await mine[-1].release()
 
     async def __aenter__(self) -> LockLease:
@@ -94,14 +94,14 @@ class Exclusion:
             if kind is None or is_ours:
                 raise
             if not isinstance(failure, LockLostError):
-                _log.warning("%s could not be released, it is free when its lease ends: %s", self._place, failure)
+                _log.warning("%s could not be released, it is free when its lease ends: %s", self._spec, failure)
 
     async def holders(self) -> list[str]:
         """Return who holds it now: host and process id of each."""
-        line = WaitQueue(self._place.keys, 0, 0)
-        for row in await self._manager.table.read(self._place.filters[:1]):
-            line.note(row, 0)
-        return [slot.holder.who for slot in line.slots.values() if slot.holder is not None]
+        queue = WaitQueue(self._spec.keys, 0, 0)
+        for row in await self._manager.table.read(self._spec.filters[:1]):
+            queue.note(row, 0)
+        return [slot.holder.who for slot in queue.slots.values() if slot.holder is not None]
 
 
 class Lock(Exclusion):
@@ -117,6 +117,6 @@ class Semaphore(Exclusion):
     ``async with`` as with a :class:`Lock`. A caller may hold several.
     """
 
-    def __init__(self, manager: LockManager, place: LockSpec) -> None:
-        super().__init__(manager, place)
-        self.slots: int = place.slots
+    def __init__(self, manager: LockManager, spec: LockSpec) -> None:
+        super().__init__(manager, spec)
+        self.slots: int = spec.slots

@@ -22,7 +22,7 @@ class HeldLock(Protocol):
     """What the manager has to know of a lock that is held."""
 
     @property
-    def place(self) -> str:
+    def spec(self) -> str:
         """The name of the lock or semaphore."""
 
     @property
@@ -51,27 +51,27 @@ class LockManager:
         self._waiting: set[str] = set()
         self._held: defaultdict[str, WeakSet[HeldLock]] = defaultdict(WeakSet)
 
-    def acquisition(self, place: LockSpec) -> Acquisition:
+    def acquisition(self, spec: LockSpec) -> Acquisition:
         """Return a new way to a slot. Raises LockReentryError where a caller would wait for itself."""
-        if place.kind == "lock":
+        if spec.kind == "lock":
             caller = owner()
-            for held in list(self._held.get(str(place), ())):
+            for held in list(self._held.get(str(spec), ())):
                 if caller is not None and held.caller == caller and held.is_held:
-                    raise LockReentryError(str(place), held.token)
-        return Acquisition(self.table, self.runtime, place, self._who, self._waiting)
+                    raise LockReentryError(str(spec), held.token)
+        return Acquisition(self.table, self.runtime, spec, self._who, self._waiting)
 
     def remember(self, held: HeldLock) -> None:
         """Note that something is held."""
-        self._held[held.place].add(held)
+        self._held[held.spec].add(held)
 
     def forget(self, held: HeldLock) -> None:
         """Note that something is not held any more."""
-        place = held.place
-        found = self._held.get(place)
+        spec = held.spec
+        found = self._held.get(spec)
         if found is not None:
             found.discard(held)
             if not found:
-                del self._held[place]
+                del self._held[spec]
 
     async def close(self) -> None:
         """Renew nothing any more; what is held is lost."""

@@ -180,7 +180,7 @@ class WaitQueue:
         held = (slot.holder.slots for slot in self.slots.values() if slot.holder is not None)
         return next((number for number in held if number != slots), 0)
 
-    def place(self, me: str, now: float) -> int:
+    def position(self, me: str, now: float) -> int:
         """Return how many are before ``me`` in line."""
         return len(self._ahead(me, now))
 

@@ -107,11 +107,11 @@ class Claims:
                 return jobs
 
     async def _take_now(self, limit: int) -> bool:
-        lines, request = self._job_source.lines, PullRequest(batch=limit, no_wait=True)
-        for _ in lines:
+        channels, request = self._job_source.channels, PullRequest(batch=limit, no_wait=True)
+        for _ in channels:
             # The other line's turn: neither starves.
-            self._turn = (self._turn + 1) % len(lines)
-            if await self._pull(lines[self._turn], request):
+            self._turn = (self._turn + 1) % len(channels)
+            if await self._pull(channels[self._turn], request):
                 return True
         return False
 
@@ -119,12 +119,12 @@ class Claims:
         """Wait for jobs on every line at once, no longer than part of a lease."""
         if left <= 0:
             return
-        lines = self._job_source.lines
+        channels = self._job_source.channels
         request = PullRequest(
-            batch=max(limit // len(lines), 1), expires_ns=int(min(left, self._queue.lease * _PULL) * 1e9)
+            batch=max(limit // len(channels), 1), expires_ns=int(min(left, self._queue.lease * _PULL) * 1e9)
         )
         spawn = self._queue.jet.runtime.spawn
-        pulls = [spawn(self._pull(line, request), f"pelton claims {line}") for line in lines]
+        pulls = [spawn(self._pull(channel, request), f"pelton claims {line}") for channel in channels]
         try:
             await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -135,9 +135,9 @@ class Claims:
             if isinstance(answer, Exception):
                 raise answer
 
-    async def _pull(self, line: str, request: PullRequest) -> bool:
+    async def _pull(self, channel: str, request: PullRequest) -> bool:
         asked = self._clock.boottime()
-        taken = await self._job_source.take(line, request)
+        taken = await self._job_source.take(channel, request)
         # Mostly all of them: only some supplies tell of each from when on it is held.
         for since, together in groupby(taken, attrgetter("asked")):
             self._claimed([one.delivered for one in together], asked if since is None else since)

@@ -47,10 +47,10 @@ class Extender(Protocol):
 class JobSource(Protocol):
     """The jobs of a queue, for one worker. ``lines`` name the ways by which they come."""
 
-    lines: Sequence[str]
+    channels: Sequence[str]
     extender: Extender
 
-    async def take(self, line: str, request: PullRequest) -> list[TakenJob]:
+    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Take jobs, as a pull does."""
         ...
 
@@ -90,14 +90,14 @@ class ConsumerJobSource:
         self, backend: Backend, consumers: Sequence[Consumer], attempt_of: Callable[[str], Awaitable[Attempt | None]]
     ) -> None:
         self.extender: Extender = backend
-        self.lines: Sequence[str] = [consumer.name for consumer in consumers]
+        self.channels: Sequence[str] = [consumer.name for consumer in consumers]
         self._backend = backend
         self._consumers = consumers
         self._attempt_of = attempt_of
 
-    async def take(self, line: str, request: PullRequest) -> list[TakenJob]:
+    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Pull from the consumer of that name."""
-        found = await self._backend.pull(self._consumers[0].stream_name, line, request)
+        found = await self._backend.pull(self._consumers[0].stream_name, channel, request)
         return list(map(TakenJob, found))
 
     async def known(self, delivered: Delivered) -> Attempt | None:

@@ -72,7 +72,7 @@ class Queue:
         *,
         exclusive: bool,
         lease: float,
-        looking: QueueStats,
+        stats: QueueStats,
         job_source: Callable[[Queue, str], JobSource],
     ) -> None:
         self.jet = jet
@@ -81,7 +81,7 @@ class Queue:
         self.name = names.queue
         self.exclusive = exclusive
         self.lease = lease
-        self._looking = looking
+        self._stats = stats
         self._job_source = job_source
         self.jobs_by_name: dict[str, Job[Any, Any]] = {}
         self._workers: set[Worker] = set()
@@ -104,8 +104,8 @@ class Queue:
         is_exclusive = stream.config.metadata[EXCLUSIVE] == "true"
         fixed_lease = float(stream.config.metadata[LEASE])
         await side_streams(jet, names, settings)
-        looking, job_source = await open_source(jet, names, stream, is_exclusive, fixed_lease, settings)
-        return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, looking=looking, job_source=job_source)
+        stats, job_source = await open_source(jet, names, stream, is_exclusive, fixed_lease, settings)
+        return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, stats=stats, job_source=job_source)
 
     def job_source(self, worker: str) -> JobSource:
         """Return where a worker of that name gets its jobs; for the worker."""
@@ -231,9 +231,9 @@ class Queue:
 
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
-        underway = await self._looking.underway()
+        underway = await self._stats.underway()
         states = [self._state_of(entry) for entry in underway.values()]
-        pending = await self._looking.untouched(underway) + states.count("pending")
+        pending = await self._stats.untouched(underway) + states.count("pending")
         history = await self.jet.stream(self.names.history)
         ended = dict.fromkeys(ENDINGS, 0)
         total = (await history.info()).state.messages
@@ -251,7 +251,7 @@ class Queue:
         seq = int(checked_id(self.name, job_id))
         stream = await self.jet.stream(self.names.jobs)
         # In this order, or a job that ends between the two would seem to be pending again.
-        unsettled = await self._looking.underway()
+        unsettled = await self._stats.underway()
         try:
             stored = await stream.get_message(seq)
         except MessageNotFoundError:
@@ -262,7 +262,7 @@ class Queue:
     async def jobs(self) -> AsyncIterator[JobInfo]:
         """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
         stream = await self.jet.stream(self.names.jobs)
-        unsettled = await self._looking.underway()
+        unsettled = await self._stats.underway()
         seq = 1
         while True:
             try:

@@ -73,7 +73,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         self._threads: ThreadPoolExecutor | None = None
-        self._is_shared = len(self._job_source.lines) > 1
+        self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
 
     # --- life
@@ -83,7 +83,7 @@ class Worker:
         self._keeper.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
-        fetchers = [self._spawn(self._fetch(line), "fetcher") for line in self._job_source.lines]
+        fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -162,10 +162,10 @@ class Worker:
 
     # --- taking jobs
 
-    async def _fetch(self, line: str) -> None:
+    async def _fetch(self, channel: str) -> None:
         while not self._stopping:
             seen = self._taken.generation
-            if self._served == line and self._is_shared:
+            if self._served == channel and self._is_shared:
                 # The other line's turn: neither starves.
                 await self._clock.sleep(0)
             wanted = self._wanted()
@@ -174,7 +174,7 @@ class Worker:
                 continue
             asked = self._clock.boottime()
             try:
-                found = await self._job_source.take(line, self._request(wanted))
+                found = await self._job_source.take(channel, self._request(wanted))
                 if not found and self._settings.until_empty and await self._is_empty():
                     self.stop()
             except PeltonError as error:
@@ -182,7 +182,7 @@ class Worker:
                 continue
             self._outage.is_over()
             if found:
-                self._served = line
+                self._served = channel
                 await self._take_in(found, asked)
             elif self._settings.until_empty and not self._stopping:
                 await self._look_later(seen)

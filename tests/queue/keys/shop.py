@@ -164,7 +164,7 @@ class Hand:
         job_source = queue.job_source(self._client.name)
         while True:
             try:
-                found = await job_source.take(job_source.lines[0], PullRequest(batch=2, expires_ns=10**9))
+                found = await job_source.take(job_source.channels[0], PullRequest(batch=2, expires_ns=10**9))
             except StoreError:
                 await self._clock.sleep(0.5)
                 continue
@@ -174,7 +174,7 @@ class Hand:
     async def _attempt(self, queue: Queue, job_source: JobSource, taken: TakenJob) -> None:
         d = taken.delivered
         assert taken.asked is not None
-        told = asyncio.JobEvent()
+        told = asyncio.Event()
         lease = JobLease(d, taken.asked, lambda _: told.set(), by_clock=True)
         if not lease.is_over(self._clock.monotonic(), LEASE_S):
             self._shop.note("start", taken, self._client.name)
@@ -186,7 +186,7 @@ class Hand:
         job_source.forget([d])
 
     async def _run(
-        self, queue: Queue, job_source: JobSource, taken: TakenJob, lease: JobLease, told: asyncio.JobEvent
+        self, queue: Queue, job_source: JobSource, taken: TakenJob, lease: JobLease, told: asyncio.Event
     ) -> None:
         d = taken.delivered
         work = self._client.spawn(self._clock.sleep(self._client.runtime.random.choice((0.0, 0.3, 2.0, 5.0))))

@@ -16,7 +16,7 @@ from pelton.api import (
     parse_rfc3339,
 )
 from pelton.queue.job_source import TakenJob
-from pelton.queue.keys.held_keys import LINE, HeldKey, Holdings
+from pelton.queue.keys.held_keys import CHANNEL, HeldKey, Holdings
 from pelton.queue.keys.ledger import Ledger, MovedError
 from pelton.queue.keys.record import claimed, let_go, looked, refused
 from pelton.queue.keys.table import Chance, KeyTable
@@ -114,7 +114,7 @@ class Claimer:
             num_delivered=tries,
             num_pending=0,
             stream=self._names.jobs,
-            consumer=LINE,
+            consumer=CHANNEL,
             token=token,
         )
 

@@ -13,7 +13,7 @@ from pelton.queue.keys.record import KeyRecord
 if TYPE_CHECKING:
     from pelton.queue.job_source import Extender
 
-LINE: Final = "keys"
+CHANNEL: Final = "keys"
 
 
 class HeldKey:
@@ -38,7 +38,7 @@ Holdings = dict[int, HeldKey]
 
 def replaced(stream: str, job: int) -> AckRejectedError:
     """Return the error for a holder that is none any more."""
-    return AckRejectedError(stream, LINE, job, "its key was taken over by another worker")
+    return AckRejectedError(stream, CHANNEL, job, "its key was taken over by another worker")
 
 
 class HoldExtender:
@@ -56,7 +56,7 @@ class HoldExtender:
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Extend leases, all at once; raises StoreError when none of them can be."""
-        if consumer != LINE:
+        if consumer != CHANNEL:
             return await self._backend.ack(stream, consumer, acks)
         return list(await asyncio.gather(*(self._renew(stream, ack) for ack in acks)))
 

@@ -32,7 +32,7 @@ import msgspec
 from pelton.api import AckOp, AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest
 from pelton.queue.job_source import Extender, TakenJob
 from pelton.queue.keys.claimer import Claimer
-from pelton.queue.keys.held_keys import LINE, HeldKey, HoldExtender, Holdings, replaced
+from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
 from pelton.queue.keys.ledger import Ledger, identified, outbox_of
 from pelton.queue.keys.settler import Settler
 from pelton.queue.keys.table import Chance, KeyTable
@@ -74,15 +74,15 @@ class KeyedJobSource:
         self._watch = Watch(jet, names, self._table, self._changed.notify)
         self._watching: list[asyncio.Task[None]] = []
         self._claiming: set[asyncio.Task[Any]] = set()
-        self.lines: Sequence[str] = [LINE, free.name]
+        self.channels: Sequence[str] = [CHANNEL, free.name]
         self.extender: Extender = HoldExtender(jet.backend, self._ledger, self._holdings)
 
     # --- taking
 
-    async def take(self, line: str, request: PullRequest) -> list[TakenJob]:
+    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Take jobs: the next of as many keys as asked for, or free ones."""
-        if line != LINE:
-            pulled = await self._backend.pull(self._names.jobs, line, request)
+        if channel != CHANNEL:
+            pulled = await self._backend.pull(self._names.jobs, channel, request)
             return [TakenJob(delivered) for delivered in pulled]
         self._begin()
         end = inf if request.expires_ns is None else self._clock.boottime() + request.expires_ns / 1e9
@@ -134,14 +134,14 @@ class KeyedJobSource:
 
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return what earlier attempts left, in the record of the key or of the attempts."""
-        if delivered.consumer != LINE:
+        if delivered.consumer != CHANNEL:
             return await self._attempt_of(str(delivered.seq)) if delivered.num_delivered > 1 else None
         held = self._holdings.get(delivered.consumer_seq)
         return held.hold.known if held is not None else None
 
     async def settle(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
         """Write down how an attempt ended, and carry it out."""
-        if delivered.consumer != LINE:
+        if delivered.consumer != CHANNEL:
             await self._settle_free(delivered, records, ack)
             return
         held = self._holdings.get(delivered.consumer_seq)
@@ -168,7 +168,7 @@ class KeyedJobSource:
     def forget(self, deliveries: Sequence[Delivered]) -> None:
         """Leave the keys of attempts that were not settled: they were lost, or can't be settled in time."""
         for delivered in deliveries:
-            held = self._holdings.get(delivered.consumer_seq) if delivered.consumer == LINE else None
+            held = self._holdings.get(delivered.consumer_seq) if delivered.consumer == CHANNEL else None
             if held is not None:
                 self._leave(held)
 
