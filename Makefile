@@ -1,5 +1,5 @@
-# The project's errands. Each needs only GNU or BSD make and Python 3.11: the environment is set up on demand,
-# in .venv, from the versions pinned in constraints.txt. `make demo ARGS="--help"` passes arguments on.
+# The project's tasks. Each needs only GNU or BSD make and Python 3.11: the environment is created on demand in .venv,
+# from the versions pinned in constraints.txt. `make demo ARGS="--help"` passes arguments on.
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -9,29 +9,30 @@ ARGS ?=
 
 .PHONY: test test-slow check differential power crash linear safety storm demo bench bench-spark declarative soak java clean lock
 
-# Two processes: most tests wait for a disk, a server or another process. Each begins with a half and helps the other.
+# Two processes, because most tests wait for a disk, a server or another process. Each starts with half of the tests and
+# takes over tests from the other.
 test: $(VENV)/.dev java
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --hypothesis-profile quick $(ARGS)
 
-# The rest: Spark at length, three servers, processes that are killed, and more programs of each model.
+# The rest: long runs of Spark, three servers, killed processes, and more programs of each model.
 test-slow: $(VENV)/.dev java
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" $(ARGS)
 
-# Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" plays those of a seed again.
+# Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" repeats those of a seed.
 differential: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/differential -s --hypothesis-profile differential $(ARGS)
 
-# A thousand power losses in the middle of random programs; ARGS="--power-seed N" plays those of another seed.
+# A thousand power losses in the middle of random programs; ARGS="--power-seed N" runs those of another seed.
 power: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/crash/test_power.py --images 1000 $(ARGS)
 
-# Two hundred processes that carry messages on are killed, drivers and executors of Spark too, tries of tasks run beside
-# each other, and the network is cut, and mended; ARGS="--kills N": so many.
+# Two hundred kills of processes that forward messages, and of Spark's drivers and executors; attempts of tasks run side by
+# side, and the network is cut and restored. ARGS="--kills N" changes the number.
 crash: $(VENV)/.dev java
 	$(BIN)/python -m pytest tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py \
 		tests/spark/pipelines/test_lake_archive_crash.py tests/spark/pipelines/test_stream_replay_crash.py tests/spark/hosts --kills 200 $(ARGS)
 
-# A thousand simulated elections and locks, a hundred exclusive queues; and fifty of real processes that are stopped
+# A thousand simulated elections and locks, a hundred exclusive queues, and fifty runs of real processes that are stopped
 # and killed, on both backends.
 safety: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/locks tests/queue/keys --simulated 1000 --stopped 50 $(ARGS)
@@ -40,8 +41,8 @@ safety: $(VENV)/.dev
 linear: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/linear -s --histories 500 $(ARGS)
 
-# Ten minutes of processes that are killed and stopped on stores that are purged, backed up and given new keys meanwhile;
-# operations of every kind that are cancelled; disks that become full. ARGS="--storm-seed N": others.
+# For ten minutes, processes are killed and stopped while their stores are purged, backed up and given new keys; operations
+# of every kind are cancelled, and disks become full. ARGS="--storm-seed N" runs others.
 storm: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
 
@@ -57,23 +58,23 @@ demo: $(VENV)/.dev java
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# Reads and writes by Spark beside Parquet and beside what Spark does with less: make bench-spark ARGS="--rows 200000"
+# Spark's reads and writes, compared with Parquet and with simpler sources and sinks: make bench-spark ARGS="--rows 200000"
 bench-spark: $(VENV)/.dev java
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 
-# The example of Spark Declarative Pipelines, twice in a row, and all of Spark Connect: two minutes on an idle machine.
+# The example of Spark Declarative Pipelines, twice in a row, and all tests of Spark Connect: two minutes if idle.
 declarative: $(VENV)/.dev java
 	$(BIN)/python -m pytest tests/examples/test_spark_pipeline.py tests/spark/test_connect.py --declarative --connect $(ARGS)
 
-# Minutes (10) and the seed of the troubles may be given: make soak ARGS="60 7"
+# Optional arguments are the minutes (10) and the seed: make soak ARGS="60 7"
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.soak $(ARGS)
 
-# Java for Spark: found, installed where that can be done, or told how.
+# Java for Spark: find it, install it if possible, or say how.
 java:
 	@sh tools/java.sh
 
-# The stamps say which extras are in the environment; they are stale once a dependency changed.
+# The stamps record which extras are in the environment; they are outdated when a dependency changes.
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	$(INSTALL) -e '.[dev,demo]'
 	touch $@
@@ -85,7 +86,7 @@ $(VENV)/.bench: $(VENV)/.dev
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# Pins the newest versions pyproject.toml allows, chosen in an environment of their own.
+# Pin the newest versions that pyproject.toml allows, resolved in a separate environment.
 lock:
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock

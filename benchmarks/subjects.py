@@ -1,7 +1,7 @@
 """`python -m benchmarks.subjects`: how fast the subject index and the compiled filters answer.
 
 Three kinds of traffic against 10,000 filters: every subject new (cold: the trie answers), few subjects
-repeated (cached: memory answers), and many subjects of which more are in use than are remembered. Best of
+repeated (cached: memory answers), and many subjects of which more are in use than are cached. Best of
 several rounds, one thread.
 """
 
@@ -67,7 +67,7 @@ def measure() -> list[tuple[str, float]]:
     rows = [
         ("index, every subject new", rate(index.match, few, before=lambda: forget(index))),
         ("index, subjects repeated", rate(index.match, few * 10)),
-        ("index, more subjects than are remembered", rate(index.match, many)),
+        ("index, more subjects than are cached", rate(index.match, many)),
     ]
     for filter in ("orders.eu.car1", "orders.eu.>", "orders.*.car1"):
         rows.append((f"compiled {filter}", rate(compile_filter(filter), few)))

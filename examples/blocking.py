@@ -1,4 +1,4 @@
-"""The same without await: streams and jobs from plain functions and threads.
+"""Streams and jobs without await, from plain functions and threads.
 
 Prints::
 

@@ -1,4 +1,4 @@
-"""Settings in a bucket that running programs follow: change them, and each has them at once.
+"""Settings in a bucket that running programs watch: when you change them, every program has them at once.
 
 Prints::
 
@@ -24,7 +24,7 @@ class Settings(msgspec.Struct):
 
 
 async def shop(store: Path, started: asyncio.Event) -> None:
-    """What every program does: take what is there, then follow it."""
+    """Every program does this: read the current settings, then watch for changes."""
     async with pelton.open(store) as jet:
         bucket = await jet.bucket("settings", type=Settings)
         revision = 0
@@ -40,7 +40,7 @@ async def shop(store: Path, started: asyncio.Event) -> None:
                     else:
                         print("now" if started.is_set() else "started with", entry.value)
             except pelton.BucketDecodeError as error:
-                # Somebody wrote what these settings are not: keep the ones there are, and go on after it.
+                # Another program wrote invalid settings: keep the current ones, and continue after that revision.
                 print("not taken:", str(error).partition(": ")[0])
                 revision = error.revision + 1
             finally:
@@ -54,7 +54,7 @@ async def main(store: Path) -> None:
         started = asyncio.Event()
         program = asyncio.create_task(shop(store, started))
         await started.wait()
-        # Only from the revision we have seen: two who change the settings at once do not undo each other.
+        # Update only the revision we have seen, so that two concurrent changes do not undo each other.
         await settings.update("shop", Settings("blue"), first)
         await (await jet.bucket("settings")).put("shop", b'{"color": "typo"}')
         await settings.put("shop", Settings("green", workers=8))

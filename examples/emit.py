@@ -26,7 +26,7 @@ async def main() -> None:
             attempts += 1
             context.emit("invoices.new", f"{what}: {price} EUR".encode())
             if what == "3 shovels" and context.attempt == 1:
-                raise ConnectionError("the printer is off")  # what was emitted is dropped, the job is tried again
+                raise ConnectionError("the printer is off")  # the emitted message is dropped, the job is retried
 
         await bill.enqueue("3 shovels", 36)
         await shop.work(until_empty=True)

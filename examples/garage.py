@@ -1,4 +1,4 @@
-"""An exclusive work queue: at most one job a car at a time, in order; cars do not wait for each other.
+"""An exclusive queue: at most one job per car at a time, in order; cars do not wait for each other.
 
 Prints::
 
@@ -16,7 +16,7 @@ from collections import defaultdict
 import pelton
 
 log: dict[str, list[str]] = defaultdict(list)
-logging.getLogger("pelton").setLevel(logging.CRITICAL)  # it would show why car3's job failed, with the traceback
+logging.getLogger("pelton").setLevel(logging.CRITICAL)  # an error would show why car3's job failed, with the traceback
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""A file larger than what may be in memory, put and got in pieces, and a put that breaks off.
+"""A file too large for memory is put and got in chunks, and a put breaks off in the middle.
 
 Prints::
 
@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 
 
 async def download(pieces: int, breaks_off: bool = False) -> AsyncIterator[bytes]:
-    """Stands for what comes over a network."""
+    """Stand in for data that arrives over a network."""
     for number in range(pieces):
         yield number.to_bytes(4, "big") * (MIB // 4)
     if breaks_off:

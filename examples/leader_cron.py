@@ -1,7 +1,7 @@
-"""Cron that runs once, however many programs there are: the leader's runs, and another one's when that is gone.
+"""Cron that runs once, however many programs there are: the leader runs it, and another program takes over if it ends.
 
-Which tick is next is kept in a bucket and written on condition of what was read, with the leader's fencing token
-beside it: a leader that was stopped and wakes up too late changes nothing.
+The next tick is kept in a bucket and written by compare and set, together with the leader's fencing token. So a leader
+that was stopped and wakes up too late changes nothing.
 
 Prints::
 
@@ -33,7 +33,7 @@ class Ticks(msgspec.Struct):
 
 
 async def tick(bucket: pelton.Bucket[Ticks], token: int) -> int | None:
-    """Do what is due once; None if a newer leader has."""
+    """Run the next tick once; return None if a newer leader has done so."""
     entry = await bucket.get("ticks")
     assert entry.value is not None
     if token < entry.value.token:

@@ -1,4 +1,4 @@
-"""Three processes share a lock; a register takes no write from one who was replaced.
+"""Three processes share a lock; a register refuses writes from a holder that was replaced.
 
 Prints::
 
@@ -20,7 +20,7 @@ async def work() -> None:
     async with pelton.open(STORE) as jet:
         for _ in range(5):
             async with jet.lock("car1", ttl=10) as held:
-                # Read, think, write: nobody else does so at the same time.
+                # Read, compute, write: no other process does so at the same time.
                 tokens = REGISTER.read_text().split()
                 await asyncio.sleep(0.01)
                 if not tokens or held.token > int(tokens[-1]):

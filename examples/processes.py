@@ -17,7 +17,7 @@ STORE = "sums.pelton"
 
 
 async def answer() -> None:
-    """What the other process does: wait for questions, publish answers."""
+    """Wait for questions and publish answers, in the other process."""
     async with pelton.open(STORE) as jet:
         questions = await (await jet.stream("questions")).consumer("solver")
         for _ in range(3):

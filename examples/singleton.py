@@ -1,4 +1,4 @@
-"""A program of which one instance runs at a time, without a lock file that a crash leaves behind.
+"""A program that runs only one instance at a time, without a lock file that a crash would leave behind.
 
 Prints::
 
@@ -20,5 +20,5 @@ with pelton.sync.open("report.pelton") as jet, pelton.sync.open("report.pelton")
     held = run("the first one", jet)
     run("the second one", other)
     if held is not None:
-        held.release()  # or the end of its process, and 30 seconds
+        held.release()  # or the process ends, and 30 seconds pass
     run("the third one", other)

@@ -23,7 +23,7 @@ async def main() -> None:
         second = await jet.publish("orders.us.7", b"one rake", msg_id="o-2")
         print(f"stored as {first.seq} and {second.seq}")
 
-        # Publishing again under the same id is harmless.
+        # Publishing again with the same message id is harmless.
         again = await jet.publish("orders.eu.1", b"two shovels", msg_id="o-1")
         print(f"the id is known: {again.duplicate}, still stored as {again.seq}")
 

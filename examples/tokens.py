@@ -1,7 +1,7 @@
-"""An inbox that seeds tokens: workers get at most one message of a subject at a time, and no subject waits for another.
+"""An inbox before a work stream: workers get one message per subject at a time, and no subject waits for another.
 
-The inbox keeps what comes. The work stream takes from it, and holds one message a subject: the next one of a subject
-is carried over by the ack of the one before, in the same transaction. Workers hold a message as long as they like.
+The inbox keeps every message. The work stream is sourced from it and holds one message per subject: an ack lets the
+next message of its subject in, in the same transaction. Workers can hold a message as long as they like.
 
 Prints::
 

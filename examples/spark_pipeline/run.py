@@ -1,10 +1,10 @@
-"""Spark Declarative Pipelines with a stream at its beginning and a stream at its end.
+"""A Spark declarative pipeline that reads from a stream and writes to a stream.
 
     pip install 'pelton[spark]' 'pyspark[pipelines]'
     python run.py work
 
 Publishes a few readings to a store in the folder ``work``, runs the pipeline (``transformations/``), and shows the
-alarms. Run it again: the pipeline goes on with what is new, and each alarm is there once.
+alarms. Run it again: the pipeline continues with new readings, and each alarm is stored once.
 """
 
 import json
@@ -36,7 +36,7 @@ def publish(store: Path) -> int:
 
 
 def specification(folder: Path) -> Path:
-    """Write what the pipeline is, beside its parts: Spark wants paths that are whole, or relative to this file."""
+    """Write the pipeline's specification beside its parts: Spark needs paths that are absolute or relative to it."""
     shutil.copytree(HERE / "transformations", folder / "transformations", dirs_exist_ok=True)
     path = folder / "spark-pipeline.yml"
     path.write_text(
@@ -52,9 +52,9 @@ def specification(folder: Path) -> Path:
 
 
 def run(folder: Path) -> None:
-    """Run the pipeline once: it reads what is new, and ends."""
+    """Run the pipeline once: it reads new messages, and ends."""
     settings = {
-        # Without a catalogue that stays, the second run finds the folders of tables that nobody knows.
+        # Without a persistent catalogue, the second run would find folders of unknown tables.
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder / 'catalogue'};create=true",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
