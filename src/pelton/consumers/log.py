@@ -42,7 +42,11 @@ _SAVE: Final = (
 
 
 class ConsumerLog:
-    """The consumer with row id ``consumer`` on the stream of ``log``."""
+    """The consumer with row id ``consumer`` on the stream of ``log``.
+
+    ``token_floor`` is the store's when it was made: tokens of its deliveries are above. ``loaded`` are the consumers of
+    the store that have read their states.
+    """
 
     def __init__(
         self,
@@ -52,14 +56,16 @@ class ConsumerLog:
         config: ConsumerConfig,
         created: int,
         advisories: Advisories,
+        *,
+        token_floor: int,
+        loaded: set[ConsumerLog],
     ) -> None:
         self.db = database
         self.advisories = advisories
         self.id = consumer
         self.log = log
         self.created = created
-        # The store's token floor when it was made: tokens of its deliveries are above.
-        self.token_floor = 0
+        self.token_floor = token_floor
         self.stale = True
         self.dirty = False
         self.dseq = self.cursor = self.delivered = self.unsettled = self.waiting = 0
@@ -67,8 +73,7 @@ class ConsumerLog:
         self.replay_upto = self.replay_shift = self.replay_due = 0
         self.due = NEVER
         self.taken: dict[str, list[int]] = {}
-        # Where the catalogue finds those that have read their state.
-        self.loaded: set[ConsumerLog] = set()
+        self._loaded = loaded
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
@@ -106,7 +111,7 @@ class ConsumerLog:
         ) = (int(str(value)) for value in row)
         self.taken.clear()
         self.stale = False
-        self.loaded.add(self)
+        self._loaded.add(self)
 
     def reset(self) -> None:
         """Forget everything that was not committed."""

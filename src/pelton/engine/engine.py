@@ -105,7 +105,7 @@ class Engine:
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
         self.session = self._session_on(self._db, lambda: not self._waiting.is_empty)
         self.account = self.session.registry.account
-        self._idle_batches = IdleBatches(self.session.staging, self._clock, self.stage)
+        self._idle_batches = IdleBatches(self, self._clock)
         self._direct = DirectGets(self.session)
         self._audit = Audit(self.session, self._clock.now(), VERSION)
         self._pushes = Pushes(self, self._waiting, self._channel, runtime)
@@ -122,8 +122,8 @@ class Engine:
         self._transactions = Transactions(
             self, self._db, self._committer, self._clock, busy_timeout=settings.busy_timeout
         )
-        self._timekeeper = Timekeeper(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
-        self._feeding = SourceCatchUp(self._clock, self.session, self.read, lambda work: self.stage(work, durable=True))
+        self._timekeeper = Timekeeper(self, self._clock)
+        self._feeding = SourceCatchUp(self, self._clock)
         self._lookout = None if settings.memory else StoreWatch(self._loop, self._db, self.woken)
 
     # --- participant of the committer's transactions

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from pelton.api import Delivered
-from pelton.engine.session import Session
+from pelton.engine.session import Committed, Session
 
 R = TypeVar("R")
 
 
 class Host(Protocol):
-    """``session`` is that of shared transactions; ``stage`` runs a call in the next one, ``read`` on a snapshot."""
+    """``session`` is that of shared transactions; ``stage`` runs a call in the next one, ``read`` on a snapshot.
+
+    ``second_session`` opens another, on a connection of its own, for transactions that users hold open.
+    """
 
     session: Session
 
@@ -25,3 +28,5 @@ class Host(Protocol):
     def check_outside(self) -> None: ...
     def check_loop(self) -> None: ...
     def woken(self) -> None: ...
+    def second_session(self) -> Session: ...
+    def publish_committed(self, committed: Committed) -> None: ...

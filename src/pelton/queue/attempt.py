@@ -157,7 +157,15 @@ class JobAttempt:
     async def _call(self, job: Job[Any, Any]) -> object:
         records = self._records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
-        context = JobContext(self._queue.name, self._worker, self.delivered, envelope, records.attempt, last_error)
+        context = JobContext(
+            self._queue.name,
+            self._worker,
+            self.delivered,
+            envelope,
+            records.attempt,
+            last_error,
+            partial(self._transaction, job) if job.is_async else None,
+        )
         self.context = context
         arguments = job.decode_arguments(envelope.args)
         if job.context_parameter:
@@ -165,9 +173,7 @@ class JobAttempt:
         if self.interrupted or self.lost:
             self.interrupted = True
             raise asyncio.CancelledError
-        if job.is_async:
-            context.open_transaction = partial(self._transaction, job)
-        else:
+        if not job.is_async:
             return await self._call_on_thread(partial(job.function, **arguments))
         task = asyncio.current_task()
         assert task is not None

@@ -23,12 +23,19 @@ class JobContext:
     """
 
     __slots__ = (
-        "_emitted", "_lost", "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error",
-        "open_transaction", "queue", "token", "worker",
+        "_emitted", "_lost", "_open_transaction", "_stopping", "attempt", "enqueued_at", "id", "job", "key",
+        "last_error", "queue", "token", "worker",
     )  # fmt: skip
 
     def __init__(
-        self, queue: str, worker: str, delivered: Delivered, envelope: Envelope, attempt: int, last_error: str
+        self,
+        queue: str,
+        worker: str,
+        delivered: Delivered,
+        envelope: Envelope,
+        attempt: int,
+        last_error: str,
+        open_transaction: Callable[[Seconds], JobTransaction] | None,
     ) -> None:
         self.queue = queue
         self.worker = worker
@@ -42,8 +49,8 @@ class JobContext:
         self._emitted: list[Outgoing] = []
         self._lost = ""
         self._stopping = False
-        # Set for jobs that run on the worker's event loop.
-        self.open_transaction: Callable[[Seconds], JobTransaction] | None = None
+        # Only for jobs that run on the worker's event loop.
+        self._open_transaction = open_transaction
 
     @property
     def lost(self) -> bool:
@@ -80,9 +87,9 @@ class JobContext:
         (LeaseLostError), nothing of it has happened. ``tx.result`` is the job's result; what the function returns after
         the block is not kept. As ``jet.transaction``, for async jobs of an embedded store. Raises ConfigError.
         """
-        if self.open_transaction is None:
+        if self._open_transaction is None:
             raise ConfigError(f"job {self.job!r}: transaction() needs an async function; this one runs on a thread")
-        return self.open_transaction(timeout)
+        return self._open_transaction(timeout)
 
     def emitted(self) -> list[Outgoing]:
         """Return what is to be published with the completion."""

@@ -48,7 +48,7 @@ class SourceGraph:
         # Streams whose feeds were made or changed in this transaction.
         self._changed: set[str] = set()
         # Whether messages are left for the next transaction.
-        self.has_more = False
+        self._has_more = False
 
     # --- who takes from whom
 
@@ -99,7 +99,12 @@ class SourceGraph:
     def roll_back(self) -> None:
         self.invalidate()
         self._changed.clear()
-        self.has_more = False
+        self._has_more = False
+
+    def take_more(self) -> bool:
+        """Whether the transaction that was committed has left messages for the next one; asked once."""
+        has_more, self._has_more = self._has_more, False
+        return has_more
 
     # --- going on
 
@@ -112,7 +117,7 @@ class SourceGraph:
     def _go_on(self, link: SourceLink) -> None:
         self._owner.use(link.stream).advance(self._now())
         self._release(link.origin, link.go_on())
-        self.has_more = self.has_more or link.is_behind
+        self._has_more = self._has_more or link.is_behind
 
     def _release(self, origin: StreamLog, taken: list[int]) -> None:
         if not taken:
@@ -158,7 +163,7 @@ class SourceGraph:
 
     def catch_up(self) -> None:
         """Go on with what was left; in a transaction of its own."""
-        self.has_more = False
+        self._has_more = False
         for links in self._of_stream.values():
             for link in links:
                 self._owner.use(link.origin)

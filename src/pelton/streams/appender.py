@@ -6,7 +6,8 @@ reader can tell that from applying them message by message: nobody sees the midd
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
@@ -30,7 +31,7 @@ class Appender:
         self.state = state
         self.reader = reader
         self._remover = remover
-        # Set while an atomic batch is stored.
+        # That of which messages are being stored, if they are of one.
         self.batch: AtomicBatch | None = None
         self.configure(state.config)
 
@@ -105,6 +106,15 @@ class Appender:
         if self.batch is not None:
             self.batch.written.add(subject)
         return PubAck(state.name, seq, val=value)
+
+    @contextmanager
+    def in_batch(self, batch: AtomicBatch) -> Iterator[None]:
+        """Take what is appended in the block as messages of one atomic batch."""
+        self.batch = batch
+        try:
+            yield
+        finally:
+            self.batch = None
 
     def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
         """Store messages that are bare (`is_bare`); the caller has seen that :attr:`is_plain` holds."""

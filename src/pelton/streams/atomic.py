@@ -48,15 +48,12 @@ def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubA
     for message in messages:
         _check_part(log, message)
     appender = log.appender
-    appender.batch = AtomicBatch(log.state.last, _lasts(log, messages))
-    try:
+    with appender.in_batch(AtomicBatch(log.state.last, _lasts(log, messages))):
         for subject, data, block in messages:
             if block is not None and headers.first(block, headers.EXPECTED_LAST_MSG_ID):
                 name = headers.EXPECTED_LAST_MSG_ID
                 raise api_error("JSAtomicPublishUnsupportedHeaderBatchErr", stream=log.name, header=name)
             ack = appender.append(subject, block, data, now)
-    finally:
-        appender.batch = None
     return ack
 
 

@@ -20,9 +20,21 @@ _WINDOW_BYTES: Final = 16 << 20
 
 
 class EngineSubscription:
-    """A Subscription on an embedded store; one that is not read keeps a bounded number of messages."""
+    """A Subscription on an embedded store; one that is not read keeps a bounded number of messages.
 
-    def __init__(self, subject: str, path: str, clock: Clock, check_loop: Callable[[], None]) -> None:
+    ``leave`` is awaited when it is closed, ``on_room`` called when what filled it up is half read.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        path: str,
+        clock: Clock,
+        *,
+        check_loop: Callable[[], None],
+        leave: Callable[[EngineSubscription], Awaitable[object]],
+        on_room: Callable[[], None],
+    ) -> None:
         self._subject = subject
         self._check_loop = check_loop
         self._path = path
@@ -34,8 +46,8 @@ class EngineSubscription:
         self._closed = False
         self._failure: Exception | None = None
         self._complained = False
-        self.leave: Callable[[], Awaitable[object]] | None = None
-        self.on_room: Callable[[], None] = lambda: None
+        self._leave = leave
+        self._on_room = on_room
 
     @property
     def capacity(self) -> int:
@@ -102,7 +114,7 @@ class EngineSubscription:
     def _tell_capacity(self) -> None:
         if self._is_full and 2 * len(self._waiting) <= _WINDOW and 2 * self._bytes <= _WINDOW_BYTES:
             self._is_full = False
-            self.on_room()
+            self._on_room()
 
     def take_all(self) -> list[Incoming]:
         """Return all that has come."""
@@ -115,12 +127,10 @@ class EngineSubscription:
 
     async def close(self) -> None:
         """Stop listening. Idempotent."""
-        if self._closed and self.leave is None:
+        if self._closed:
             return
         self._check_loop()
-        leave, self.leave = self.leave, None
         self._closed = True
         self._signal.notify()
-        if leave is not None:
-            # However often the caller is cancelled: who has left must not be told for ever.
-            await asyncio.shield(leave())
+        # However often the caller is cancelled: who has left must not be told for ever.
+        await asyncio.shield(self._leave(self))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from pelton.api import PeltonError
 from pelton.api.admission import check_listening
@@ -18,7 +18,7 @@ POLL_S: Final = 0.05
 
 
 class Subscriptions:
-    """The subscriptions of this process. ``polled``: other processes cannot wake this one, so it looks now and then."""
+    """Who listens in this process. ``polled``: others cannot wake us, so it is looked now and then."""
 
     def __init__(self, host: Host, pushes: Pushes, clock: Clock, path: str, *, polled: bool) -> None:
         self._host = host
@@ -26,7 +26,8 @@ class Subscriptions:
         self._clock = clock
         self._path = path
         self._polled = polled
-        self._open: set[EngineSubscription] = set()
+        # When a subscription has joined the bus, this is the number of its row.
+        self._open: dict[EngineSubscription, asyncio.Future[int]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -34,12 +35,17 @@ class Subscriptions:
     async def subscribe(self, subject: str, queue: str) -> EngineSubscription:
         """Listen to what is published from now on, by whichever process. Raises ConfigError."""
         check_listening(subject, queue)
-        subscription = EngineSubscription(subject, self._path, self._clock, self._host.check_loop)
+        subscription = EngineSubscription(
+            subject,
+            self._path,
+            self._clock,
+            check_loop=self._host.check_loop,
+            leave=self._leave,
+            on_room=self._pushes.poke,
+        )
         bus = self._host.session.bus
         joined = self._host.stage(lambda: bus.join(subject, queue, subscription), durable=False)
-        subscription.leave = lambda: self._leave(subscription, joined)
-        subscription.on_room = self._pushes.poke
-        self._open.add(subscription)
+        self._open[subscription] = joined
         if self._polled and len(self._open) == 1:
             self._poll()
         try:
@@ -53,17 +59,17 @@ class Subscriptions:
         return subscription
 
     def _return(self, subscription: EngineSubscription) -> None:
-        """Return what push consumers have sent to a subscription that has ended."""
+        """Give back what push consumers have sent to one that listens no more."""
         delivered = [message.delivered for message in subscription.take_all() if message.delivered is not None]
         for (stream, consumer), group in groupby(delivered, lambda one: (one.stream, one.consumer)):
             self._host.hand_back(stream, consumer, list(group))
 
-    async def _leave(self, subscription: EngineSubscription, joined: asyncio.Future[Any]) -> None:
+    async def _leave(self, subscription: EngineSubscription) -> None:
         self._host.check_outside()
-        self._open.discard(subscription)
+        joined = self._open.pop(subscription)
         # A store that is closed or failed tells nobody any more.
         with suppress(PeltonError):
-            row: int = await joined
+            row = await joined
             await self._host.stage(lambda: self._host.session.bus.leave(row), durable=False)
 
     def fail(self, error: Exception) -> None:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
-from typing import Any, Protocol
 
 from pelton.api import PeltonError
+from pelton.engine.host import Host
 from pelton.runtime import Clock, Timer
-from pelton.streams import Staging
-
-
-class Stage(Protocol):
-    """Runs a function in a transaction."""
-
-    def __call__(self, call: Any, *, durable: bool) -> asyncio.Future[Any]: ...
 
 
 class IdleBatches:
     """Ends the open batches that have waited too long; hears of the end of every transaction."""
 
-    def __init__(self, staging: Staging, clock: Clock, stage: Stage) -> None:
-        self._staging = staging
+    def __init__(self, host: Host, clock: Clock) -> None:
+        self._host = host
+        self._staging = host.session.staging
         self._clock = clock
-        self._stage = stage
         self._due: int | None = None
         self._timer: Timer | None = None
 
@@ -52,5 +44,5 @@ class IdleBatches:
         self._due = self._timer = None
         with suppress(PeltonError):
             # Whatever becomes of it, nobody waits: the next message of any batch looks as well.
-            swept = self._stage(lambda: self._staging.sweep(self._clock.now()), durable=False)
+            swept = self._host.stage(lambda: self._staging.sweep(self._clock.now()), durable=False)
             swept.add_done_callback(lambda done: done.exception())

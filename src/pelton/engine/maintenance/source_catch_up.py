@@ -8,37 +8,23 @@ looks, and every process that has it open does its part.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from pelton.api import PeltonError
-from pelton.engine.session import Session
+from pelton.engine.host import Host
 from pelton.runtime import Clock, Timer
 
 _RETRY_S: Final = 0.5
 _OTHERS_S: Final = 0.1
 
 
-class Reads(Protocol):
-    """Runs a function on a snapshot of the store."""
-
-    def __call__(self, call: Callable[[], bool]) -> bool: ...
-
-
 class SourceCatchUp:
-    """What one open store does about its backlog; ``stage`` runs a function in a durable transaction."""
+    """What one open store does about its backlog."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        session: Session,
-        read: Reads,
-        stage: Callable[[Callable[[], None]], asyncio.Future[None]],
-    ) -> None:
+    def __init__(self, host: Host, clock: Clock) -> None:
+        self._host = host
         self._clock = clock
-        self._source_graph = session.registry.source_graph
-        self._read = read
-        self._stage = stage
+        self._source_graph = host.session.registry.source_graph
         self._timer: Timer | None = None
         self._running = False
         self._closed = False
@@ -63,7 +49,7 @@ class SourceCatchUp:
         if self._closed or self._running:
             return
         try:
-            if self._read(self._source_graph.is_behind):
+            if self._host.read(self._source_graph.is_behind):
                 self._go_on()
         except PeltonError:
             # Whoever uses the store is told; here it is enough to look again.
@@ -73,7 +59,7 @@ class SourceCatchUp:
         if self._running or self._closed:
             return
         try:
-            done = self._stage(self._source_graph.catch_up)
+            done = self._host.stage(self._source_graph.catch_up, durable=True)
         except PeltonError:
             self.look_again(_RETRY_S)
             return

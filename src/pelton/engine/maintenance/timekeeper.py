@@ -11,13 +11,12 @@ A deadline may be known too early: then the timer fires for nothing and is set a
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 from pelton.api import PeltonError
 from pelton.api.times import NEVER
-from pelton.engine.session import Session
+from pelton.engine.host import Host
 from pelton.runtime import Clock, Timer
 
 # The wall clock may be set while we wait, so no wait is longer; and no wait is shorter, so that many deadlines
@@ -27,26 +26,13 @@ _SHORTEST_S: Final = 0.02
 _RETRY_S: Final = 1.0
 
 
-class Reads(Protocol):
-    """Runs a function on a snapshot of the store."""
-
-    def __call__(self, call: Callable[[], None]) -> None: ...
-
-
 class Timekeeper:
-    """The timer of one open store; ``stage`` runs a function in a durable transaction."""
+    """The timer of one open store."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        session: Session,
-        read: Reads,
-        stage: Callable[[Callable[[], None]], asyncio.Future[None]],
-    ) -> None:
+    def __init__(self, host: Host, clock: Clock) -> None:
+        self._host = host
         self._clock = clock
-        self._session = session
-        self._read = read
-        self._stage = stage
+        self._registry = host.session.registry
         self._dues: dict[str, int] = {}
         self._timer: Timer | None = None
         self._set_for = NEVER
@@ -58,12 +44,12 @@ class Timekeeper:
     # --- inside a transaction
 
     def _note_all(self) -> None:
-        self._dues = {log.name: log.state.next_deadline() for log in self._session.registry.ticking()}
+        self._dues = {log.name: log.state.next_deadline() for log in self._registry.ticking()}
 
     def _advance_all(self) -> None:
         self._dues.clear()
         now = self._clock.now()
-        for log in self._session.registry.ticking():
+        for log in self._registry.ticking():
             log.advance(now)
 
     # --- between transactions
@@ -84,7 +70,7 @@ class Timekeeper:
         if self._closed:
             return
         try:
-            self._read(self._note_all)
+            self._host.read(self._note_all)
         except PeltonError:
             # Whoever uses the store is told; here it is enough to look again.
             self._retry()
@@ -94,7 +80,7 @@ class Timekeeper:
     def _act(self) -> None:
         """Let time pass for what is due."""
         try:
-            done = self._stage(self._advance_all)
+            done = self._host.stage(self._advance_all, durable=True)
         except PeltonError:
             self._retry()
         else:

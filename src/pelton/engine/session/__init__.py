@@ -14,7 +14,6 @@ from pelton.engine.session.lifecycle import (
     update_stream,
 )
 from pelton.engine.session.registry import Registry
-from pelton.engine.session.republish import catch_up
 from pelton.engine.session.session import Session, SessionMark, Surroundings
 from pelton.engine.session.wakes import Key, Wakes
 
@@ -28,7 +27,6 @@ __all__ = [
     "Surroundings",
     "Wakes",
     "advise_paused",
-    "catch_up",
     "create_consumer",
     "create_stream",
     "delete_consumers",

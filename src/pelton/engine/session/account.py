@@ -17,7 +17,7 @@ from pelton.api.info import ApiStats
 from pelton.streams import StreamLog
 
 
-class Registry(Protocol):
+class StoreContents(Protocol):
     """What there is in the store."""
 
     @property
@@ -30,8 +30,8 @@ class Registry(Protocol):
 class Account:
     """The limits of one opening, and how often its API was asked."""
 
-    def __init__(self, registry: Registry, limits: AccountLimits) -> None:
-        self._registry = registry
+    def __init__(self, contents: StoreContents, limits: AccountLimits) -> None:
+        self._contents = contents
         self.limits = limits
         self._api = ApiStats()
 
@@ -48,14 +48,14 @@ class Account:
 
     def info(self) -> AccountInfo:
         """Report what is used, reserved and allowed; ``api`` counts the requests of this opening."""
-        registry = self._registry
+        contents = self._contents
         return AccountInfo(
             memory=self._stored("memory"),
             storage=self._stored("file"),
             reserved_memory=self._reserved("memory"),
             reserved_storage=self._reserved("file"),
-            streams=len(registry.streams),
-            consumers=registry.num_consumers,
+            streams=len(contents.streams),
+            consumers=contents.num_consumers,
             limits=self.limits,
             api=ApiStats(total=self._api.total, errors=self._api.errors),
         )
@@ -69,7 +69,7 @@ class Account:
 
     def check_number(self) -> None:
         """Refuse another stream where there are enough (10027)."""
-        if 0 <= self.limits.max_streams <= len(self._registry.streams):
+        if 0 <= self.limits.max_streams <= len(self._contents.streams):
             raise api_error("JSMaximumStreamsLimitErr")
 
     def check_bytes(self, config: StreamConfig) -> None:
@@ -121,9 +121,9 @@ class Account:
             raise api_error("JSAccountResourcesExceededErr")
 
     def _stored(self, storage: Storage) -> int:
-        use, streams = self._registry.use, list(self._registry.streams.values())
+        use, streams = self._contents.use, list(self._contents.streams.values())
         return sum(use(log).state.bytes for log in streams if log.config.storage == storage)
 
     def _reserved(self, storage: Storage) -> int:
-        configs = (log.config for log in self._registry.streams.values())
+        configs = (log.config for log in self._contents.streams.values())
         return sum(max(config.max_bytes, 0) for config in configs if config.storage == storage)

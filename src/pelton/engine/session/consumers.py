@@ -49,8 +49,7 @@ class ConsumerRegistry:
         for row_id, stream, raw, created, floor in rows:
             consumer = known.get(row_id)
             if consumer is None:
-                consumer = ConsumerLog(self._db, row_id, streams[stream], _decode(raw), created, self._advisories)
-                consumer.token_floor = floor
+                consumer = self._made(row_id, streams[stream], _decode(raw), created, floor)
             elif configs.get(row_id) != raw:
                 consumer.configure(_decode(raw))
             self.add(consumer, raw)
@@ -61,7 +60,6 @@ class ConsumerRegistry:
         """Know a consumer, new or changed; ``raw`` is its configuration's row."""
         key = (consumer.log.name, consumer.name)
         self._configs[consumer.id] = raw
-        consumer.loaded = self._loaded
         self.by_name[key] = consumer
         self._by_stream.setdefault(key[0], {})[key[1]] = consumer
         self.pushed.pop(key, None)
@@ -72,11 +70,14 @@ class ConsumerRegistry:
     def create(self, row_id: int, log: StreamLog, config: ConsumerConfig, raw: bytes, now: int) -> None:
         """Know a consumer that was made just now."""
         next_sweep = self._next_sweep
-        consumer = ConsumerLog(self._db, row_id, log, config, now, self._advisories)
-        consumer.token_floor = self.token_floor
-        self.add(consumer, raw)
+        self.add(self._made(row_id, log, config, now, self.token_floor), raw)
         threshold = config.inactive_threshold.ns
         self._next_sweep = min(next_sweep, now + threshold) if threshold > 0 else next_sweep
+
+    def _made(self, row_id: int, log: StreamLog, config: ConsumerConfig, created: int, floor: int) -> ConsumerLog:
+        return ConsumerLog(
+            self._db, row_id, log, config, created, self._advisories, token_floor=floor, loaded=self._loaded
+        )
 
     def drop(self, consumer: ConsumerLog) -> None:
         key = (consumer.log.name, consumer.name)

@@ -21,7 +21,7 @@ from pelton.consumers import ConsumerLog, follow_roll_ups
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.committed import Committed, Deliveries
 from pelton.engine.session.registry import Registry
-from pelton.engine.session.republish import dispatch
+from pelton.engine.session.republish import Dispatcher
 from pelton.engine.session.wakes import Wakes
 from pelton.storage import Database
 from pelton.streams import Advisories, Staging
@@ -71,6 +71,7 @@ class Session:
             limits=surroundings.limits,
             advisories=self._advisories,
         )
+        self.dispatcher = Dispatcher(self.registry, bus, self.staging, surroundings.now)
         # Messages to dispatch that no stream holds: advisories, and what users send without an answer.
         self._unsent: list[Outgoing] = []
         self._seen = -1
@@ -106,7 +107,7 @@ class Session:
             if not self._unsent:
                 break
             messages, self._unsent = self._unsent, []
-            dispatch(self, messages)
+            self.dispatcher.dispatch(messages)
         else:
             # A circle, and it ends: what was stored last is written, and not republished.
             self._write()
@@ -127,10 +128,9 @@ class Session:
             self.news,
             self.bus.committed() if self.bus.has_subscriptions else (),
             self._deadlines,
-            source_graph.has_more,
+            source_graph.take_more(),
             staging.is_used,
         )
-        source_graph.has_more = False
         staging.committed()
         if self.changed or self._deadlines:
             self._forget_effects()

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pelton.api import StoreBusyError, StoreClosedError, TransactionError
 from pelton.engine.faults import public_error
-from pelton.engine.session import Committed, Session
+from pelton.engine.host import Host
 from pelton.engine.transactions.operations import Operations
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.works import CallWork
@@ -26,14 +26,6 @@ from pelton.runtime import Clock, Signal, owner
 from pelton.storage import Committer, Database, Fault
 
 _RETRY_S: Final = 0.001
-
-
-class Host(Protocol):
-    """What transactions need of their engine."""
-
-    def second_session(self) -> Session: ...
-    def publish_committed(self, committed: Committed) -> None: ...
-    def woken(self) -> None: ...
 
 
 class Transactions:

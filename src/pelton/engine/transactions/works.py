@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck
 from pelton.api.admission import not_taken
 from pelton.engine.faults import public_error
-from pelton.engine.session import Session, catch_up, retire
+from pelton.engine.session import Session, retire
 from pelton.storage import Work
 from pelton.streams import StreamLog, append_atomic, is_bare, is_member, spans_streams
 
@@ -61,14 +61,14 @@ class CallWork:
         return [self]
 
 
-class SharedEntry(Protocol):
+class Submission(Protocol):
     """What one caller wants, and where its answer goes."""
 
     @property
     def future(self) -> Future: ...
 
 
-E = TypeVar("E", bound=SharedEntry)
+E = TypeVar("E", bound=Submission)
 
 
 class SharedWork(ABC, Generic[E]):
@@ -224,7 +224,7 @@ def make_ready(session: Session, log: StreamLog, now: int) -> None:
     """Let happen to a stream what is due, and what others have said before, before anything is written to it."""
     registry = session.registry
     if registry.republishers:
-        catch_up(session, log)
+        session.dispatcher.catch_up(log)
     registry.use(log).advance(now)
     if log in registry.interests:
         retire(session, log, now)
