@@ -1,0 +1,84 @@
+"""Connections to one store, and sessions on them, for the engine that has it open."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pelton.consumers import ConsumerLog
+from pelton.engine.faults import public_error
+from pelton.engine.pubsub.bus import Bus
+from pelton.engine.pubsub.peers import Peers
+from pelton.engine.session import Session, Surroundings
+from pelton.engine.settings import EngineSettings
+from pelton.engine.token_floor import move_after_restart
+from pelton.runtime import Runtime
+from pelton.storage import Database, Fault, Medium
+
+
+class Connections:
+    """Opens connections with the key that the store has now.
+
+    ``ended`` is called with what has ended one of them for good, on whichever thread has met it.
+    """
+
+    def __init__(self, settings: EngineSettings, runtime: Runtime, ended: Callable[[Fault], None]) -> None:
+        if not settings.memory:
+            # SQLite names its log after the file itself, not after a link to it; and folders may be changed.
+            settings = replace(settings, path=os.path.realpath(settings.path))
+        self.settings = settings
+        self._runtime = runtime
+        self._ended = ended
+        self._keying = threading.Lock()
+
+    def first(self) -> Database:
+        """Open the connection of shared transactions, which acknowledges what it commits."""
+        try:
+            database = self.database(Medium(self.settings.sync_file, self.settings.write_file))
+            try:
+                move_after_restart(database)
+            except BaseException:
+                database.close()
+                raise
+        except Fault as fault:
+            raise public_error(fault) from None
+        return database
+
+    def database(self, medium: Medium | None = None) -> Database:
+        """Open a connection. Raises ``Fault``."""
+        settings = self.settings
+        path, memory, mode = settings.path, settings.memory, settings.mode
+        database = Database(path, memory=memory, key=settings.key, vfs=settings.vfs, mode=mode, medium=medium)
+        database.ending.tell(self._ended)
+        return database
+
+    def session(
+        self,
+        database: Database,
+        peers: Peers,
+        *,
+        has_waiters: Callable[[], bool],
+        waiting_pulls: Callable[[ConsumerLog], int],
+        of: Bus | None = None,
+    ) -> Session:
+        """Return a session on a connection; one for transactions that users hold open is ``of`` the first one's bus."""
+        random, runtime = self._runtime.random, self._runtime
+        bus = Bus(database, peers, random.choice, of)
+        now, new_id, limits = runtime.clock.now, runtime.ids.new, self.settings.limits
+        return Session(database, bus, Surroundings(now, random.randrange, new_id, has_waiters, waiting_pulls, limits))
+
+    @contextmanager
+    def unchanged(self) -> Iterator[EngineSettings]:
+        """Hold the key as it is: clones, also those that another thread is just making, need the store's."""
+        with self._keying:
+            yield self.settings
+
+    @contextmanager
+    def rekeyed(self, key: bytes) -> Iterator[None]:
+        """Open connections with another key from now on, if the block gives it to the store."""
+        with self._keying:
+            yield
+            self.settings = replace(self.settings, key=key)

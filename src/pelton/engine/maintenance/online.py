@@ -1,0 +1,113 @@
+"""The care of a store that an engine has open: a new key, a backup, and what a backup holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from pelton.api import ConfigError
+from pelton.engine.connections import Connections
+from pelton.engine.host import Host
+from pelton.engine.keys import Key, key_bytes
+from pelton.engine.maintenance.restoring import restore_into
+from pelton.engine.maintenance.upkeep import Path, Progress, backup, public_faults
+from pelton.engine.transactions.transactions import Transactions
+from pelton.runtime import Halt, on_thread
+from pelton.storage import Committer, Database
+
+
+class OnlineMaintenance:
+    """The care of one open store; ``wake_others`` tells its other openers to look at it."""
+
+    def __init__(
+        self,
+        host: Host,
+        connections: Connections,
+        database: Database,
+        committer: Committer,
+        transactions: Transactions,
+        wake_others: Callable[[], None],
+    ) -> None:
+        self._host = host
+        self._connections = connections
+        self._db = database
+        self._committer = committer
+        self._transactions = transactions
+        self._wake_others = wake_others
+        self._loop = asyncio.get_running_loop()
+
+    async def rekey(self, key: Key) -> None:
+        """Encrypt the store with another key."""
+        self._host.check_loop()
+        new = key_bytes(key)
+        if new is None:
+            raise ConfigError("rekey needs a key; to decrypt a store, close it and use pelton.rekey(path, key, None)")
+        # What is staged waits for the transaction: within it, that would be for itself.
+        self._host.check_outside()
+        await self._committer.quiesce()
+        await self._transactions.rest()
+        with public_faults():
+            self._db.check()
+            with self._connections.rekeyed(new):
+                self._db.rekey(new)
+        self._wake_others()
+        await self._host.stage(_nothing, durable=True)
+
+    async def backup(self, target: Path, streams: Sequence[str] | None, progress: Progress | None) -> None:
+        """Copy the store, on another thread."""
+        settings = self._connections.settings
+        if settings.memory:
+            raise ConfigError("'memory:' has no file to back up: open a file")
+        self._host.check_loop()
+        self._host.check_place()
+
+        def work(halt: Halt) -> None:
+            backup(settings.path, target, streams=streams, progress=self._telling(progress, halt), key=settings.key)
+
+        await on_thread(work)
+
+    async def restore(
+        self,
+        source: Path,
+        streams: Sequence[str] | None,
+        names: Mapping[str, str],
+        key: Key | None,
+        progress: Progress | None,
+    ) -> list[str]:
+        """Copy streams of a backup into the store, on another thread."""
+        settings = self._connections.settings
+        if settings.memory:
+            raise ConfigError("'memory:' has no file to restore to: open a file")
+        self._host.check_loop()
+        self._host.check_place()
+        self._host.check_outside()
+        path, own = settings.path, settings.key
+
+        def work(halt: Halt) -> list[str]:
+            told = self._telling(progress, halt)
+            return restore_into(source, path, own, streams=streams, names=names, key=key, progress=told, halt=halt)
+
+        try:
+            found = await on_thread(work)
+        finally:
+            # Also where the caller was cancelled when it was just done.
+            self._wake_others()
+            self._host.woken()
+        # See it here as well, before anything is asked of it, and do what it has left to do.
+        await self._host.stage(_nothing, durable=True)
+        self._host.woken()
+        return found
+
+    def _telling(self, progress: Progress | None, halt: Halt) -> Progress:
+        """Return what tells ``progress`` on the loop, and ends the work when nobody waits for it any more."""
+
+        def tell(done: int, total: int) -> None:
+            halt.check()
+            if progress is not None:
+                self._loop.call_soon_threadsafe(progress, done, total)
+
+        return tell
+
+
+def _nothing() -> None:
+    return None
