@@ -105,7 +105,6 @@ class Consumer:
             expires_ns=longest if timeout is None else seconds_to_ns("timeout", timeout, about),
             no_wait=no_wait,
             group=group,
-            pin_id=self._pins.get(group, ""),
             priority=priority,
             min_pending=min_pending,
             min_ack_pending=min_ack_pending,
@@ -114,19 +113,33 @@ class Consumer:
         pinned = self.config.priority_policy == "pinned_client"
         request = msgspec.structs.replace(request, renew_ns=self.config.priority_timeout.ns // 2 if pinned else 0)
         while True:
+            found = await self._pull(request, on_pinned, on_unpinned)
+            if found or no_wait or timeout is not None or request.expires_ns is None:
+                return [Message(self._backend, delivered) for delivered in found]
+
+    async def _pull(
+        self,
+        request: PullRequest,
+        on_pinned: Callable[[str], object] | None,
+        on_unpinned: Callable[[str], object] | None,
+    ) -> list[Delivered]:
+        """Pull, as the pinned client if this handle is that; also until it is pinned again."""
+        group = request.group
+        while True:
+            pin = self._pins.get(group, "")
             try:
-                found = await self._backend.pull(self.stream_name, self.name, request)
+                found = await self._backend.pull(
+                    self.stream_name, self.name, msgspec.structs.replace(request, pin_id=pin) if pin else request
+                )
             except PinLostError:
                 # Another task with this handle may have been pinned anew meanwhile.
-                if self._pins.get(group) == request.pin_id:
+                if self._pins.get(group) == pin:
                     del self._pins[group]
                     _tell(on_unpinned, group)
-                request = msgspec.structs.replace(request, pin_id=self._pins.get(group, ""))
                 continue
             if found and group and self._is_newly_pinned(group, found[0]):
                 _tell(on_pinned, group)
-            if found or no_wait or timeout is not None or request.expires_ns is None:
-                return [Message(self._backend, delivered) for delivered in found]
+            return found
 
     async def next(self, *, timeout: Seconds | None = 5.0, **pull: Any) -> Message | None:
         """Take the next message; None when none came within ``timeout`` (None: wait for ever).

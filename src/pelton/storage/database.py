@@ -28,7 +28,7 @@ from pelton.storage.faults import Fault, fault_of, translated
 from pelton.storage.forks import let_go_of_inherited, opened
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.log_repair import broken, is_whole
-from pelton.storage.network_file_systems import obstacle_at
+from pelton.storage.network_file_systems import check_place, read_only
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
 from pelton.storage.store_file import OWNER_ONLY, StoreFile
 from pelton.storage.sync_record import SyncRecord, has_failed
@@ -81,7 +81,7 @@ class Database:
         self.ending = ConnectionEnd(path)
         self._closed = False
         if not memory:
-            self._refuse_bad_place()
+            check_place(path)
             let_go_of_inherited(path)
         self._open_sound()
         self.execute = self.connection.execute
@@ -134,23 +134,6 @@ class Database:
         other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return other
 
-    def _refuse_bad_place(self) -> None:
-        obstacle = obstacle_at(self.path)
-        if obstacle is not None:
-            raise Fault("settings", self.path, obstacle)
-        folder = os.path.dirname(os.path.abspath(self.path))
-        if not os.path.isdir(folder):
-            raise Fault("settings", self.path, f"the folder {folder} does not exist; create it first")
-        if os.path.isdir(self.path):
-            raise Fault("foreign", self.path, "this is a folder; name a file")
-        if os.path.exists(self.path) and not os.access(self.path, os.W_OK):
-            # Before SQLite sees it: it would leave a log behind that is as read-only as the file.
-            raise self._read_only("file", self.path)
-
-    def _read_only(self, kind: str, place: str) -> Fault:
-        detail = f"the {kind} {place} is read-only for this user; a store must be writable, also to read it"
-        return Fault("read_only", self.path, detail)
-
     @contextmanager
     def _opening(self) -> Iterator[None]:
         """Turn SQLite's exceptions into faults; "unable to open" often means that something can't be written."""
@@ -160,7 +143,7 @@ class Database:
             folder = os.path.dirname(os.path.abspath(self.path))
             for kind, place in (("file", self.path), ("folder", folder)):
                 if os.path.exists(place) and not os.access(place, os.W_OK):
-                    raise self._read_only(kind, place) from error
+                    raise read_only(self.path, kind, place) from error
             raise fault_of(error, self.path) from error
         except apsw.NotADBError as error:
             raise why_locked(self.path, self._key) from error
@@ -185,7 +168,7 @@ class Database:
             run("PRAGMA temp_store=MEMORY")
             check_owner(self.connection, self.path)
             if self.connection.readonly("main"):
-                raise self._read_only("file", self.path)
+                raise read_only(self.path, "file", self.path)
             run(f"PRAGMA page_size={PAGE_SIZE}")
             if self._file is not None:
                 use_log(self.connection, self.path, _BUSY_OPENING_MS / 1000)

@@ -13,6 +13,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from pelton.storage.faults import Fault
+
 _NETWORK_KINDS: Final = frozenset(
     {
         "nfs",
@@ -79,3 +81,24 @@ def obstacle_at(path: str) -> str | None:
             "and be lost: mount the folder that holds the store instead"
         )
     return None
+
+
+def check_place(path: str) -> None:
+    """Raise the :class:`Fault` that keeps a store from lying at ``path``, before anything is made there."""
+    obstacle = obstacle_at(path)
+    if obstacle is not None:
+        raise Fault("settings", path, obstacle)
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise Fault("settings", path, f"the folder {folder} does not exist; create it first")
+    if os.path.isdir(path):
+        raise Fault("foreign", path, "this is a folder; name a file")
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        # Before SQLite sees it: it would leave a log behind that is as read-only as the file.
+        raise read_only(path, "file", path)
+
+
+def read_only(path: str, kind: str, place: str) -> Fault:
+    """Return the fault of the store at ``path`` whose file or folder (``kind``) this user may not write."""
+    detail = f"the {kind} {place} is read-only for this user; a store must be writable, also to read it"
+    return Fault("read_only", path, detail)
