@@ -99,4 +99,4 @@ async def test_the_thread_ends_with_the_store(tmp_path: Path) -> None:
         async with jet.lock("a"):
             assert any(thread.name == "pelton-keeper" for thread in threading.enumerate())
         keeper = jet._lock_manager.keeper
-    assert not keeper._thread.is_alive()
+    assert not keeper._thread.is_alive

@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pelton.api import (
     Backend,
@@ -34,7 +33,7 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
 from pelton.locks.campaign import Campaign, Lost, News, ReadRecord, WriteRecord
 from pelton.locks.election_record import ElectionRecord
-from pelton.runtime import Clock, Runtime, Signal
+from pelton.runtime import Clock, LoopThread, Runtime, Signal
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton")
@@ -238,7 +237,7 @@ class CandidateThread:
         self._clock = jet.runtime.clock
         self._record, self._campaign, self._tell = record, campaign, tell
         self._ready: Future[CandidateRunner] = Future()
-        self._thread = threading.Thread(target=self._run, name="pelton-election", daemon=True)
+        self._thread = LoopThread(self._main, "pelton-election")
 
     async def open(self) -> None:
         """Begin to stand."""
@@ -255,33 +254,28 @@ class CandidateThread:
         current, until = runner.term
         if current == token and self._clock.boottime() < until:
             return True
-        with suppress(RuntimeError):  # the candidate has ended
-            self._loop.call_soon_threadsafe(runner.doubted, token)
+        self._thread.call_soon(runner.doubted, token)
         return False
 
     async def release(self, rest: float) -> None:
         """Give the key up, and stand again later."""
-        await self._ask((await self._opened()).release(rest))
+        await self._thread.run((await self._opened()).release(rest))
 
     async def close(self) -> None:
         """Give the key up and end the thread. Idempotent."""
-        if self._thread.is_alive():
-            await self._ask((await self._opened()).end())
+        if self._thread.is_alive:
+            await self._thread.run((await self._opened()).end())
             await asyncio.to_thread(self._thread.join)
 
-    async def _ask(self, work: Coroutine[Any, Any, None]) -> None:
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def _run(self) -> None:
+    async def _main(self) -> None:
         try:
-            asyncio.run(self._main())
+            await self._stand()
         except BaseException as error:
             if self._ready.done():
                 raise
             self._ready.set_exception(error)
 
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    async def _stand(self) -> None:
         try:
             runner = CandidateRunner(self._jet.runtime, self._connected, self._campaign, self._tell)
             self._ready.set_result(runner)

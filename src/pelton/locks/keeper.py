@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
@@ -25,7 +24,7 @@ from pelton.jet import Streams
 from pelton.locks.lease import HeldLease, counted_from, moment
 from pelton.locks.records import Holding, encode, holding_of
 from pelton.locks.table import LockTable
-from pelton.runtime import Runtime, Signal, Tasks, within
+from pelton.runtime import LoopThread, Runtime, Signal, Tasks, within
 
 _log: Final = logging.getLogger("pelton")
 _FAR_S: Final = 3600.0
@@ -194,8 +193,7 @@ class ThreadKeeper(LockKeeper):
     def __init__(self, backend: Backend, runtime: Runtime) -> None:
         super().__init__(backend, runtime)
         self._tasks = Tasks()
-        self._thread = threading.Thread(target=self._serve, name="pelton-keeper", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = LoopThread(self._keep, "pelton-keeper")
 
     async def close(self) -> None:
         """Renew nothing any more, and end the thread."""
@@ -209,13 +207,5 @@ class ThreadKeeper(LockKeeper):
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.spawn(coro, name)
 
-    def _serve(self) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            runner.run(self._keep())
-
     def _nudge(self) -> None:
-        # While there is no loop nothing has been looked at yet; when it is closed nothing is any more.
-        if self._loop is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._signal.notify)
+        self._thread.call_soon(self._signal.notify)

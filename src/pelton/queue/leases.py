@@ -27,6 +27,7 @@ from pelton.api import AckOp, Delivered, PeltonError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.queue.failure import describe
+from pelton.runtime import LoopThread
 
 if TYPE_CHECKING:
     from pelton.queue.job_source import Extender
@@ -150,19 +151,17 @@ class LeaseKeeper:
         self._duration = duration
         self._leases: dict[int, TimedHold] = {}
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = LoopThread(self._keep, "pelton-leases")
         self._backend: Extender | None = None
 
     def start(self) -> None:
         """Begin to keep leases."""
-        self._thread = threading.Thread(target=self._run, name="pelton-leases", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End the thread; leases that are still held run out."""
         self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
     def hold(self, lease: TimedHold) -> None:
         """Keep a lease from now on."""
@@ -172,12 +171,9 @@ class LeaseKeeper:
         """Keep a lease no longer."""
         self._leases.pop(id(lease), None)
 
-    def _run(self) -> None:
-        asyncio.run(self._keep())
-
     async def _keep(self) -> None:
         try:
-            # Blocking this loop is meant: between two rounds it has nothing else to do.
+            # Blocking this loop is meant: between two rounds it has nothing to do, and must take no time from jobs.
             pause = _ROUND
             while not self._stopping.wait(self._duration * pause):
                 pause = _ROUND if await self._round() else _AGAIN

@@ -15,6 +15,7 @@ from pelton.runtime.halt import Halt, on_thread
 from pelton.runtime.home import Home, running_loop
 from pelton.runtime.ids import Ids
 from pelton.runtime.iteration import at_home
+from pelton.runtime.loop_thread import LoopThread
 from pelton.runtime.owner import calls_for, owner, this_thread
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
@@ -28,6 +29,7 @@ __all__ = [
     "Halt",
     "Home",
     "Ids",
+    "LoopThread",
     "Random",
     "Runtime",
     "Service",

@@ -7,7 +7,7 @@ was interrupted is over when the caller sees the interrupt. A second interrupt d
 
 Invariants:
 - A call is answered exactly once, also when the portal stops in the middle: a call is registered before
-  ``_stopping`` is read, and what is still registered when the loop has ended is answered with an error.
+  ``_stopping`` is read, and what is still registered when the loop ends is answered with an error.
 - Nobody waits for the loop on the loop's own thread.
 - After ``fork`` the child has no such thread: every call there is refused, and stopping does nothing.
 """
@@ -17,15 +17,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
-import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from inspect import isawaitable
 from typing import Any
 
 from pelton.api import StoreClosedError, StoreForkedError
-from pelton.runtime import calls_for, this_thread
+from pelton.runtime import LoopThread, calls_for, this_thread
 
 
 class _Call:
@@ -62,6 +60,11 @@ class _Call:
         else:
             self._answer(None, asyncio.CancelledError())
 
+    def drop(self) -> None:
+        """Never begin, on the loop; no effect on what has begun."""
+        if self._task is None:
+            self._answer(None, asyncio.CancelledError())
+
     def _ended(self, task: asyncio.Future[Any]) -> None:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self._answer(None if error else task.result(), error)
@@ -86,13 +89,11 @@ class Portal:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._pid = os.getpid()
         self._calls: set[_Call] = set()
         self._stopping = False
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name=f"pelton-sync {name}", daemon=True)
+        self._end = asyncio.Event()
+        self._thread = LoopThread(self._until_stopped, f"pelton-sync {name}")
         self._thread.start()
-        self._started.wait()
         # A daemon, so that a program that forgot to close can end; but an orderly end where there is one.
         atexit.register(self.stop)
 
@@ -111,9 +112,8 @@ class Portal:
         call = _Call(lambda: function(*args, **kwargs))
         self._calls.add(call)
         try:
-            if self._stopping:
+            if self._stopping or not self._thread.call_soon(call.start):
                 raise StoreClosedError(self._name)
-            self._loop.call_soon_threadsafe(call.start)
             return call.outcome.result()
         except asyncio.CancelledError:
             raise StoreClosedError(self._name, "it was closed while this call was under way") from None
@@ -125,32 +125,31 @@ class Portal:
 
     def start_later(self, function: Callable[[], Any]) -> None:
         """Do the same without waiting; for finalizers, which may run on any thread at any time."""
-        if os.getpid() == self._pid and not self._stopping:
-            self._loop.call_soon_threadsafe(_Call(function).start)
+        if not self._stopping:
+            self._thread.call_soon(_Call(function).start)
 
     @property
     def is_here(self) -> bool:
         """Whether the calling thread is the loop's own."""
-        return threading.get_ident() == self._thread.ident
+        return self._thread.is_here
 
     @property
     def is_usable(self) -> bool:
         """Whether a call from this process and thread would be taken."""
-        return os.getpid() == self._pid and not self._stopping and not self.is_here
+        return not (self._thread.is_inherited or self._stopping or self.is_here)
 
     def stop(self) -> None:
         """End the loop and its thread; calls under way fail with StoreClosedError. Idempotent."""
-        if os.getpid() != self._pid:
+        if self._thread.is_inherited:
             return
         atexit.unregister(self.stop)
         if not self._stopping:
             self._stopping = True
-            self._loop.call_soon_threadsafe(self._end.set)
-        if not self.is_here:
-            self._thread.join()
+            self._thread.call_soon(self._end.set)
+        self._thread.join()
 
     def _check(self) -> None:
-        if os.getpid() != self._pid:
+        if self._thread.is_inherited:
             raise StoreForkedError(self._name)
         if self.is_here:
             raise RuntimeError(
@@ -161,17 +160,11 @@ class Portal:
     def _interrupt(self, call: _Call) -> None:
         if call.outcome.done() or self._stopping:
             return
-        self._loop.call_soon_threadsafe(call.cancel)
+        self._thread.call_soon(call.cancel)
         wait([call.outcome])
 
-    def _serve(self) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            runner.run(self._until_stopped())
-        for call in list(self._calls):
-            call.cancel()
-
     async def _until_stopped(self) -> None:
-        self._end = asyncio.Event()
-        self._started.set()
         await self._end.wait()
+        # The loop cancels what has begun. Whoever comes now sees that it stops.
+        for call in list(self._calls):
+            call.drop()

@@ -1,0 +1,90 @@
+"""An event loop on a thread of its own, for what must go on while other threads are busy or blocked.
+
+    new -> running -> ended
+
+The loop runs one coroutine function and ends with it, after all tasks that are left were cancelled. How that function
+is told to return is the matter of whoever wrote it. Calls from other threads are taken from ``start`` on, before the
+thread has got so far, and refused once the loop has ended. The thread is a daemon: a program that forgot to end it can
+end. After ``fork`` the child has no such thread: calls are refused there, and there is nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+_log: Final = logging.getLogger("pelton")
+
+
+class LoopThread:
+    """Runs ``main`` on an event loop of its own; ``name`` is the thread's. An error that ends it is logged."""
+
+    def __init__(self, main: Callable[[], Coroutine[Any, Any, object]], name: str) -> None:
+        self._main = main
+        self._pid = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin, once."""
+        loop = asyncio.new_event_loop()
+        self._loop = loop
+        try:
+            self._thread.start()
+        except BaseException:
+            self._loop = None
+            loop.close()
+            raise
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is this one."""
+        return threading.get_ident() == self._thread.ident
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child's copy, whose thread is the parent's."""
+        return os.getpid() != self._pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return not self.is_inherited and self._thread.is_alive()
+
+    def call_soon(self, function: Callable[..., object], *args: Any) -> bool:
+        """Have a function called on the loop, from any thread; return False where there is none to call it."""
+        if self._loop is None or self.is_inherited:
+            return False
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:  # it has ended
+            return False
+        return True
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work`` on the loop, from another one. Raises RuntimeError if the loop is not running."""
+        if self._loop is None or not self.is_alive:
+            work.close()
+            raise RuntimeError(f"the event loop of thread {self._thread.name!r} is not running")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def join(self) -> None:
+        """Wait until the loop has ended; not on its own thread, where that would be for ever."""
+        if self.is_alive and not self.is_here:
+            self._thread.join()
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(self._main())
+        except Exception:  # there is nobody to raise it to
+            _log.exception("the event loop of thread %r ended", self._thread.name)
+        finally:
+            loop.close()
