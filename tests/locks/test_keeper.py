@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import pelton
+from pelton import LockLostError
 from pelton.locks import Lock, LockKeeper, LockLease, LockManager, lock_spec
 from pelton.testing import Hazards, SimulatedClient, World
 
@@ -51,7 +53,7 @@ async def test_who_is_cut_off_is_told_before_others_can_have_it() -> None:
     async with World() as world:
         client, other = world.client("a"), world.client("b")
         held = await acquired(world, client)
-        since = held._lease.confirmed.boot
+        since = held._lease.clock.confirmed.boot
         client.hazards = Hazards(lost_request=1.0)
         told: list[float] = []
 
@@ -92,6 +94,55 @@ async def test_a_bucket_that_is_removed_while_one_waits_is_made_anew(tmp_path: P
                 await asyncio.sleep(0.01)
         await one.delete_bucket("pelton_locks")
         assert (await waiting).token > held.token
+
+
+def removed(path: Path) -> None:
+    for each in path.parent.glob(path.name + "*"):
+        if each.is_file():
+            each.unlink()
+
+
+async def test_a_lock_is_lost_when_its_store_is_gone_not_at_its_next_renewal(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        held = await jet.lock("a", ttl=3600).acquire()
+        removed(tmp_path / "a.pelton")
+        async with asyncio.timeout(SOON):
+            assert await held.until_lost()
+        with pytest.raises(LockLostError, match="its store cannot be used any more"):
+            held.check()
+
+
+async def test_a_holder_that_blocks_its_event_loop_can_see_that_its_store_is_gone(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        held = await jet.lock("a", ttl=3600).acquire()
+        stream = await jet.stream("KV_pelton_locks")
+        async with jet.lock("b", ttl=1), asyncio.timeout(SOON):
+            # Once one lease was renewed, the keeper has a connection of its own.
+            while (await stream.info()).state.last_seq < held.token + 2:
+                await asyncio.sleep(0.01)
+        removed(tmp_path / "a.pelton")
+        end = time.monotonic() + SOON
+        while not held.lost and time.monotonic() < end:
+            time.sleep(0.01)
+        assert held.lost
+
+
+async def test_a_lock_outlives_a_connection_of_its_keeper_that_broke(tmp_path: Path) -> None:
+    """Another key: the program's own connection has it, that of the keeper is made again."""
+    async with pelton.open(tmp_path / "a.pelton", key="one") as jet:
+        held = await jet.lock("a", ttl=3).acquire()
+        stream = await jet.stream("KV_pelton_locks")
+
+        async def renewed() -> None:
+            before = (await stream.info()).state.last_seq
+            async with asyncio.timeout(SOON):
+                while (await stream.info()).state.last_seq == before:
+                    await asyncio.sleep(0.01)
+
+        await renewed()
+        await jet.rekey("two")
+        await renewed()
+        assert held.is_held
 
 
 async def test_the_thread_ends_with_the_store(tmp_path: Path) -> None:

@@ -237,11 +237,11 @@ def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, p
 
     keeper.start()
     threading.Event().wait(phase)  # rounds fall differently against the lease
-    lease = JobLease(delivered(1), clock.boottime(), on_lost)
+    lease = JobLease(delivered(1), clock.boottime(), duration, on_lost)
     keeper.hold(lease)
     assert told.wait(5)
     keeper.stop()
-    assert duration / 2 < at[0] - lease.confirmed < duration
+    assert duration / 2 < at[0] - lease.clock.confirmed.boot < duration
     assert len(reasons) == 1
     assert lease.lost
 
@@ -250,14 +250,14 @@ def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:
     store, clock = Store(), SystemClock()
     store.down = "raises"
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
-    lease = JobLease(delivered(1), clock.boottime(), lambda reason: None)
+    lease = JobLease(delivered(1), clock.boottime(), 0.6, lambda reason: None)
     keeper.start()
     keeper.hold(lease)
-    held = lease.confirmed
+    held = lease.clock.confirmed
     while store.asked == 0:
         threading.Event().wait(0.005)
     store.down = ""
-    while lease.confirmed == held and not lease.lost:
+    while lease.clock.confirmed == held and not lease.lost:
         threading.Event().wait(0.005)
     keeper.stop()
     assert not lease.lost
@@ -267,8 +267,8 @@ def test_a_refused_extension_is_told_once_and_a_released_lease_is_left_alone() -
     store, clock, reasons = Store(), SystemClock(), list[str]()
     store.refused = PeltonError("replaced")
     keeper = LeaseKeeper(store, clock, 0.1)  # type: ignore[arg-type]
-    lost, told = JobLease(delivered(1), clock.boottime(), reasons.append), threading.Event()
-    kept = JobLease(delivered(2), clock.boottime(), lambda reason: told.set())
+    lost, told = JobLease(delivered(1), clock.boottime(), 0.1, reasons.append), threading.Event()
+    kept = JobLease(delivered(2), clock.boottime(), 0.1, lambda reason: told.set())
     keeper.hold(lost)
     keeper.hold(kept)
     keeper.release(kept)
@@ -336,12 +336,12 @@ def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
     store.replaced = {2}
     jobs = [Held(number, told) for number in (1, 2, 3)]
-    lease = SharedLease(jobs, clock.boottime(), by_clock=False)
-    taken = lease.confirmed
+    lease = SharedLease(jobs, clock.boottime(), 0.6, by_clock=False)
+    taken = lease.clock.confirmed
     keeper.hold(lease)
     keeper.start()
     assert told.wait(30)
-    while lease.confirmed == taken and not lease.lost:
+    while lease.clock.confirmed == taken and not lease.lost:
         threading.Event().wait(0.005)
     keeper.stop()
     assert jobs[1].lost
@@ -352,13 +352,13 @@ def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
 
 def test_where_late_acks_are_confirmed_the_clock_alone_judges() -> None:
     told: list[str] = []
-    here = JobLease(delivered(1), 0.0, told.append)
-    there = JobLease(delivered(1), 0.0, told.append, by_clock=True)
-    assert not here.is_over(99.0, 1.0)
-    assert not there.is_over(0.7, 1.0)
-    assert there.is_over(0.9, 1.0)
+    here = JobLease(delivered(1), 0.0, 1.0, told.append)
+    there = JobLease(delivered(1), 0.0, 1.0, told.append, by_clock=True)
+    assert not here.is_over(99.0)
+    assert not there.is_over(0.7)
+    assert there.is_over(0.9)
     there.lose("late")
-    assert there.is_over(0.1, 1.0)
+    assert there.is_over(0.1)
     assert told == ["late"]
 
 

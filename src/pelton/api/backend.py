@@ -5,7 +5,7 @@ administrative verbs go through one typed method; the hot paths have their own. 
 event loop; `clone` gives a backend for another. Every implementation fails with the errors of `errors.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from pelton.api.direct import DirectGet, DirectReply
@@ -146,6 +146,13 @@ class Backend(Protocol):
         """Whether the opening of this name is known to be closed, or its process to have died.
 
         False where that cannot be known. On a cluster also True for a client whose connection is lost just now.
+        """
+        ...
+
+    def on_end(self, told: Callable[[Exception], None]) -> None:
+        """Call ``told`` on the event loop, once, when nothing brings this back, with the error that all meets then.
+
+        That is not the end that `close` makes. A cluster has no other: its connection is made again.
         """
         ...
 

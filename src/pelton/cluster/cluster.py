@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
@@ -296,6 +296,9 @@ class Cluster:
         """Whether nobody listens to a client's subject; servers unsubscribe a client the moment its process ends."""
         self._check()
         return await self._presence.is_unheard(presence)
+
+    def on_end(self, told: Callable[[Exception], None]) -> None:
+        """Nothing ends it for good: its connection is made again."""
 
     def clone(self) -> Cluster:
         """Return another connection to the same cluster; it is made on first use."""

@@ -78,8 +78,9 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._waiting = WaitingPulls()
         self._closed = False
-        # Whether something has ended this opener for good.
+        # Whether something has ended this opener for good, and who is told.
         self._is_over = False
+        self._on_end: list[Callable[[Exception], None]] = []
         self._db = self._connections.first()
         door = Door(self._db, self._loop)
         self._check, self.check_loop, self.check_place = door.check, door.check_loop, door.check_place
@@ -103,6 +104,7 @@ class Engine:
         self._transactions = Transactions(
             self, self._db, self._committer, self._clock, busy_timeout=settings.busy_timeout
         )
+        self.check_outside, self.readable = self._transactions.check_outside, self._transactions.readable
         self._submissions = Submissions(self.session, self._committer, self._transactions, self._check)
         self.stage, self.hand_back = self._submissions.stage, self._submissions.hand_back
         self._background = Background(self, self._clock, self._db)
@@ -156,10 +158,6 @@ class Engine:
         self.check_place()
         # Pulls that begin to wait while a transaction is open want to hear of it, too.
         return self._session_on(self._connections.database(), lambda: True, self.session.bus)
-
-    async def readable(self) -> None:
-        """Wait until the store can be read; only a memory store ever cannot."""
-        await self._transactions.readable()
 
     def transaction(self, timeout: float) -> OpenTransaction:
         """Return the transaction that the caller is in, or a new one."""
@@ -285,6 +283,10 @@ class Engine:
         self._check()
         return self._channel.is_gone(presence)
 
+    def on_end(self, told: Callable[[Exception], None]) -> None:
+        """Call ``told`` when something has ended this opener for good."""
+        self._on_end.append(told)
+
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
         with self._connections.unchanged() as settings:
@@ -355,10 +357,6 @@ class Engine:
 
     # --- other processes
 
-    def check_outside(self) -> None:
-        """Raise TransactionError in the task that holds a transaction open."""
-        self._transactions.check_outside()
-
     def woken(self) -> None:
         """Another process has committed something."""
         if self._is_over:
@@ -390,6 +388,9 @@ class Engine:
             self._db.ending.end(fault)
         self._background.close()
         self._pushes.stop()
-        self._subscriptions.fail(public_error(self._db.ending.fault or fault))
+        error = public_error(self._db.ending.fault or fault)
+        self._subscriptions.fail(error)
+        for told in self._on_end:
+            told(error)
         # Pulls and pumps look, and meet it.
         self._waiting.notify_all()

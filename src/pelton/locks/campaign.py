@@ -55,12 +55,13 @@ from typing import Final, Literal
 
 import msgspec
 
-# Shares of the TTL: the age at which a write is renewed, its writer has stood down, and others count on that; the
-# time between tries of a renewal.
+from pelton.runtime import LeaseClock, LeaseShares, Moment
+
+# Shares of the TTL: the age at which a write is renewed, its writer has stood down, and others count on that.
 RENEW: Final = 0.75
 STAND_DOWN: Final = 0.9
 CLEAR: Final = 0.95
-_AGAIN: Final = 0.02
+SHARES: Final = LeaseShares(renew=RENEW, stop=STAND_DOWN, again=0.02, longest_try=0.1)
 
 State = Literal["unknown", "candidate", "leader"]
 """``unknown`` before an election is run, and after."""
@@ -129,7 +130,7 @@ class TermHold:
 
     token: int
     revision: int
-    confirmed: float
+    lease: LeaseClock
     announce_at: float
     announced: bool = False
 
@@ -179,7 +180,7 @@ class Campaign:
     @property
     def stands_until(self) -> float:
         """When the term ends unless it is renewed."""
-        return 0.0 if self.hold is None else self.hold.confirmed + self.ttl * STAND_DOWN
+        return 0.0 if self.hold is None else self.hold.lease.over_at
 
     def news(self) -> list[News]:
         """Return what has happened since the last call."""
@@ -213,7 +214,7 @@ class Campaign:
         if self._unsure:
             return self.due
         if self.hold is not None:
-            return max(self.due, self.hold.confirmed + self.ttl * RENEW)
+            return max(self.due, self.hold.lease.due_at)
         return max(self.due, self.clear_at + self.spread) if self._kind == "put" else self.due
 
     def tick(self, now: float) -> None:
@@ -240,9 +241,11 @@ class Campaign:
             return
         self._tries, self.due = 0, now
         if self.hold is not None:
-            self.hold.revision, self.hold.confirmed = revision, write.sent
+            self.hold.revision = revision
+            self.hold.lease.confirm(Moment(write.sent))
         else:
-            self.hold = TermHold(revision, revision, write.sent, self._announce_at(now, write, revision))
+            lease = LeaseClock(Moment(write.sent), self.ttl, SHARES)
+            self.hold = TermHold(revision, revision, lease, self._announce_at(now, write, revision))
         self._know(revision, "put")
         self._unsure = False
         self.tick(now)
@@ -280,7 +283,7 @@ class Campaign:
     def _later(self, now: float) -> None:
         self._tries += 1
         if self.due < math.inf:
-            self.due = now + (self.pause(self._tries) if self.hold is None else self.ttl * _AGAIN)
+            self.due = now + (self.pause(self._tries) if self.hold is None else self.hold.lease.pause)
 
     def looked(self, now: float, observation: Observation) -> None:
         """The look showed this."""

@@ -31,14 +31,13 @@ from pelton.api import (
 )
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
-from pelton.locks.campaign import Campaign, Lost, News, ReadRecord, WriteRecord
+from pelton.locks.campaign import SHARES, Campaign, Lost, News, ReadRecord, WriteRecord
 from pelton.locks.election_record import ElectionRecord
 from pelton.runtime import Clock, LoopThread, Runtime, Signal
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton")
-# How long an operation may take: a share of the TTL, within seconds.
-_TRY: Final = 0.1
+# The bounds of how long an operation may take, which is a share of the TTL.
 _SHORTEST_TRY_S: Final = 0.1
 _LONGEST_TRY_S: Final = 5.0
 _AGAIN_S: Final = 0.2
@@ -70,7 +69,7 @@ class CandidateRunner:
         self._is_over = False
         self._has_failed = False
         self._since_ns = 0
-        self._patience = min(max(record.ttl * _TRY, _SHORTEST_TRY_S), _LONGEST_TRY_S)
+        self._patience = min(max(record.ttl * SHARES.longest_try, _SHORTEST_TRY_S), _LONGEST_TRY_S)
         self.term = (0, 0.0)
 
     async def run(self) -> None:

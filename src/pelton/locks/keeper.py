@@ -19,12 +19,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pelton.api import Backend, PeltonError, WrongLastSequenceError
-from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
-from pelton.locks.lease import HeldLease, counted_from, moment
+from pelton.jet.own_connection import OwnConnection
+from pelton.locks.lease import HeldLease
 from pelton.locks.records import Holding, encode, holding_of
 from pelton.locks.table import LockTable
-from pelton.runtime import LoopThread, Runtime, Signal, Tasks, within
+from pelton.runtime import LoopThread, Runtime, Signal, Tasks, counted_from, moment, within
 
 _log: Final = logging.getLogger("pelton")
 _FAR_S: Final = 3600.0
@@ -42,11 +42,24 @@ class Renewal:
         self.on_lost = on_lost
 
 
+class _OwnTable:
+    """The table of locks over a connection of its own."""
+
+    def __init__(self, backend: Backend, runtime: Runtime, ended: Callable[[Exception], None]) -> None:
+        self.table = LockTable(Streams(backend, runtime))
+        self.close = backend.close
+        backend.on_end(ended)
+
+
 class LockKeeper:
     """Renews leases on the event loop that it is used on."""
 
     def __init__(self, backend: Backend, runtime: Runtime) -> None:
-        self._clone = backend.clone
+        clone = backend.clone
+        self._connection = OwnConnection(
+            lambda: _OwnTable(clone(), runtime, self._disconnected), runtime.clock, _LEAVE_S, self._store_ended
+        )
+        backend.on_end(self._store_ended)
         self._runtime = runtime
         self._clock = runtime.clock
         self._kept: dict[int, Renewal] = {}
@@ -57,8 +70,6 @@ class LockKeeper:
         self._has_held = False
         self._is_running = False
         self._is_stopping = False
-        self._backend: Backend | None = None
-        self._table: LockTable | None = None
 
     def hold(self, kept: Renewal) -> None:
         """Renew a lease from now on."""
@@ -107,7 +118,7 @@ class LockKeeper:
                 finally:
                     timer.cancel()
         finally:
-            await self._disconnect()
+            await self._connection.leave()
 
     def _turn(self) -> None:
         # Before the leases are looked at: one that is added meanwhile, on another thread, wakes us then.
@@ -142,11 +153,11 @@ class LockKeeper:
             kept.lease.failed(moment(self._clock))
             if not isinstance(error, TimeoutError):
                 # A store that is only slow is not left: leaving would wait for it as well.
-                await self._disconnect()
+                await self._connection.leave()
         self._signal.notify()
 
     async def _write(self, kept: Renewal) -> None:
-        lease, table, asked = kept.lease, self._connected(), moment(self._clock)
+        lease, table, asked = kept.lease, self._connection.get().table, moment(self._clock)
         try:
             revision = await table.write(lease.key, encode(kept.holding), lease.revision, lease.ttl)
         except WrongLastSequenceError:
@@ -159,23 +170,23 @@ class LockKeeper:
             # It counts from before it was asked for, never from when we heard of it.
             lease.renewed(revision, counted_from(asked, moment(self._clock)))
 
-    def _connected(self) -> LockTable:
-        if self._table is None:
-            try:
-                self._backend = self._clone()
-            except FINAL_ERRORS as error:
-                # The store the leases were taken through is at its end: none of them can be renewed any more.
-                for kept in list(self._kept.values()):
-                    self._lose(kept, f"its store cannot be used any more ({error})")
-                raise
-            self._table = LockTable(Streams(self._backend, self._runtime))
-        return self._table
+    # --- the end of the store
 
-    async def _disconnect(self) -> None:
-        backend, self._backend, self._table = self._backend, None, None
-        if backend is not None:
-            with suppress(PeltonError, TimeoutError):
-                await within(self._clock, _LEAVE_S, backend.close())
+    def _store_ended(self, error: Exception) -> None:
+        """The store the leases were taken through is at its end: none of them can be renewed any more."""
+        for kept in list(self._kept.values()):
+            self._lose(kept, f"its store cannot be used any more ({error})")
+
+    def _disconnected(self, error: Exception) -> None:
+        """The connection of its own can't be used any more. Perhaps another can; if not, that is told now."""
+        self._spawn(self._reconnect(), "pelton-keeper-reconnects")
+
+    async def _reconnect(self) -> None:
+        await self._connection.leave()
+        if self._kept:
+            # What passes is met again by the next renewal.
+            with suppress(PeltonError):
+                self._connection.get()
 
     def _lose(self, kept: Renewal, reason: str) -> None:
         if kept.lease.state == "held":

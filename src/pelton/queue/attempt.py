@@ -81,7 +81,7 @@ class JobAttempt:
     @property
     def lost(self) -> bool:
         """Whether another worker may have the job."""
-        return self.lease is not None and self.lease.is_over(self._clock.boottime(), self._queue.lease)
+        return self.lease is not None and self.lease.is_over(self._clock.boottime())
 
     def interrupt(self) -> None:
         """Do not start the job, or cancel it where that can be done: a job on a thread goes on."""

@@ -147,7 +147,7 @@ class Claims:
         """Hold jobs from now on: whatever becomes of their taker, each is given out, settled or handed back."""
         names, worker = self._queue.names, self.worker
         jobs = [ClaimedJob(AttemptRecords(names, worker, delivered)) for delivered in deliveries]
-        lease = SharedLease(jobs, asked, by_clock=self._by_clock)
+        lease = SharedLease(jobs, asked, self._queue.lease, by_clock=self._by_clock)
         for job in jobs:
             job.lease = lease
         self._leases[lease] = None
@@ -260,7 +260,7 @@ class Claims:
         if not self._by_clock:
             return {job: None for job in jobs if job.lost}
         now = self._clock.boottime()
-        over = {lease for lease in self._leases if lease.is_over(now, self._queue.lease)}
+        over = {lease for lease in self._leases if lease.is_over(now)}
         return {job: None for job in jobs if job.lost or job.lease in over}
 
     async def _ask(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:

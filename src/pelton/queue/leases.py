@@ -20,27 +20,23 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pelton.api import AckOp, Delivered, PeltonError
-from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
+from pelton.jet.own_connection import OwnConnection
 from pelton.queue.failure import describe
-from pelton.runtime import LoopThread
+from pelton.runtime import LeaseClock, LeaseShares, LoopThread, Moment
 
 if TYPE_CHECKING:
     from pelton.queue.job_source import Extender
     from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton")
-# Shares of a lease: its age when it is extended, the time between rounds, the same after a round that failed,
-# the longest try, and the age at which the job must have been told.
-_RENEW_AFTER: Final = 1 / 3
+# ``stop`` is when the job must have been told; after a round that failed there is another ``again``.
+_SHARES: Final = LeaseShares(renew=1 / 3, stop=0.8, again=1 / 20, longest_try=1 / 4)
+# The time between rounds, as a share of a lease.
 _ROUND: Final = 1 / 6
-_AGAIN: Final = 1 / 20
-_TRY: Final = 1 / 4
-_TOLD: Final = 0.8
 
 
 class DeliveryHold(NamedTuple):
@@ -53,24 +49,28 @@ class DeliveryHold(NamedTuple):
 class TimedHold:
     """What keeps deliveries of one consumer until a time: ``delivered``, perhaps with others that came with it.
 
-    ``confirmed``: since when, in seconds since boot; ``by_clock``: where only the clock can tell whether it is lost.
+    ``asked``: since when, in seconds since boot; ``by_clock``: where only the clock can tell whether it is lost.
     """
 
-    __slots__ = ("by_clock", "confirmed", "delivered", "lost")
+    __slots__ = ("by_clock", "clock", "delivered", "lost")
 
-    def __init__(self, delivered: Delivered, confirmed: float, *, by_clock: bool) -> None:
+    def __init__(self, delivered: Delivered, asked: float, duration: float, *, by_clock: bool) -> None:
         self.delivered = delivered
-        self.confirmed = confirmed
+        self.clock = LeaseClock(Moment(asked), duration, _SHARES)
         self.by_clock = by_clock
         self.lost = False
 
-    def is_doubtful(self, now: float, duration: float) -> bool:
+    def is_doubtful(self, now: float) -> bool:
         """Whether somebody else may hold the message by now (seconds since boot), as far as we can tell."""
-        return now - self.confirmed > duration * _TOLD
+        return self.clock.is_over(Moment(now))
 
-    def is_over(self, now: float, duration: float) -> bool:
+    def is_over(self, now: float) -> bool:
         """Whether it is lost, known or not: where only the clock can tell, doubt is enough."""
-        return self.lost or (self.by_clock and self.is_doubtful(now, duration))
+        return self.lost or (self.by_clock and self.is_doubtful(now))
+
+    def extended(self, asked: float) -> None:
+        """Note that the store has taken an extension: it counts from before that was asked for."""
+        self.clock.confirm(Moment(asked))
 
     def holds(self) -> list[DeliveryHold]:
         """Return what it keeps."""
@@ -87,9 +87,15 @@ class JobLease(TimedHold):
     __slots__ = ("on_lost",)
 
     def __init__(
-        self, delivered: Delivered, confirmed: float, on_lost: Callable[[str], None], *, by_clock: bool = False
+        self,
+        delivered: Delivered,
+        asked: float,
+        duration: float,
+        on_lost: Callable[[str], None],
+        *,
+        by_clock: bool = False,
     ) -> None:
-        super().__init__(delivered, confirmed, by_clock=by_clock)
+        super().__init__(delivered, asked, duration, by_clock=by_clock)
         self.on_lost = on_lost
 
     def extension(self) -> AckOp:
@@ -126,8 +132,8 @@ class SharedLease(TimedHold, Generic[H]):
 
     __slots__ = ("holders",)
 
-    def __init__(self, holders: Sequence[H], confirmed: float, *, by_clock: bool) -> None:
-        super().__init__(holders[0].hold.delivered, confirmed, by_clock=by_clock)
+    def __init__(self, holders: Sequence[H], asked: float, duration: float, *, by_clock: bool) -> None:
+        super().__init__(holders[0].hold.delivered, asked, duration, by_clock=by_clock)
         self.holders: dict[H, None] = dict.fromkeys(holders)
 
     def holds(self) -> list[DeliveryHold]:
@@ -146,13 +152,14 @@ class LeaseKeeper:
     """Extends all leases of one worker. ``duration`` in seconds."""
 
     def __init__(self, backend: Extender, clock: Clock, duration: float) -> None:
-        self._clone = backend.clone
         self._clock = clock
         self._duration = duration
         self._leases: dict[int, TimedHold] = {}
         self._stopping = threading.Event()
         self._thread = LoopThread(self._keep, "pelton-leases")
-        self._backend: Extender | None = None
+        self._connection = OwnConnection(
+            backend.clone, clock, duration * _SHARES.longest_try, lambda error: self._lose_all(describe(error))
+        )
 
     def start(self) -> None:
         """Begin to keep leases."""
@@ -176,49 +183,37 @@ class LeaseKeeper:
             # Blocking this loop is meant: between two rounds it has nothing to do, and must take no time from jobs.
             pause = _ROUND
             while not self._stopping.wait(self._duration * pause):
-                pause = _ROUND if await self._round() else _AGAIN
+                pause = _ROUND if await self._round() else _SHARES.again
         finally:
-            await self._disconnect()
+            await self._connection.leave()
 
     async def _round(self) -> bool:
         due = self._due()
         if not due:
             return True
         try:
-            await self._extend(self._connected(), due)
+            await self._extend(self._connection.get(), due)
         except Exception as error:  # a keeper that dies silently would lose every lease
             _log.warning("could not extend %d leases: %s", len(due), describe(error))
             self._give_up_late(due, describe(error))
             if not isinstance(error, TimeoutError):
                 # A store that is only slow is not left: leaving would wait for it as well.
-                await self._disconnect()
+                await self._connection.leave()
             return False
         return True
 
-    def _connected(self) -> Extender:
-        if self._backend is None:
-            try:
-                self._backend = self._clone()
-            except FINAL_ERRORS as error:
-                # The store the jobs were taken through is at its end: none of them can be settled any more.
-                for lease in list(self._leases.values()):
-                    lease.lose(f"the store cannot be used any more: {describe(error)}")
-                raise
-        return self._backend
-
-    async def _disconnect(self) -> None:
-        backend, self._backend = self._backend, None
-        if backend is not None:
-            with suppress(PeltonError, TimeoutError):
-                await asyncio.wait_for(backend.close(), self._duration * _TRY)
+    def _lose_all(self, error: str) -> None:
+        # The store the jobs were taken through is at its end: none of them can be settled any more.
+        for lease in list(self._leases.values()):
+            lease.lose(f"the store cannot be used any more: {error}")
 
     def _due(self) -> list[TimedHold]:
         now = self._clock.boottime()
-        limit = now - self._duration * _RENEW_AFTER
         for lease in list(self._leases.values()):
-            if lease.is_over(now, self._duration):
+            if lease.is_over(now):
                 lease.lose("it was not extended in time")
-        return [lease for lease in list(self._leases.values()) if not lease.lost and lease.confirmed <= limit]
+        at = Moment(now)
+        return [lease for lease in list(self._leases.values()) if not lease.lost and lease.clock.is_due(at)]
 
     async def _extend(self, backend: Extender, due: list[TimedHold]) -> None:
         groups: dict[tuple[str, str], list[TimedHold]] = {}
@@ -238,19 +233,17 @@ class LeaseKeeper:
     ) -> None:
         for (lease, hold), refused in zip(holds, answers, strict=True):
             if refused is None:
-                # The extension counts from before it was asked for, never from when we heard of it.
-                lease.confirmed = asked
+                lease.extended(asked)
             elif id(lease) in self._leases:
                 hold.lose(str(refused))
 
     def _time_left(self, leases: list[TimedHold], now: float) -> float:
-        oldest = min(lease.confirmed for lease in leases)
-        left = oldest + self._duration * _TOLD - now
+        left = min(lease.clock.try_for(Moment(now)) for lease in leases)
         # What is late already is asked for all the same: nobody may have taken it yet.
-        return min(left, self._duration * _TRY) if left > 0 else self._duration * _TRY
+        return left or self._duration * _SHARES.longest_try
 
     def _give_up_late(self, leases: list[TimedHold], reason: str) -> None:
-        limit = self._clock.boottime() - self._duration * (_TOLD - _AGAIN)
+        now = Moment(self._clock.boottime())
         for lease in leases:
-            if lease.confirmed <= limit and id(lease) in self._leases:
+            if lease.clock.left(now) <= lease.clock.pause and id(lease) in self._leases:
                 lease.lose(f"the lease could not be extended in time: {reason}")

@@ -233,7 +233,7 @@ class Worker:
         d = taken.delivered
         asked = asked if taken.asked is None else taken.asked
         by_clock = not self._queue.jet.backend.refuses_late_acks
-        attempt.lease = JobLease(d, asked, on_lost, by_clock=by_clock)
+        attempt.lease = JobLease(d, asked, self._queue.lease, on_lost, by_clock=by_clock)
         self._keeper.hold(attempt.lease)
         return attempt
 
@@ -281,9 +281,9 @@ class Worker:
     async def _is_ours(self, attempt: JobAttempt) -> bool:
         """Make sure of a lease that may have run out unnoticed: this process stood still, or was very slow."""
         lease, asked = attempt.lease, self._clock.boottime()
-        if lease is None or not lease.is_doubtful(asked, self._queue.lease):
+        if lease is None or not lease.is_doubtful(asked):
             return True
-        if lease.is_over(asked, self._queue.lease):
+        if lease.is_over(asked):
             lease.lose("it was not extended in time")
             return False
         d = lease.delivered
@@ -296,7 +296,7 @@ class Worker:
         if refused is not None:
             lease.lose(str(refused))
             return False
-        lease.confirmed = asked
+        lease.extended(asked)
         return True
 
     async def _hand_back(self, attempt: JobAttempt) -> None:

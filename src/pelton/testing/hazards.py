@@ -326,6 +326,10 @@ class HazardBackend:
 
         return await self._ask(look)
 
+    def on_end(self, told: Callable[[Exception], None]) -> None:
+        """Call ``told`` when the world's store has ended."""
+        self._inner.on_end(told)
+
     def clone(self) -> HazardBackend:
         """Another way to the same store for the same client."""
         return HazardBackend(self._inner, self._client)

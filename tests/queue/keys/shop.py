@@ -13,6 +13,7 @@ from pelton.api import AckOp, PeltonError, PullRequest, StoreError
 from pelton.queue import Outcome, Queue
 from pelton.queue.job_source import JobSource, TakenJob
 from pelton.queue.leases import JobLease
+from pelton.runtime import Moment
 from pelton.testing.hazards import Hazards, SimulatedClient, World
 from pelton.testing.history import Contradiction, JobEvent, check_history
 
@@ -175,8 +176,8 @@ class Hand:
         d = taken.delivered
         assert taken.asked is not None
         told = asyncio.Event()
-        lease = JobLease(d, taken.asked, lambda _: told.set(), by_clock=True)
-        if not lease.is_over(self._clock.monotonic(), LEASE_S):
+        lease = JobLease(d, taken.asked, LEASE_S, lambda _: told.set(), by_clock=True)
+        if not lease.is_over(self._clock.monotonic()):
             self._shop.note("start", taken, self._client.name)
             keeper = self._client.spawn(self._keep(job_source, lease))
             try:
@@ -195,7 +196,7 @@ class Hand:
         await self._clock.gate()
         work.cancel()
         lost.cancel()
-        if lease.is_over(self._clock.monotonic(), LEASE_S):
+        if lease.is_over(self._clock.monotonic()):
             self._shop.note("lost", taken, self._client.name)
             return
         effect = msgspec.structs.replace(self._shop.note("end", taken, self._client.name), kind="finished")
@@ -213,7 +214,7 @@ class Hand:
             (EFFECTS, msgspec.json.encode(effect), None),
             (queue.names.ending_subject("completed", outcome.id), msgspec.json.encode(outcome), None),
         ]
-        while not lease.is_over(self._clock.monotonic(), LEASE_S):
+        while not lease.is_over(self._clock.monotonic()):
             try:
                 await job_source.settle(d, records, AckOp(seq=d.seq, consumer_seq=d.consumer_seq))
             except StoreError:
@@ -229,16 +230,16 @@ class Hand:
         while not lease.lost:
             await self._clock.sleep(pause)
             now = self._clock.monotonic()
-            left = lease.confirmed + LEASE_S * 0.8 - now
-            if left <= LEASE_S / 20:
+            left = lease.clock.left(Moment(now))
+            if left <= lease.clock.pause:
                 lease.lose("late")
-            elif now - lease.confirmed > LEASE_S / 3:
+            elif lease.clock.is_due(Moment(now)):
                 asking = self._client.spawn(self._extend(job_source, lease, now))
-                limit = self._client.spawn(self._clock.sleep(min(left, LEASE_S / 4)))
+                limit = self._client.spawn(self._clock.sleep(lease.clock.try_for(Moment(now))))
                 await asyncio.wait((asking, limit), return_when=asyncio.FIRST_COMPLETED)
                 asking.cancel()
                 limit.cancel()
-            pause = LEASE_S / 6 if lease.confirmed == now else LEASE_S / 20
+            pause = LEASE_S / 6 if lease.clock.confirmed.boot == now else lease.clock.pause
 
     async def _extend(self, job_source: JobSource, lease: JobLease, now: float) -> None:
         with suppress(StoreError):
@@ -246,6 +247,6 @@ class Hand:
                 lease.delivered.stream, lease.delivered.consumer, [lease.extension()]
             )
             if refused is None:
-                lease.confirmed = now
+                lease.extended(now)
             else:
                 lease.lose(str(refused))
