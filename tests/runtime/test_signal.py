@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from pelton.runtime import Signal
+from pelton.testing import ManualClock
 
 
 async def _until_blocked() -> None:
@@ -58,3 +59,38 @@ async def test_a_cancelled_waiter_leaves_nothing_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await gone
     assert not signal._waiters
+
+
+async def test_a_wait_ends_at_its_deadline_and_wakes_nobody_else() -> None:
+    signal, clock = Signal(), ManualClock()
+    bounded = asyncio.create_task(signal.wait_at_most(clock, 5.0, 0))
+    endless = asyncio.create_task(signal.wait_at_most(clock, None, 0))
+    await _until_blocked()
+    clock.advance(4.9)
+    assert not bounded.done()
+    clock.advance(0.1)
+    assert await bounded == 0
+    assert not endless.done()
+    signal.notify()
+    assert await endless == 1
+
+
+async def test_what_comes_before_the_deadline_ends_the_wait() -> None:
+    signal, clock = Signal(), ManualClock()
+    waiter = asyncio.create_task(signal.wait_at_most(clock, 5.0, 0))
+    await _until_blocked()
+    signal.notify()
+    assert await waiter == 1
+    assert await signal.wait_at_most(clock, 5.0, 0) == 1
+    clock.advance(10.0)
+
+
+async def test_a_cancelled_wait_with_a_deadline_leaves_nothing_behind() -> None:
+    signal, clock = Signal(), ManualClock()
+    waiter = asyncio.create_task(signal.wait_at_most(clock, 5.0, 0))
+    await _until_blocked()
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert not signal._waiters
+    clock.advance(10.0)

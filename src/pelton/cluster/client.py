@@ -27,6 +27,7 @@ import nats.aio.client
 import nats.errors
 from nats.aio.transport import TcpTransport
 
+# Like nats-py's own these are seconds of the event loop: no other clock gets as far as here.
 _CLOSE_S: Final = 2.0
 _LOOK_S: Final = 1.0
 # More at once, and a single write takes the event loop for too long.

@@ -20,7 +20,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -227,9 +226,7 @@ class Connection:
             left = end - self.clock.monotonic()
             if left <= 0:
                 raise self.unreachable()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._changed.wait(seen)
+            await self._changed.wait_at_most(self.clock, left, seen)
 
     def unreachable(self) -> PeltonError:
         """Return the error for a connection that is lost and does not come back."""

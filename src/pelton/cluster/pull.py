@@ -12,7 +12,6 @@ sent, and the others are awaited.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, Final
@@ -24,7 +23,7 @@ from pelton.api import Delivered, PullRequest, api_error, delivery_of
 from pelton.api.errors import from_reply
 from pelton.cluster.client import NatsClient
 from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted, status_of
-from pelton.runtime import Signal
+from pelton.runtime import Signal, within
 
 _LONGEST_S: Final = 30.0
 _SLACK_S: Final = 2.0
@@ -129,15 +128,12 @@ class Channel:
         self._enough = batch
         while len(self.messages) < batch and self.last_word is None:
             left = max(end - clock.monotonic(), 0.0)
-            seen = len(self.messages)
-            try:
-                async with asyncio.timeout(min(left, beat_s) if beat_s else left):
-                    await self._signal.wait(self._signal.generation)
-            except TimeoutError:
-                if len(self.messages) == seen:
-                    if beat_s and beat_s < left:
-                        self.last_word = _SILENT_WORD
-                    return False
+            seen, generation = len(self.messages), self._signal.generation
+            heard = await self._signal.wait_at_most(clock, min(left, beat_s) if beat_s else left, generation)
+            if heard == generation and len(self.messages) == seen:
+                if beat_s and beat_s < left:
+                    self.last_word = _SILENT_WORD
+                return False
             if self.messages or self._early_word is not None:
                 # What was sent is certain to come, and with nothing left to deliver the last word is.
                 certain = self._early_word is not None or not self.messages[-1].num_pending
@@ -157,8 +153,7 @@ class Channel:
         self._connection.on_lost.remove(self._lost)
         subscription, self._client, self._subscription = self._subscription, None, None
         try:
-            async with asyncio.timeout(_DRAIN_S):
-                await subscription.drain()
+            await within(self._connection.clock, _DRAIN_S, subscription.drain())
         except (nats.errors.Error, OSError, TimeoutError):
             # Without a connection there is nobody to deliver either; when it is back, nobody must.
             with suppress(nats.errors.Error, OSError):

@@ -18,6 +18,7 @@ from pelton.api import ConfigError, ServerTimeoutError, api_error
 from pelton.api.build import check_name
 from pelton.api.errors import from_reply
 from pelton.cluster.connection import Answer, Connection, Interrupted
+from pelton.runtime import within
 
 Told = Callable[[int, int], object]
 _DESCRIPTION: Final = "backup.json"
@@ -98,8 +99,7 @@ async def _snapshot(connection: Connection, stream: str, folder: str, told: Told
 async def _next(connection: Connection, stream: str, parts: asyncio.Queue[tuple[str, Answer] | None]) -> bytes | None:
     """Return the next part, None after the last one."""
     try:
-        async with asyncio.timeout(connection.settings.patience):
-            part = await parts.get()
+        part = await within(connection.clock, connection.settings.patience, parts.get())
     except TimeoutError:
         raise connection.no_answer() from None
     if part is None:

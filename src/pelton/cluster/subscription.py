@@ -6,7 +6,6 @@ a bounded number of messages and loses what comes then.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
@@ -17,7 +16,7 @@ import nats.errors
 from pelton.api import Incoming, PeltonError, StoreClosedError
 from pelton.cluster.client import NatsClient
 from pelton.cluster.connection import Connection
-from pelton.runtime import Signal
+from pelton.runtime import Signal, within
 
 _log: Final = logging.getLogger("pelton")
 _KEPT: Final = 65_536
@@ -70,9 +69,7 @@ class ClusterSubscription:
             left = None if end is None else end - clock.monotonic()
             if left is not None and left <= 0:
                 return None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._signal.wait(seen)
+            await self._signal.wait_at_most(clock, left, seen)
 
     def take(self, limit: int) -> list[Incoming]:
         """Return what has come already, at most ``limit`` messages."""
@@ -89,8 +86,7 @@ class ClusterSubscription:
         self._signal.notify()
         if self._subscription is not None:
             with suppress(nats.errors.Error, OSError, TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await self._subscription.unsubscribe()
+                await within(self._connection.clock, _CLOSE_S, self._subscription.unsubscribe())
 
     async def _attach(self) -> None:
         """Subscribe with the present client; nats-py does it again when that one's connection is made again."""

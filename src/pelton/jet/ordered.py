@@ -27,7 +27,7 @@ from pelton.api import (
 )
 from pelton.api.durations import given
 from pelton.jet.push import Pushed
-from pelton.runtime import Runtime
+from pelton.runtime import Runtime, within
 
 HEARTBEAT_S: Final = 5.0
 _IDLE_S: Final = 300
@@ -134,8 +134,7 @@ class OrderedReader:
         """Begin with a new consumer; with another one where a cluster does not answer (ADR-17)."""
         for _ in range(_TRIES if self._backend.is_remote else 0):
             try:
-                async with asyncio.timeout(_ANSWER_S):
-                    return await self._make()
+                return await within(self._runtime.clock, _ANSWER_S, self._make())
             except TimeoutError:
                 # One that was placed on a server that has just died exists, and answers nobody.
                 self._end()

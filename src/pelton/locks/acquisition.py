@@ -120,11 +120,7 @@ class Acquisition:
         return None
 
     async def _sleep(self, until: float, seen: int) -> None:
-        timer = self._clock.call_later(until - self._clock.boottime(), self._news.notify)
-        try:
-            await self._news.wait(seen)
-        finally:
-            timer.cancel()
+        await self._news.wait_at_most(self._clock, until - self._clock.boottime(), seen)
 
     def _queue(self) -> WaitQueue:
         return WaitQueue(self._spec.keys, _TICKET_S, self._clock.boottime())

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
@@ -33,7 +33,7 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
 from pelton.locks.campaign import SHARES, Campaign, Lost, News, ReadRecord, WriteRecord
 from pelton.locks.election_record import ElectionRecord
-from pelton.runtime import Clock, LoopThread, Runtime, Signal
+from pelton.runtime import LoopThread, Runtime, Signal, within
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton")
@@ -96,12 +96,7 @@ class CandidateRunner:
         if asked is not None:
             self._runtime.spawn(self._do(asked), "pelton election: ask")
         wake = self._campaign.wake_at()
-        timer = None if wake is None else clock.call_later(wake - clock.boottime(), self._changed.notify)
-        try:
-            await self._changed.wait(seen)
-        finally:
-            if timer is not None:
-                timer.cancel()
+        await self._changed.wait_at_most(clock, None if wake is None else wake - clock.boottime(), seen)
 
     def _report(self) -> None:
         hold = self._campaign.hold
@@ -113,7 +108,7 @@ class CandidateRunner:
         campaign, clock, record = self._campaign, self._runtime.clock, self._record
         try:
             if isinstance(asked, ReadRecord):
-                observation = await in_time(clock, self._patience, record.look())
+                observation = await within(clock, self._patience, record.look())
                 campaign.looked(clock.boottime(), observation)
             else:
                 await self._write(asked, record)
@@ -135,7 +130,7 @@ class CandidateRunner:
         if hold is None and not asked.repeated:
             # All writes of a term say the same: also one that was stored though no answer came, which is repeated.
             self._since_ns = clock.now()
-        revision = await in_time(clock, self._patience, record.write(asked, hold, self._since_ns))
+        revision = await within(clock, self._patience, record.write(asked, hold, self._since_ns))
         campaign.wrote(clock.boottime(), revision)
 
     def _failed(self, error: Exception) -> None:
@@ -184,7 +179,7 @@ class CandidateRunner:
         self._report()
         if asked is not None:
             try:
-                await in_time(clock, self._patience, self._record.release(asked))
+                await within(clock, self._patience, self._record.release(asked))
             except Exception as error:  # then it runs out
                 _log.info("an election could not be given up, its term runs out: %s", error or type(error).__name__)
         self._changed.notify()
@@ -201,28 +196,6 @@ class CandidateRunner:
         finally:
             self._is_over = True
             self._changed.notify()
-
-
-async def in_time(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
-    """Return what ``work`` returns. Raises TimeoutError, when it was cancelled because it took longer."""
-    task = asyncio.current_task()
-    assert task is not None
-    late = False
-
-    def cancel() -> None:
-        nonlocal late
-        late = True
-        task.cancel()
-
-    timer = clock.call_later(seconds, cancel)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if late and task.uncancel() == 0:
-            raise TimeoutError(f"no answer within {seconds:g} s") from None
-        raise
-    finally:
-        timer.cancel()
 
 
 class CandidateThread:
@@ -300,4 +273,4 @@ class CandidateThread:
 
     async def _close(self, backend: Backend) -> None:
         with suppress(PeltonError, TimeoutError):
-            await in_time(self._clock, _LONGEST_TRY_S, backend.close())
+            await within(self._clock, _LONGEST_TRY_S, backend.close())

@@ -112,11 +112,7 @@ class LockKeeper:
             while not self._is_stopping:
                 seen = self._signal.generation
                 self._turn()
-                timer = self._clock.call_later(self._wakes_at - self._clock.boottime(), self._signal.notify)
-                try:
-                    await self._signal.wait(seen)
-                finally:
-                    timer.cancel()
+                await self._signal.wait_at_most(self._clock, self._wakes_at - self._clock.boottime(), seen)
         finally:
             await self._connection.leave()
 

@@ -187,6 +187,7 @@ class JobAttempt:
         if limit is None:
             return await job.function(**arguments)
         try:
+            # Not ``within``: this one tells whether it was what cancelled the job, and where the job was.
             async with asyncio.timeout(limit) as timer:
                 return await job.function(**arguments)
         except TimeoutError as error:

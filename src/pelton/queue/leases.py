@@ -16,7 +16,6 @@ extended in time is lost for good.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from pelton.api import AckOp, Delivered, PeltonError
 from pelton.jet import ack_of
 from pelton.jet.own_connection import OwnConnection
 from pelton.queue.failure import describe
-from pelton.runtime import LeaseClock, LeaseShares, LoopThread, Moment
+from pelton.runtime import LeaseClock, LeaseShares, LoopThread, Moment, within
 
 if TYPE_CHECKING:
     from pelton.queue.job_source import Extender
@@ -225,7 +224,7 @@ class LeaseKeeper:
             if not holds:
                 continue
             acks = [ack_of(hold.delivered, "progress") for _, hold in holds]
-            answers = await asyncio.wait_for(backend.ack(stream, consumer, acks), self._time_left(leases, asked))
+            answers = await within(self._clock, self._time_left(leases, asked), backend.ack(stream, consumer, acks))
             self._note(holds, answers, asked)
 
     def _note(

@@ -210,9 +210,7 @@ class Worker:
 
     async def _look_later(self, seen: int) -> None:
         """Return when it is worth looking again: one of our jobs has ended, or a while is over."""
-        timer = self._clock.call_later(_SETTLED_LOOK_S, self._taken.notify)
-        await self._taken.wait(seen)
-        timer.cancel()
+        await self._taken.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
 
     def _room(self) -> int:
         free = self._settings.concurrency - len(self._running)

@@ -8,10 +8,12 @@ another one.
     while not (work := look()):
         seen = await signal.wait(seen)
 
-A deadline is a timer that notifies: `clock.call_later(delay, signal.notify)`.
+With a deadline it is `await signal.wait_at_most(clock, seconds, seen)`; then it is time to look again, too.
 """
 
 import asyncio
+
+from pelton.runtime.clock import Clock
 
 
 class Signal:
@@ -32,8 +34,7 @@ class Signal:
         self._generation += 1
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            _wake(waiter)
 
     async def wait(self, seen: int | None = None) -> int:
         """Return the generation as soon as it differs from `seen`.
@@ -42,10 +43,29 @@ class Signal:
         looked at before.
         """
         if seen is None or seen == self._generation:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.discard(waiter)
+            await self._wait(asyncio.get_running_loop().create_future())
         return self._generation
+
+    async def wait_at_most(self, clock: Clock, seconds: float | None, seen: int) -> int:
+        """Do the same, but return after so many seconds of `clock` at the latest; None: wait for ever."""
+        if seen == self._generation:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            timer = None if seconds is None else clock.call_later(seconds, lambda: _wake(waiter))
+            try:
+                await self._wait(waiter)
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        return self._generation
+
+    async def _wait(self, waiter: asyncio.Future[None]) -> None:
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

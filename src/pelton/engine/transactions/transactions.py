@@ -22,7 +22,7 @@ from pelton.engine.host import Host
 from pelton.engine.transactions.operations import Operations
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.works import CallWork
-from pelton.runtime import Clock, Signal, owner
+from pelton.runtime import Clock, Signal, owner, within
 from pelton.storage import Committer, Database, Fault
 
 _RETRY_S: Final = 0.001
@@ -110,19 +110,21 @@ class Transactions:
         # A loop of transactions would never let others run.
         await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(self._busy_timeout):
-                await self._turn.acquire()
-                try:
-                    operations = await self._begun()
-                except BaseException:
-                    self._turn.release()
-                    raise
+            operations = await within(self.clock, self._busy_timeout, self._begun_in_turn())
         except TimeoutError:
             reason = f"a transaction waited {self._busy_timeout:g} s for others that write"
             raise StoreBusyError(self._db.path, reason) from None
         self._holder = transaction
         self._committer.hold()
         return operations
+
+    async def _begun_in_turn(self) -> Operations:
+        await self._turn.acquire()
+        try:
+            return await self._begun()
+        except BaseException:
+            self._turn.release()
+            raise
 
     async def _begun(self) -> Operations:
         while True:

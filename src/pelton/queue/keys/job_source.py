@@ -113,12 +113,7 @@ class KeyedJobSource:
                 task.result()
 
     async def _wait(self, seen: int, limit: float) -> None:
-        timer = self._clock.call_later(max(limit, 0.0), self._changed.notify) if limit < inf else None
-        try:
-            await self._changed.wait(seen)
-        finally:
-            if timer is not None:
-                timer.cancel()
+        await self._changed.wait_at_most(self._clock, max(limit, 0.0) if limit < inf else None, seen)
 
     async def _claim(self, chances: list[Chance]) -> list[TakenJob]:
         """Try keys at once; a claim that was begun is seen through, also when nobody waits for it any more."""

@@ -1,0 +1,82 @@
+"""Waiting no longer than so many seconds: the work is cancelled, and whoever cancels the waiter is told apart."""
+
+import asyncio
+
+import pytest
+
+from pelton.runtime import within
+from pelton.testing import ManualClock
+
+
+async def _answer(after: ManualClock, seconds: float) -> str:
+    await after.sleep(seconds)
+    return "done"
+
+
+async def _until_blocked() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_done_in_time_is_returned() -> None:
+    clock = ManualClock()
+    waiting = asyncio.create_task(within(clock, 5.0, _answer(clock, 4.0)))
+    await _until_blocked()
+    clock.advance(4.0)
+    assert await waiting == "done"
+    clock.advance(10.0)
+
+
+async def test_what_is_late_is_cancelled() -> None:
+    clock, ended = ManualClock(), list[str]()
+
+    async def work() -> None:
+        try:
+            await _answer(clock, 6.0)
+        finally:
+            ended.append("work")
+
+    waiting = asyncio.create_task(within(clock, 5.0, work()))
+    await _until_blocked()
+    clock.advance(5.0)
+    with pytest.raises(TimeoutError, match="no answer within 5 s"):
+        await waiting
+    assert ended == ["work"]
+
+
+async def test_an_error_of_the_work_passes_through() -> None:
+    async def work() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await within(ManualClock(), 5.0, work())
+
+
+async def test_whoever_cancels_the_waiter_cancels_it() -> None:
+    clock = ManualClock()
+    waiting = asyncio.create_task(within(clock, 5.0, _answer(clock, 6.0)))
+    await _until_blocked()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    clock.advance(10.0)
+
+
+async def test_a_cancellation_that_comes_with_the_deadline_is_not_lost() -> None:
+    clock = ManualClock()
+    waiting = asyncio.create_task(within(clock, 5.0, _answer(clock, 6.0)))
+    await _until_blocked()
+    clock.advance(5.0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert waiting.cancelled()
+
+
+async def test_one_within_another_ends_with_whichever_is_first() -> None:
+    clock = ManualClock()
+    waiting = asyncio.create_task(within(clock, 3.0, within(clock, 5.0, _answer(clock, 6.0))))
+    await _until_blocked()
+    clock.advance(3.0)
+    with pytest.raises(TimeoutError, match="within 3 s"):
+        await waiting
