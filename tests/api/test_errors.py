@@ -15,7 +15,7 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.NoStreamForSubjectError("a.b"), "no stream takes the subject 'a.b' [503, 0]: create a stream"),
     (
         api.AckRejectedError("S", "c", 7, "its ack wait passed"),
-        "ack of message 7 (stream 'S', consumer 'c') rejected: its ack wait passed; it may be",
+        "ack of message 7 (stream 'S', consumer 'c') rejected: its ack wait passed",
     ),
     (api.StoreError("x.pelton"), "store 'x.pelton' failed: check the file and its disk, then reopen it"),
     (api.StoreBusyError("x"), "store 'x' is busy: retry"),

@@ -174,6 +174,6 @@ async def test_what_a_process_that_was_killed_had_in_hand_may_be_answered_by_ano
             for seq, number in held:
                 assert await answered(jet, AckOp(seq=seq, consumer_seq=number)) == [True]
             slow.say("now")
-            assert await slow.heard() == "it is settled already, or was never delivered"
+            assert (await slow.heard()).startswith("it is settled already")
         assert await left(jet) == (0, 0, 0)
     assert recount(str(path)) == []

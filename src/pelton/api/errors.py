@@ -370,11 +370,11 @@ class AckError(PeltonError):
 
 
 class AckRejectedError(AckError):
-    """The delivery is no longer ours: its ack wait passed, it was acked already, or its lease was lost."""
+    """The delivery is no longer ours: its ack wait passed, it was acked already, or its lease was lost.
+
+    ``reason`` says which of these, and what is known of the message.
+    """
 
     def __init__(self, stream: str, consumer: str, seq: int, reason: str) -> None:
         self.stream, self.consumer, self.seq, self.reason = stream, consumer, seq, reason
-        super().__init__(
-            f"ack of message {seq} (stream {stream!r}, consumer {consumer!r}) rejected: {reason}; "
-            "it may be delivered again or elsewhere: raise ack_wait, or call in_progress() during long work"
-        )
+        super().__init__(f"ack of message {seq} (stream {stream!r}, consumer {consumer!r}) rejected: {reason}")

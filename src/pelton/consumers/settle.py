@@ -18,8 +18,17 @@ from pelton.consumers.sampling import ALL
 from pelton.storage import TOKEN_EPOCH, runs
 
 _MANY: Final = 8
-_REPLACED: Final = "it was delivered again since: this delivery has been replaced"
-_REMOVED: Final = "the message was removed, and this delivery of it is settled, replaced or over its ack wait"
+# Each says what is known of the message, and what to do where something can be done.
+_REPLACED: Final = (
+    "it was delivered again since: this delivery has been replaced; "
+    "raise ack_wait, or call in_progress() during long work"
+)
+_SETTLED: Final = "it is settled already, was given up after max_deliver deliveries, or was never delivered"
+_REMOVED: Final = (
+    "the message was removed from its stream and is not delivered again; this delivery of it is settled, replaced or "
+    "over its ack wait"
+)
+_OF_ANOTHER: Final = "its consumer was deleted: the one that has its name now may deliver the message again"
 
 Known = dict[int, tuple[int, str | None, int]]
 """Of unsettled messages by sequence.
@@ -96,7 +105,7 @@ class Settlement:
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
         found = known.get(ack.seq)
         if self._is_of_another(ack):
-            return self._rejected(ack, "its consumer was deleted: another one has its name")
+            return self._rejected(ack, _OF_ANOTHER)
         if found is None:
             return self._one_removed(ack, known)
         if found[0] != ack.consumer_seq:
@@ -124,7 +133,7 @@ class Settlement:
             self._harmless.add(harmless)
             return harmless
         if last is None:
-            return self._rejected(ack, "it is settled already, or was never delivered")
+            return self._rejected(ack, _SETTLED)
         if last[0] != ack.consumer_seq:
             return self._rejected(ack, _REPLACED)
         if ack.kind in ("nak", "progress"):

@@ -38,7 +38,7 @@ Holdings = dict[int, HeldKey]
 
 def replaced(stream: str, job: int) -> AckRejectedError:
     """Return the error for a holder that is none any more."""
-    return AckRejectedError(stream, CHANNEL, job, "its key was taken over by another worker")
+    return AckRejectedError(stream, CHANNEL, job, "its key was taken over by another worker, which runs the job again")
 
 
 class HoldExtender:
