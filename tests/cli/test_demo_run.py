@@ -9,6 +9,7 @@ import pytest
 
 import pelton
 from pelton.cli.demo.work import PLANES
+from pelton.cli.main import main
 
 
 def pelton_command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -43,6 +44,31 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, earlier: boo
     assert done.returncode == 2
     assert "holds something else" in done.stderr
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_what_an_interrupted_demo_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = list[list[Path]]()
+    monkeypatch.setattr(
+        "pelton.cli.demo.run.run_demo", lambda settings, _: not ran.append([*settings.folder.iterdir()])
+    )
+    for name in ("flights.pelton", "flights.pelton-wal", "flights.pelton-shm", "flights.pelton-sync", "flights.csv"):
+        (tmp_path / name).touch()
+    for name in ("flights.html", "jobs.html", "worker-12.starts"):
+        (tmp_path / name).touch()
+    for name in ("flights.pelton-wake", "flights.lake/date=2013-01-01", "flights.lake-checkpoint/offsets"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "0").touch()
+    assert main(["demo", "--limit", "100", "--folder", str(tmp_path)]) == 0
+    assert ran == [[]]
+
+
+def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").touch()
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "flights.lake").symlink_to(tmp_path / "precious")
+    assert main(["demo", "--limit", "100", "--folder", str(tmp_path / "report")]) == 2
+    assert (tmp_path / "precious" / "thesis.txt").exists()
 
 
 def test_a_misused_command_line_says_how_to_use_it() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 from pathlib import Path
 from typing import Final
 
 from pelton.cli.output import write_line
 
 _FEWEST: Final = 100
-_OURS: Final = re.compile(r"flights\.(html|csv|pelton(-wal|-shm|-wake)?)|worker-\d+\.starts")
+_FILES: Final = re.compile(r"flights\.(html|csv|pelton(-wal|-shm|-sync)?)|jobs\.html|worker-\d+\.starts")
+_FOLDERS: Final = re.compile(r"flights\.(pelton-wake|lake(-checkpoint)?)")
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -34,20 +36,22 @@ def run(options: argparse.Namespace) -> int:
         return 1
     folder: Path = options.folder
     left = list(folder.iterdir()) if folder.exists() else []
-    if strange := [each.name for each in left if not _is_ours(each)]:
+    if strange := [each.name for each in left if not is_ours(each)]:
         write_line(f"pelton demo: {folder} holds something else ({strange[0]}); name another --folder", error=True)
         return 2
     for each in left:
-        if not each.is_dir():
+        if each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each)
+        else:
             each.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     settings = DemoSettings(folder=folder, limit=options.limit, workers=options.workers)
     return 0 if run_demo(settings, Console()) else 1
 
 
-def _is_ours(path: Path) -> bool:
-    """Return whether an earlier demo may have left this."""
-    return _OURS.fullmatch(path.name) is not None and path.is_dir() == path.name.endswith("-wake")
+def is_ours(path: Path) -> bool:
+    """Return whether an earlier demo may have left this, also one that was interrupted."""
+    return (_FOLDERS if path.is_dir() and not path.is_symlink() else _FILES).fullmatch(path.name) is not None
 
 
 def _limit(text: str) -> int:

@@ -15,6 +15,7 @@ from pelton.cli.demo.flights import Flight, read_carriers, read_flights
 from pelton.cli.demo.lake import show_lake
 from pelton.cli.demo.propagation import replay
 from pelton.cli.demo.work import PLANES, Landed, open_queue
+from pelton.cli.demo_command import is_ours
 
 
 async def _finished(store: Path, flights: list[Flight]) -> None:
@@ -52,6 +53,8 @@ def test_what_spark_finds_is_what_the_flights_say(spark: SparkSession, tmp_path:
     assert {"EWR", "JFK", "LGA"} <= set(found)
     assert any(line[-5:-3] == ["Airways", "(B6)"] for line in lines)
     assert "<b>5</b><span>jobs ended" in (tmp_path / "jobs.html").read_text()
+    assert (tmp_path / "flights.lake").is_dir()
+    assert [each.name for each in tmp_path.iterdir() if not is_ours(each)] == []
 
 
 def test_without_java_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def _run(
 ) -> None:
     from pelton.spark import pipelines
 
-    target = str(store.parent / "lake")
+    target = str(store.parent / "flights.lake")
     source = spark.readStream.format("pelton").options(path=str(store), stream=PLANES).load()
     query = pipelines.archive(source, target, checkpoint=f"{target}-checkpoint")
     count = pipelines.watch(query, lambda rows: None)
