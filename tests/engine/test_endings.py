@@ -19,6 +19,7 @@ from tests.storage.processes import Child
 from tests.storage.stores import open_engine, raw
 
 SOON = 30.0
+LONG = 3600
 
 
 class Openers(NamedTuple):
@@ -159,7 +160,7 @@ async def test_whoever_waits_for_a_lock_is_told(openers: Openers, way: tuple[Bef
 
 
 async def test_a_lock_that_is_held_is_lost(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
-    held = await openers.jet.lock("car1", ttl=3).acquire()
+    held = await openers.jet.lock("car1", ttl=LONG).acquire()
     async with asyncio.timeout(SOON):
         await way[0](openers)
         assert await held.until_lost()
@@ -185,7 +186,9 @@ async def test_a_candidate_that_waits_is_told(openers: Openers, way: tuple[Befal
 async def test_a_leader_loses_its_term_and_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
     events: list[str] = []
     won = asyncio.Event()
-    candidate = openers.jet.elect("e", ttl=3, on_won=lambda term: won.set(), on_lost=lambda t: events.append(t.reason))
+    candidate = openers.jet.elect(
+        "e", ttl=LONG, on_won=lambda term: won.set(), on_lost=lambda t: events.append(t.reason)
+    )
     running = asyncio.ensure_future(candidate.run())
     async with asyncio.timeout(SOON):
         await won.wait()
@@ -202,7 +205,7 @@ async def test_a_leader_loses_its_term_and_is_told(openers: Openers, way: tuple[
 
 async def test_the_block_of_a_leader_is_told(openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
     async def lead() -> None:
-        async with openers.jet.elect("e", ttl=3):
+        async with openers.jet.elect("e", ttl=LONG):
             await way[0](openers)
             await asyncio.Event().wait()
 

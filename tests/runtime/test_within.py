@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pelton.runtime import within
+from pelton.runtime import Deadline, within
 from pelton.testing import ManualClock
 
 
@@ -80,3 +80,21 @@ async def test_one_within_another_ends_with_whichever_is_first() -> None:
     clock.advance(3.0)
     with pytest.raises(TimeoutError, match="within 3 s"):
         await waiting
+
+
+def test_a_deadline_counts_down_to_zero() -> None:
+    clock = ManualClock()
+    deadline = Deadline(clock, 5.0)
+    assert (deadline.left, deadline.is_over) == (5.0, False)
+    clock.advance(4.0)
+    assert (deadline.left, deadline.is_over) == (1.0, False)
+    clock.advance(2.0)
+    assert (deadline.left, deadline.is_over) == (0.0, True)
+    assert Deadline(clock, 0.0).is_over
+
+
+def test_without_seconds_there_is_no_end() -> None:
+    clock = ManualClock()
+    deadline = Deadline(clock, None)
+    clock.advance(1e9)
+    assert (deadline.left, deadline.is_over) == (None, False)

@@ -55,7 +55,7 @@ from pelton.cluster.retry import Retry
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.snapshots import Told, back_up, restore
 from pelton.cluster.subscription import ClusterSubscription
-from pelton.runtime import Runtime
+from pelton.runtime import Deadline, Runtime
 
 R = TypeVar("R")
 _GIVE_BACK_S: Final = 3.0
@@ -172,8 +172,7 @@ class Cluster:
                 f"pull from consumer {consumer!r} of stream {stream!r}: failover is a feature of the embedded engine, "
                 "a NATS server does as if it were not there: leave it out, and say min_pending or min_ack_pending"
             )
-        clock = self._runtime.clock
-        end = None if request.expires_ns is None else clock.monotonic() + request.expires_ns / 1e9
+        deadline = Deadline(self._runtime.clock, None if request.expires_ns is None else request.expires_ns / 1e9)
         retry: Retry | None = None
         while True:
             found = await self._pulled(self._channels.take((stream, consumer)), stream, consumer, request)
@@ -181,8 +180,7 @@ class Cluster:
                 return found
             retry = retry or Retry(self._connection)
             await retry.after(Interrupted())
-            if end is not None:
-                left = max(end - clock.monotonic(), 0.0)
+            if (left := deadline.left) is not None:
                 request = msgspec.structs.replace(request, expires_ns=int(left * 1e9))
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:

@@ -23,7 +23,7 @@ from pelton.api import Delivered, PullRequest, api_error, delivery_of
 from pelton.api.errors import from_reply
 from pelton.cluster.client import NatsClient
 from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted, status_of
-from pelton.runtime import Signal, within
+from pelton.runtime import Deadline, Signal, within
 
 _LONGEST_S: Final = 30.0
 _SLACK_S: Final = 2.0
@@ -197,9 +197,8 @@ class Pull:
         self._subject = subject
         self._request = request
         self._where = where
-        self._clock = connection.clock
         self._busy = False
-        self._end = None if request.expires_ns is None else self._clock.monotonic() + request.expires_ns / 1e9
+        self._deadline = Deadline(connection.clock, None if request.expires_ns is None else request.expires_ns / 1e9)
 
     async def run(self, channel: Channel) -> bool:
         """Fill ``channel.messages``; whether the channel may be used again. Raises ApiError, StoreError."""
@@ -240,7 +239,8 @@ class Pull:
             return body | {"no_wait": True}, _FIRST_S
         # A server forgets the holder of a pin that waits longer than its timeout: a pull again is its sign of life.
         longest = min(_LONGEST_S, request.renew_ns / 1e9 or _LONGEST_S)
-        left = longest if self._end is None else min(max(self._end - self._clock.monotonic(), 0.001), longest)
+        left = self._deadline.left
+        left = longest if left is None else min(max(left, 0.001), longest)
         body["expires"] = int(left * 1e9)
         if left > 2 * _HEARTBEAT_S:
             body["idle_heartbeat"] = int(_HEARTBEAT_S * 1e9)
@@ -255,7 +255,7 @@ class Pull:
             if known == _BUSY and not self._request.no_wait:
                 self._busy = True
                 return False
-            return self._request.no_wait or (self._end is not None and self._end <= self._clock.monotonic())
+            return self._request.no_wait or self._deadline.is_over
         if status == _CONFLICT and known == _TOO_LARGE:
             return True
         if status == _CONFLICT and known in _ASK_AGAIN:

@@ -16,7 +16,7 @@ import nats.errors
 from pelton.api import Incoming, PeltonError, StoreClosedError
 from pelton.cluster.client import NatsClient
 from pelton.cluster.connection import Connection
-from pelton.runtime import Signal, within
+from pelton.runtime import Deadline, Signal, within
 
 _log: Final = logging.getLogger("pelton")
 _KEPT: Final = 65_536
@@ -56,7 +56,7 @@ class ClusterSubscription:
         """
         self._connection.belonging.check()
         clock = self._connection.clock
-        end = None if timeout is None else clock.monotonic() + timeout
+        deadline = Deadline(clock, timeout)
         while True:
             seen = self._signal.generation
             if self._closed:
@@ -66,10 +66,9 @@ class ClusterSubscription:
             if self._refused is not None:
                 raise self._refused
             await self._attach()
-            left = None if end is None else end - clock.monotonic()
-            if left is not None and left <= 0:
+            if deadline.is_over:
                 return None
-            await self._signal.wait_at_most(clock, left, seen)
+            await self._signal.wait_at_most(clock, deadline.left, seen)
 
     def take(self, limit: int) -> list[Incoming]:
         """Return what has come already, at most ``limit`` messages."""

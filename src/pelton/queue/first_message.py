@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import ServerTimeoutError
+from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
     from pelton.jet import Message, Stream
@@ -20,12 +21,12 @@ async def first_of(stream: Stream, subjects: Sequence[str], clock: Clock, timeou
     On a cluster the consumer lives on one server. Where that is lost another is made, which misses nothing: it reads
     from the beginning. Raises ServerTimeoutError where none can be made.
     """
-    end = None if timeout is None else clock.monotonic() + timeout
+    deadline = Deadline(clock, timeout)
     while True:
         consumer = await stream.create_consumer(filter_subjects=list(subjects), ack_policy="none")
-        left = None if end is None else max(end - clock.monotonic(), _LAST_LOOK_S)
+        left = deadline.left
         try:
-            found = await consumer.fetch(1, timeout=left)
+            found = await consumer.fetch(1, timeout=None if left is None else max(left, _LAST_LOOK_S))
         except ServerTimeoutError:
             continue
         finally:

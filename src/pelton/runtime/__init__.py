@@ -23,10 +23,11 @@ from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
 from pelton.runtime.stop_signals import StopSignals
 from pelton.runtime.tasks import Tasks
-from pelton.runtime.within import within
+from pelton.runtime.within import Deadline, within
 
 __all__ = [
     "Clock",
+    "Deadline",
     "Halt",
     "Home",
     "Ids",

@@ -1,4 +1,4 @@
-"""Waiting no longer than so many seconds of an injected clock."""
+"""Waiting no longer than so many seconds of an injected clock (for a signal: ``Signal.wait_at_most``)."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -7,6 +7,27 @@ from typing import TypeVar
 from pelton.runtime.clock import Clock
 
 T = TypeVar("T")
+
+
+class Deadline:
+    """The time that is so many seconds of a clock away when this is made; None: never."""
+
+    __slots__ = ("_clock", "_end")
+
+    def __init__(self, clock: Clock, seconds: float | None) -> None:
+        """Begin to count."""
+        self._clock = clock
+        self._end = None if seconds is None else clock.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        """How many seconds are left, 0 at the least; None: for ever."""
+        return None if self._end is None else max(self._end - self._clock.monotonic(), 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time has come."""
+        return self._end is not None and self._clock.monotonic() >= self._end
 
 
 async def within(clock: Clock, seconds: float, work: Awaitable[T]) -> T:

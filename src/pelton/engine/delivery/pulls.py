@@ -27,10 +27,10 @@ from pelton.consumers import (
     too_many_waiting,
     waiting_pulls,
 )
-from pelton.engine.delivery.waiting import Alarm, WaitingPulls, seconds_until_due
+from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
 from pelton.engine.pubsub.peers import Peers
-from pelton.runtime import Clock
+from pelton.runtime import Clock, Deadline
 
 R = TypeVar("R")
 _POLL_S: Final = 0.05
@@ -130,9 +130,8 @@ class Pulls:
     async def _wait_and_try(self, one: _Pull) -> list[Delivered]:
         key = (one.stream, one.consumer)
         signal = self._waiting.join(key, self._check_waiting(one))
-        alarm = Alarm(self._clock, signal)
         expires = one.request.expires_ns
-        end = None if expires is None else self._clock.monotonic() + expires / 1e9
+        deadline = Deadline(self._clock, None if expires is None else expires / 1e9)
         try:
             while True:
                 seen = signal.generation
@@ -142,15 +141,13 @@ class Pulls:
                     found = await self._try(one, waited=True)
                     if found.messages or found.blocked:
                         return found.messages
-                left = None if end is None else end - self._clock.monotonic()
-                if left is not None and left <= 0:
+                if deadline.is_over:
                     return []
                 # Nobody wakes those who wait on a store that was removed.
                 self._host.check_place()
-                alarm.set(min((value for value in (delay, left) if value is not None), default=None))
-                await signal.wait(seen)
+                longest = min((value for value in (delay, deadline.left) if value is not None), default=None)
+                await signal.wait_at_most(self._clock, longest, seen)
         finally:
-            alarm.cancel()
             self._waiting.leave(key)
 
     def _check_waiting(self, one: _Pull) -> tuple[str, ...]:

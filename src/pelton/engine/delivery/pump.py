@@ -31,7 +31,7 @@ from pelton.api import (
 )
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog, Delivery, Settlement
-from pelton.engine.delivery.waiting import Alarm, WaitingPulls, seconds_until_due
+from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
 from pelton.engine.pubsub.bus import SubscriptionRow
 from pelton.engine.session import Key, Session, delete_consumers
@@ -108,20 +108,17 @@ class Pump:
     # --- the loop
 
     async def _run(self) -> None:
-        alarm = Alarm(self._clock, self._signal)
         try:
             await self._subscribe_to_answers()
             while True:
                 seen = self._signal.generation
                 delay = await self._tried()
                 if delay is None or delay > 0:
-                    alarm.set(delay)
-                    await self._signal.wait(seen)
+                    await self._signal.wait_at_most(self._clock, delay, seen)
         except (NotFoundError, *FINAL_ERRORS):
             # Nobody's any more: whoever deleted, closed or opened again goes on from there.
             return
         finally:
-            alarm.cancel()
             self._waiting.leave(self._key)
             self._unsubscribe()
 

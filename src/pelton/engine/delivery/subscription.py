@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from pelton.api import Incoming, StoreClosedError
-from pelton.engine.delivery.waiting import Alarm
-from pelton.runtime import Clock, Signal
+from pelton.runtime import Clock, Deadline, Signal
 
 _log: Final = logging.getLogger("pelton")
 _KEPT: Final = 65_536
@@ -78,24 +77,18 @@ class EngineSubscription:
         self._check_loop()
         if self._waiting and not self._closed:
             return self._first()
-        end = None if timeout is None else self._clock.monotonic() + timeout
-        alarm = Alarm(self._clock, self._signal)
-        try:
-            while True:
-                seen = self._signal.generation
-                if self._closed:
-                    raise StoreClosedError(self._path)
-                if self._waiting:
-                    return self._first()
-                if self._failure is not None:
-                    raise self._failure
-                left = None if end is None else end - self._clock.monotonic()
-                if left is not None and left <= 0:
-                    return None
-                alarm.set(left)
-                await self._signal.wait(seen)
-        finally:
-            alarm.cancel()
+        deadline = Deadline(self._clock, timeout)
+        while True:
+            seen = self._signal.generation
+            if self._closed:
+                raise StoreClosedError(self._path)
+            if self._waiting:
+                return self._first()
+            if self._failure is not None:
+                raise self._failure
+            if deadline.is_over:
+                return None
+            await self._signal.wait_at_most(self._clock, deadline.left, seen)
 
     def take(self, limit: int) -> list[Incoming]:
         """Return what has come already, at most ``limit`` messages."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from pelton.consumers import NEVER, ConsumerLog
 from pelton.engine.session import Key, Wakes
-from pelton.runtime import Clock, Signal, Timer
+from pelton.runtime import Signal
 from pelton.subjects import SubjectIndex
 
 _EVERYTHING: Final = (">",)
@@ -81,26 +81,6 @@ class WaitingPulls:
     def notify_all(self) -> None:
         for signal in list(self._signals.values()):
             signal.notify()
-
-
-class Alarm:
-    """One timer that gives a signal; set anew for every wait."""
-
-    def __init__(self, clock: Clock, signal: Signal) -> None:
-        self._clock = clock
-        self._signal = signal
-        self._timer: Timer | None = None
-
-    def set(self, delay_s: float | None) -> None:
-        """Give the signal in ``delay_s`` seconds; None for never."""
-        self.cancel()
-        if delay_s is not None:
-            self._timer = self._clock.call_later(max(delay_s, 0.0), self._signal.notify)
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def seconds_until_due(consumer: ConsumerLog, now: int) -> float | None:
