@@ -5,6 +5,7 @@ from __future__ import annotations
 from pelton.api import ConsumerInfo, PriorityGroupState, SequenceInfo, rfc3339
 from pelton.api.durations import Duration
 from pelton.consumers.log import ConsumerLog
+from pelton.storage import integer, text
 
 
 def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_bound: bool) -> ConsumerInfo:
@@ -14,7 +15,7 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
     sql = "SELECT min(seq), min(dseq), ifnull(sum(n > 1), 0) FROM pending WHERE consumer=?"
     row = consumer.db.execute(sql, (consumer.id,)).fetchone()
     assert row is not None
-    least_seq, least_dseq, redelivered = (None if value is None else int(str(value)) for value in row)
+    least_seq, least_dseq, redelivered = (None if value is None else integer(value) for value in row)
     if consumer.waiting:
         # What became ready behind a later delivery is not settled either. What is parked lies behind one of these.
         ready = consumer.db.value("SELECT min(seq) FROM ready WHERE consumer=?", (consumer.id,))
@@ -45,7 +46,7 @@ def _group(consumer: ConsumerLog, group: str, now: int) -> PriorityGroupState:
     row = consumer.db.execute(sql, (consumer.id, group, now - consumer.config.priority_timeout.ns)).fetchone()
     if row is None or not row[0]:
         return PriorityGroupState(group=group)
-    return PriorityGroupState(group=group, pinned_client_id=str(row[0]), pinned_ts=rfc3339(int(str(row[1]))))
+    return PriorityGroupState(group=group, pinned_client_id=text(row[0]), pinned_ts=rfc3339(integer(row[1])))
 
 
 def _position(consumer_seq: int, stream_seq: int, last_active: int) -> SequenceInfo:

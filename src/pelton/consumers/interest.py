@@ -22,7 +22,7 @@ from typing import Final
 
 from pelton.consumers.log import ConsumerLog
 from pelton.sourcing import SourceLink
-from pelton.storage import runs
+from pelton.storage import column, runs
 from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, matches, overlaps
 
@@ -132,8 +132,7 @@ class _Candidates:
         """Return those that a consumer has met and not settled."""
         held: set[int] = set()
         for first, last in _ranges(met):
-            rows = consumer.db.execute(_HELD, (consumer.id, first, last)).fetchall()
-            held.update(int(str(seq)) for (seq,) in rows)
+            held.update(column(consumer.db.execute(_HELD, (consumer.id, first, last))))
         if consumer.waiting and consumer.per_subject:
             held.update(self._parked(consumer, met - held))
         return held & met

@@ -18,11 +18,11 @@ created again counts from 1: acks that carry their delivery's token are told apa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.api import ConsumerConfig, parse_rfc3339
 from pelton.consumers.sampling import sample_percent
-from pelton.storage import Condition, Database, subject_condition
+from pelton.storage import Condition, Database, column, decoded, integer, integers, subject_condition, text
 from pelton.streams import Advisories, StreamLog
 from pelton.subjects import has_wildcard
 
@@ -39,6 +39,14 @@ _SAVE: Final = (
     "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
     "ahead_removals=?, last_active=?, last_ack=?, replay_upto=?, replay_shift=?, replay_due=? WHERE id=?"
 )
+
+
+class _Claim(NamedTuple):
+    """A row of ``claims``."""
+
+    subject: str
+    seq: int
+    held: int
 
 
 class ConsumerLog:
@@ -108,7 +116,7 @@ class ConsumerLog:
             self.replay_upto,
             self.replay_shift,
             self.replay_due,
-        ) = (int(str(value)) for value in row)
+        ) = integers(row)
         self.taken.clear()
         self.stale = False
         self._loaded.add(self)
@@ -192,7 +200,7 @@ class ConsumerLog:
             f"AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=claims.seq) "
             "AND NOT EXISTS(SELECT 1 FROM pending p WHERE p.consumer=?1 AND p.seq=claims.seq)"
         )
-        self._drop_waiting(self.db.execute(sql, (self.id,)).fetchall())  # type: ignore[arg-type]  # the columns named
+        self._drop_waiting(decoded(_Claim, self.db.execute(sql, (self.id,)).fetchall()))
 
     def _drop_vanished_ready(self) -> None:
         table = self.log.table.name
@@ -216,10 +224,10 @@ class ConsumerLog:
         for (seq,) in self.db.execute(sql, (self.id, self.log.state.first)).fetchall():
             if is_kept:
                 self.db.execute(_KEEP_REMOVED, (self.id, seq))
-            self.forget_missing(int(str(seq)), None)
+            self.forget_missing(integer(seq), None)
 
-    def _drop_waiting(self, rows: list[tuple[str, int, int]]) -> None:
-        """Drop claims (subject, sequence, held) that were never delivered."""
+    def _drop_waiting(self, rows: list[_Claim]) -> None:
+        """Drop claims that were never delivered."""
         parked = [(self.id, subject, seq) for subject, seq, held in rows if not held]
         self.db.executemany("DELETE FROM claims WHERE consumer=? AND subject=? AND seq=?", parked)
         for _, subject, _ in parked:
@@ -250,7 +258,7 @@ class ConsumerLog:
 
     def _parked(self, subject: str, limit: int) -> list[int]:
         sql = "SELECT seq FROM claims WHERE consumer=? AND subject=? AND held=0 ORDER BY seq LIMIT ?"
-        return [int(str(seq)) for (seq,) in self.db.execute(sql, (self.id, subject, limit))]
+        return column(self.db.execute(sql, (self.id, subject, limit)))
 
     def release(self, subject: str, seq: int) -> None:
         """Give up the claim of a settled message, and make the next of its subject ready."""
@@ -288,7 +296,7 @@ class ConsumerLog:
         if self.waiting and self.per_subject > old.max_ack_pending_per_subject:
             sql = "SELECT DISTINCT subject FROM claims WHERE consumer=? AND held=0"
             for (subject,) in self.db.execute(sql, (self.id,)).fetchall():
-                self._promote(str(subject), self.taken_of(str(subject)))
+                self._promote(text(subject), self.taken_of(text(subject)))
         return other
 
     def _drop_unwanted(self, condition: Condition) -> None:
@@ -303,7 +311,7 @@ class ConsumerLog:
             f"SELECT subject, seq, held FROM claims WHERE consumer=? AND NOT {condition.sql} AND (held=0 OR EXISTS("
             "SELECT 1 FROM ready r WHERE r.consumer=claims.consumer AND r.seq=claims.seq))"
         )
-        self._drop_waiting(self.db.execute(sql, (self.id, *condition.bindings)).fetchall())  # type: ignore[arg-type]  # the columns named
+        self._drop_waiting(decoded(_Claim, self.db.execute(sql, (self.id, *condition.bindings)).fetchall()))
 
     def restart(self, seq: int) -> None:
         """Forget every delivery, and go on from a sequence."""

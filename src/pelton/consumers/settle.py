@@ -15,7 +15,7 @@ from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after
 from pelton.consumers.sampling import ALL
-from pelton.storage import TOKEN_EPOCH, runs
+from pelton.storage import TOKEN_EPOCH, integer, runs
 
 _MANY: Final = 8
 # Each says what is known of the message, and what to do where something can be done.
@@ -138,7 +138,7 @@ class Settlement:
             return self._rejected(ack, _REPLACED)
         if ack.kind in ("nak", "progress"):
             is_back = ack.kind == "nak"
-            due = self._now + ack.delay_ns if is_back else due_after(c.config, int(str(last[1])), self._now)
+            due = self._now + ack.delay_ns if is_back else due_after(c.config, integer(last[1]), self._now)
             c.db.execute("UPDATE pending_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
             c.due, c.dirty = min(c.due, due), True
         elif c.config.ack_policy == "all":

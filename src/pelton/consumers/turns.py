@@ -18,6 +18,7 @@ from pelton.api import Delivered, PinLostError, PullRequest, headers
 from pelton.api.events import ACCOUNT, GroupPinned, GroupUnpinned
 from pelton.consumers.groups import NEVER, GroupDecision, Known, Pin, Waiting, is_conditional, judge
 from pelton.consumers.log import ConsumerLog
+from pelton.storage import integer, text
 
 REFRESH_NS: Final = 5_000_000_000
 _LOST_AFTER: Final = 3
@@ -69,7 +70,7 @@ class Turn:
         row = self._db.execute("SELECT pin, seen FROM pins WHERE consumer=? AND grp=?", self._key).fetchone()
         if row is None:
             return None
-        pin, seen = str(row[0]), int(str(row[1]))
+        pin, seen = text(row[0]), integer(row[1])
         sql = "SELECT ifnull(max(due), 0) FROM pending WHERE consumer=? AND waits=0"
         return Pin(pin, seen, 0 if pin else int(self._db.value(sql, (self._c.id,))))
 
@@ -81,14 +82,14 @@ class Turn:
         oldest = self._now - _LOST_AFTER * REFRESH_NS
         rows = self._db.execute(sql, (*self._key, self._puller.id)).fetchall()
         return [
-            Waiting(str(pull), int(str(priority)), bool(conditional), int(str(failover)))
+            Waiting(text(pull), integer(priority), bool(conditional), integer(failover))
             for pull, priority, conditional, failover, owner, seen in rows
-            if int(str(seen)) > oldest and self._puller.is_alive(str(owner))
+            if integer(seen) > oldest and self._puller.is_alive(text(owner))
         ]
 
     def _nearest(self) -> dict[int, int]:
         rows = self._db.execute("SELECT failover, seen FROM nearest WHERE consumer=? AND grp=?", self._key)
-        return {int(str(failover)): int(str(seen)) for failover, seen in rows}
+        return {integer(failover): integer(seen) for failover, seen in rows}
 
     # --- inside a write transaction
 
@@ -135,7 +136,7 @@ class Turn:
         gone = [
             (self._c.id, pull)
             for pull, owner, seen in rows
-            if int(str(seen)) <= oldest or not self._puller.is_alive(str(owner))
+            if integer(seen) <= oldest or not self._puller.is_alive(text(owner))
         ]
         if gone:
             self._db.executemany("DELETE FROM pulls WHERE consumer=? AND id=?", gone)
@@ -167,7 +168,7 @@ def waiting_pulls(consumer: ConsumerLog, is_alive: Callable[[str], bool], now: i
     """Return how many pulls wait for a consumer with groups, in all processes."""
     sql = "SELECT owner FROM pulls WHERE consumer=? AND seen>? AND id<>?"
     rows = consumer.db.execute(sql, (consumer.id, now - _LOST_AFTER * REFRESH_NS, but)).fetchall()
-    return sum(is_alive(str(owner)) for (owner,) in rows)
+    return sum(is_alive(text(owner)) for (owner,) in rows)
 
 
 def unpin(consumer: ConsumerLog, group: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pelton.storage import Database
+from pelton.storage import Database, column, integers, text
 
 _LOAD: Final = (
     "SELECT id, origin, seq, parked, taken, active, stalled, problem FROM sourcing WHERE stream=? AND source=?"
@@ -45,8 +45,8 @@ class Position:
             self.id = self.origin = self.seq = self.parked = self.taken = self.active = 0
             self.stalled, self.problem = False, ""
             return False
-        self.id, self.origin, self.seq, self.parked, self.taken, self.active = (int(str(value)) for value in row[:6])
-        self.stalled, self.problem = bool(row[6]), str(row[7])
+        self.id, self.origin, self.seq, self.parked, self.taken, self.active = integers(row[:6])
+        self.stalled, self.problem = bool(row[6]), text(row[7])
         return True
 
     def begin(self, origin: int, seq: int) -> None:
@@ -85,15 +85,15 @@ class Position:
     def parked_of(self, subject: str, limit: int) -> list[int]:
         """Return the sequences that wait for a subject, in order."""
         sql = "SELECT seq FROM parked WHERE source=? AND subject=? ORDER BY seq LIMIT ?"
-        return [int(str(seq)) for (seq,) in self._db.execute(sql, (self.id, subject, limit))]
+        return column(self._db.execute(sql, (self.id, subject, limit)))
 
     def parked_subjects(self) -> list[str]:
         sql = "SELECT DISTINCT subject FROM parked WHERE source=?"
-        return [str(subject) for (subject,) in self._db.execute(sql, (self.id,)).fetchall()]
+        return [text(subject) for (subject,) in self._db.execute(sql, (self.id,)).fetchall()]
 
     def all_parked(self) -> list[int]:
         """Return every sequence that waits."""
-        return [int(str(seq)) for (seq,) in self._db.execute("SELECT seq FROM parked WHERE source=?", (self.id,))]
+        return column(self._db.execute("SELECT seq FROM parked WHERE source=?", (self.id,)))
 
     def unpark(self, subject: str, seq: int) -> None:
         """A message waits no longer, if it did."""

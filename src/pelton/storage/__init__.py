@@ -11,6 +11,7 @@ from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, tran
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
 from pelton.storage.packing import Row
+from pelton.storage.rows import blob, column, decoded, integer, integers, text
 from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
 from pelton.storage.spool import Spool
 from pelton.storage.store_file import OWNER_ONLY
@@ -58,9 +59,14 @@ __all__ = [
     "Writer",
     "all_intact",
     "as_fault",
+    "blob",
+    "column",
     "content_checksums",
+    "decoded",
     "find_stream",
     "intact",
+    "integer",
+    "integers",
     "message_table",
     "placed_sums",
     "raise_token_floor",
@@ -68,6 +74,7 @@ __all__ = [
     "subject_condition",
     "sums_of_columns",
     "sync_to_disk",
+    "text",
     "token_floor",
     "translated",
 ]

@@ -21,6 +21,7 @@ import apsw
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import unlock
+from pelton.storage.rows import integer, text
 from pelton.storage.schema import message_table
 from pelton.storage.tokens import set_tokens_apart, token_floor
 from pelton.storage.unfinished import unfinished
@@ -105,7 +106,7 @@ def _fold(file: str, key: bytes | None) -> None:
 
 
 def _numbers(source: Database, streams: Sequence[str]) -> list[int]:
-    known = {str(name): int(str(number)) for number, name in source.execute("SELECT id, name FROM streams")}
+    known = {text(name): integer(number) for number, name in source.execute("SELECT id, name FROM streams")}
     return [known[name] for name in streams]
 
 
@@ -140,7 +141,7 @@ def in_parts(source: Database, table: str, where: str) -> Iterator[list[Any]]:
 def tables(source: Database) -> list[str]:
     """Return the names of all tables."""
     sql = "SELECT name FROM sqlite_schema WHERE type='table' AND name NOT GLOB 'sqlite_*'"
-    return [str(name) for (name,) in source.execute(sql)]
+    return [text(name) for (name,) in source.execute(sql)]
 
 
 def belonging(source: Database, table: str, streams: list[int]) -> str | None:
@@ -148,7 +149,7 @@ def belonging(source: Database, table: str, streams: list[int]) -> str | None:
     numbers = ", ".join(map(str, streams))
     if table.startswith("m_"):
         return "1" if int(table[2:]) in streams else None
-    columns = {str(row[1]) for row in source.execute(f"PRAGMA table_info({table})")}
+    columns = {text(row[1]) for row in source.execute(f"PRAGMA table_info({table})")}
     if table in _OF_ROWS:
         return f"id IN ({numbers})"
     if "stream" in columns:

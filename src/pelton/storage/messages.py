@@ -19,6 +19,7 @@ from pelton.storage.checksum import PlacedSums, placed_checksums, placed_sums, r
 from pelton.storage.columns import FIELD, Columns, pairs
 from pelton.storage.database import Database
 from pelton.storage.packing import ORIGINAL_LENGTH, Row, pack, unpack, unpack_all
+from pelton.storage.rows import column, integer, text
 
 Removed = tuple[int, str, int, int]
 """Sequence, subject, payload bytes, header bytes (-1: none) of a removed row."""
@@ -59,10 +60,6 @@ def all_intact(rows: Sequence[Row]) -> bool:
         return tuple(row_checksums(seqs, times, subjects, blocks, payloads)) == sums
     except DAMAGED:
         return False
-
-
-def _text(subject: object) -> str:
-    return subject.decode(errors="replace") if isinstance(subject, bytes) else str(subject)
 
 
 class MessageTable:
@@ -142,7 +139,7 @@ class MessageTable:
         except UnicodeDecodeError:
             # A damaged subject must not hide its neighbours; what stands in for it fails the checksum.
             rows = self._db.execute(sql.replace(_COLUMNS, DAMAGED_COLUMNS), bindings).fetchall()
-            return unpack_all([(seq, ts, _text(subject), *rest) for seq, ts, subject, *rest in rows])  # type: ignore[misc]  # Row
+            return unpack_all([(seq, ts, text(subject), *rest) for seq, ts, subject, *rest in rows])  # type: ignore[misc]  # Row
 
     def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[Row]:
         """Go through what :meth:`scan` returns, row by row; ends before a damaged one."""
@@ -167,7 +164,7 @@ class MessageTable:
             "ORDER BY seq DESC"
         )
         for seq, subject in self._db.execute(sql, (first, last, *where.bindings)):
-            yield int(str(seq)), _text(subject)
+            yield integer(seq), text(subject)
 
     def last_where(self, upto: int, condition: Condition) -> Row | None:
         """Return the last row at or before ``upto`` that meets ``condition``."""
@@ -191,20 +188,22 @@ class MessageTable:
 
     def remove_each(self, sequences: Iterable[int]) -> list[Removed]:
         """Remove rows by sequence, in one statement wherever they lie."""
-        text = ",".join(map(str, sequences))
+        listed = ",".join(map(str, sequences))
         sql = f"DELETE FROM {self.name} WHERE seq IN (SELECT value FROM json_each(?)) {_REMOVED}"
-        return sorted(self._removed(sql, (f"[{text}]",))) if text else []
+        return sorted(self._removed(sql, (f"[{listed}]",))) if listed else []
 
     def subjects_at(self, sequences: Iterable[int]) -> dict[int, str]:
         """Return the subjects of the rows with these sequences."""
-        text = ",".join(map(str, sequences))
+        listed = ",".join(map(str, sequences))
         sql = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq IN (SELECT value FROM json_each(?))"
-        return {int(str(seq)): _text(subject) for seq, subject in self._db.execute(sql, (f"[{text}]",))} if text else {}
+        return (
+            {integer(seq): text(subject) for seq, subject in self._db.execute(sql, (f"[{listed}]",))} if listed else {}
+        )
 
     def subject_of(self, seq: int) -> str | None:
         """Return the subject of the row with a sequence, if there is one."""
         row = self._db.execute(self._subject, (seq,)).fetchone()
-        return None if row is None else _text(row[0])
+        return None if row is None else text(row[0])
 
     def remove_range(self, first: int, last: int) -> list[Removed]:
         return self._removed(self._remove_range, (first, last))
@@ -215,14 +214,14 @@ class MessageTable:
         if not alike:
             return None
         self._db.execute(self._remove_quietly, (first, last))
-        return (_text(subject), *sums)  # type: ignore[return-value]  # four integers
+        return (text(subject), *sums)  # type: ignore[return-value]  # four integers
 
     def remove_front(self, count: int) -> list[Removed]:
         return self._removed(self._remove_front, (count,))
 
     def _removed(self, sql: str, bindings: tuple[int | str, ...]) -> list[Removed]:
         rows = self._db.execute(sql, bindings).fetchall()
-        return [(seq, _text(subject), data, hdr) for seq, subject, data, hdr in rows]  # type: ignore[misc]  # Removed
+        return [(seq, text(subject), data, hdr) for seq, subject, data, hdr in rows]  # type: ignore[misc]  # Removed
 
     def remove_where(self, last: int, condition: Condition, keep: int) -> list[Removed]:
         """Remove rows up to ``last`` that meet ``condition``, all but the newest ``keep`` of them."""
@@ -243,12 +242,12 @@ class MessageTable:
     def sequences(self, first: int, last: int, limit: int) -> list[int]:
         """Return the sequences stored from ``first`` to ``last`` inclusive in order, at most ``limit``."""
         sql = f"SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?"
-        return [int(str(seq)) for (seq,) in self._db.execute(sql, (first, last, limit))]
+        return column(self._db.execute(sql, (first, last, limit)))
 
     def subjects(self, first: int, last: int) -> dict[int, str]:
         """Return the subject of each row from ``first`` to ``last`` inclusive."""
         sql = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq BETWEEN ? AND ?"
-        return {int(str(seq)): _text(subject) for seq, subject in self._db.execute(sql, (first, last))}
+        return {integer(seq): text(subject) for seq, subject in self._db.execute(sql, (first, last))}
 
     def next_seq(self, at_least: int) -> int | None:
         """Return the first sequence stored at or after ``at_least``."""

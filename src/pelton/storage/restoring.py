@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from pelton.storage.backup import belonging, in_parts, tables
 from pelton.storage.database import Database
+from pelton.storage.rows import integer, text
 from pelton.storage.schema import message_table
 from pelton.storage.tokens import raise_token_floor, token_floor
 
@@ -66,9 +67,9 @@ class _Copy:
 
     def _known_origins(self) -> dict[int, int]:
         sql = "SELECT name, created, id FROM streams"
-        here = {(name, created): int(str(number)) for name, created, number in self._target.execute(sql)}
+        here = {(name, created): integer(number) for name, created, number in self._target.execute(sql)}
         rows = self._source.execute(sql).fetchall()
-        return {int(str(number)): here[name, made] for name, made, number in rows if (name, made) in here}
+        return {integer(number): here[name, made] for name, made, number in rows if (name, made) in here}
 
     def _copy(self, table: str, where: str) -> None:
         into = table
@@ -76,7 +77,7 @@ class _Copy:
             number = self._numbers["streams"][int(table[2:])]
             self._target.execute(message_table(number))
             into = f"m_{number}"
-        columns = [str(row[1]) for row in self._source.execute(f"PRAGMA table_info({table})")]
+        columns = [text(row[1]) for row in self._source.execute(f"PRAGMA table_info({table})")]
         marks = ", ".join("?" * len(columns))
         for rows in in_parts(self._source, table, where):
             if table in _FIRST:

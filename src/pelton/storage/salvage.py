@@ -19,6 +19,7 @@ from pelton.storage.database import Database
 from pelton.storage.faults import Fault
 from pelton.storage.messages import DAMAGED_COLUMNS, intact
 from pelton.storage.packing import Row, unpack
+from pelton.storage.rows import integer, text
 from pelton.storage.schema import message_table
 from pelton.storage.tokens import set_tokens_apart, token_floor
 
@@ -79,13 +80,13 @@ def copy_readable(source: Database, watch: Database, copy: Database, note: Calla
 
 def _copy_all(source: Database, copy: Database, moment: SalvageSnapshot, note: Callable[[str], None]) -> None:
     known = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type='table'").fetchall()}
-    for table in sorted(str(name) for name in known):
+    for table in sorted(text(name) for name in known):
         if not table.startswith("sqlite_") and table not in _OF_THE_MOMENT:
             _copy_small(source, copy, moment, table, note)
     with copy.writing():
         set_tokens_apart(copy, _readable_floor(source, moment))
     for (stream,) in copy.execute("SELECT id FROM streams").fetchall():
-        _copy_messages(source, copy, moment, int(str(stream)))
+        _copy_messages(source, copy, moment, integer(stream))
 
 
 def _readable_floor(source: Database, moment: SalvageSnapshot) -> int:

@@ -45,6 +45,7 @@ from typing import Final
 import apsw
 
 from pelton.storage.faults import Fault
+from pelton.storage.rows import text
 from pelton.subjects import matches
 
 APPLICATION_ID: Final = 0x50454C54
@@ -200,5 +201,4 @@ def add_functions(connection: apsw.Connection) -> None:
 
 def _matches(*values: object) -> bool:
     subject_filter, subject = values
-    text = subject.decode(errors="replace") if isinstance(subject, bytes) else str(subject)
-    return matches(str(subject_filter), text)
+    return matches(text(subject_filter), text(subject))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from pelton.storage import Database
+from pelton.storage import Database, integer, text
 
 _FORGET_EVERY: Final = 512
 
@@ -75,7 +75,7 @@ class DuplicateWindow:
     def _load(self, now: int) -> None:
         sql = "SELECT seq, ts, id FROM ids WHERE stream=? AND seq>? AND ts>? ORDER BY seq"
         for seq, ts, msg_id in self._db.execute(sql, (self._stream, self._loaded, now - self.window)):
-            self._remember(int(str(seq)), int(str(ts)), str(msg_id))
+            self._remember(integer(seq), integer(ts), text(msg_id))
         self._stale = False
 
     def _remember(self, seq: int, ts: int, msg_id: str) -> None:

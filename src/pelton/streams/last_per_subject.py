@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api.errors import from_reply
-from pelton.storage import Condition, subject_condition
+from pelton.storage import Condition, integer, subject_condition, text
 from pelton.streams.log import StreamLog
 from pelton.streams.reader import ANY
 
@@ -35,10 +35,10 @@ def _settled(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> 
     """Return the subjects whose last message is the one they have now."""
     bounds: dict[str, int] = {}
     # A statement each: one for all would look at every subject there is.
-    for text in filters:
-        condition = subject_condition([text]) or ANY
+    for each in filters:
+        condition = subject_condition([each]) or ANY
         pairs = log.reader.rows(_SETTLED.format(condition.sql), log.id, up_to, *condition.bindings, limit + 1)
-        bounds.update((str(subject), int(str(last))) for subject, last in pairs)
+        bounds.update((text(subject), integer(last)) for subject, last in pairs)
         _check(log, len(bounds), limit)
     return {subject: _present(log, subject, bound) for subject, bound in bounds.items()}
 
@@ -54,10 +54,10 @@ def _present(log: StreamLog, subject: str, bound: int) -> int:
 def _add_later(log: StreamLog, condition: Condition, up_to: int, limit: int, found: dict[str, int]) -> None:
     """Look for those that were written again since; ``first`` is a bound, so some may not have been there yet."""
     ((number, first),) = log.reader.rows(_LATER.format(condition.sql), log.id, up_to, up_to, *condition.bindings)
-    missing = int(str(number))
+    missing = integer(number)
     if not missing:
         return
-    for seq, subject in log.table.subjects_backward(int(str(first)), up_to, condition):
+    for seq, subject in log.table.subjects_backward(integer(first), up_to, condition):
         if subject in found:
             continue
         found[subject] = seq

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pelton.storage import Condition, Row, intact, subject_condition
+from pelton.storage import Condition, Row, column, intact, integer, integers, subject_condition, text
 from pelton.streams.state import StreamState
 from pelton.subjects import has_wildcard
 
@@ -61,7 +61,7 @@ class Reader:
         where = condition or ANY
         sql = f"SELECT subject FROM subjects WHERE stream=? AND msgs>0 AND {where.sql}"
         subjects = self.rows(sql, self._state.id, *where.bindings)
-        found = (self.last_row_of(str(subject)) for (subject,) in subjects)
+        found = (self.last_row_of(text(subject)) for (subject,) in subjects)
         return sorted((row for row in found if row is not None), key=lambda row: row[0])
 
     # --- sequences
@@ -103,7 +103,7 @@ class Reader:
     def deleted(self) -> list[int]:
         """Return the sequences missing between first and last."""
         state = self._state
-        present = {int(str(row[0])) for row in self.rows(f"SELECT seq FROM {state.table.name}")}
+        present = set(column(self.rows(f"SELECT seq FROM {state.table.name}")))
         return [seq for seq in range(state.first, state.last + 1) if seq not in present]
 
     # --- message ids
@@ -128,8 +128,8 @@ class Reader:
             "SELECT ifnull(min(first), 0), ifnull(max(last), 0), ifnull(sum(msgs), 0) FROM subjects "
             f"WHERE stream=? AND msgs>0 AND {condition.sql}"
         )
-        first, last, total = self.rows(sql, state.id, *condition.bindings)[0]
-        return int(str(first)), int(str(last)), int(str(total))
+        first, last, total = integers(self.rows(sql, state.id, *condition.bindings)[0])
+        return first, last, total
 
     def count_of(self, condition: Condition | None) -> int:
         """Return how many messages meet a condition about their subject; sums subjects, not messages."""
@@ -144,7 +144,7 @@ class Reader:
         condition = subject_condition([subject_filter]) or ANY
         sql = f"SELECT subject, msgs FROM subjects WHERE stream=? AND msgs>0 AND {condition.sql} ORDER BY subject"
         rows = self.rows(sql, self._state.id, *condition.bindings)
-        return {str(subject): int(str(count)) for subject, count in rows}
+        return {text(subject): integer(count) for subject, count in rows}
 
     def num_subjects(self) -> int:
         """Return how many subjects hold messages."""

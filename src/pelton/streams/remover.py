@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pelton.storage import Removed, runs, subject_condition
+from pelton.storage import Removed, runs, subject_condition, text
 from pelton.streams.reader import ANY, Reader
 from pelton.streams.state import StreamState
 
@@ -43,7 +43,7 @@ class Remover:
         if limit > 0:
             sql = "SELECT subject FROM subjects WHERE stream=? AND msgs>?"
             for (subject,) in state.db.execute(sql, (state.id, limit)).fetchall():
-                self.trim_subject(str(subject), limit)
+                self.trim_subject(text(subject), limit)
 
     def trim_subject(self, subject: str, limit: int) -> None:
         """Remove the oldest messages of a subject beyond ``limit``."""

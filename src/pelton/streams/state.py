@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import StreamConfig
 from pelton.api.times import NEVER
-from pelton.storage import MessageTable, Row
+from pelton.storage import MessageTable, Row, integers
 from pelton.streams.counters import Total
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.effects import StreamEffects
@@ -109,7 +109,7 @@ class StreamState:
         """Read the small rows again: another process may have changed them."""
         row = self.db.execute(_LOAD_STATE, (self.id,)).fetchone()
         assert row is not None, f"stream {self.name} has no state row"
-        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = (int(str(v)) for v in row)
+        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = integers(row)
         # Others tell of what others have done.
         self.effects.known_removals = self.removals
         self.known.clear()
@@ -179,7 +179,7 @@ class StreamState:
         if known is None:
             sql = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
             row = self.db.execute(sql, (self.id, subject)).fetchone()
-            known = [0, 0, 0] if row is None else [int(str(value)) for value in row]
+            known = [0, 0, 0] if row is None else integers(row)
             delta = self.deltas.get(subject)
             if delta is not None:
                 known = [known[0] or delta[0], max(known[1], delta[1]), known[2] + delta[2]]

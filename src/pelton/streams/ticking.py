@@ -68,7 +68,7 @@ def _doomed(state: StreamState, now: int) -> list[int]:
         limit = now - state.config.max_age.ns
         oldest = state.oldest_ts()
         if oldest is not None and oldest <= limit:
-            doomed += [seq for seq, ts in state.timers.ageing(state.table.name, _CHUNK) if ts <= limit]
+            doomed += [aged.seq for aged in state.timers.ageing(state.table.name, _CHUNK) if aged.ts <= limit]
     return sorted(set(doomed))
 
 

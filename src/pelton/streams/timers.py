@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pelton.api.times import NEVER
-from pelton.storage import Database, Removed
+from pelton.storage import Database, Removed, column, decoded
 
 
 class Firing(NamedTuple):
@@ -22,6 +22,13 @@ class Firing(NamedTuple):
     seq: int
     subject: str
     due: int
+
+
+class Aged(NamedTuple):
+    """A message that ages, and when it was stored."""
+
+    seq: int
+    ts: int
 
 
 _NEAREST: Final = (
@@ -75,27 +82,27 @@ class Timers:
         """Return the sequences of messages that live no longer, at most ``limit``."""
         self.flush()
         sql = "SELECT seq FROM timers WHERE stream=? AND due<=? ORDER BY due, seq LIMIT ?"
-        return [int(str(seq)) for (seq,) in self._db.execute(sql, (self._stream, min(now, NEVER - 1), limit))]
+        return column(self._db.execute(sql, (self._stream, min(now, NEVER - 1), limit)))
 
     def oldest(self, table: str, last: int) -> int | None:
         """Return the time of the oldest message up to ``last`` that ages."""
         found = self.ageing(table, 1)
-        self._ageless = found[0][0] if found else last + 1
-        return found[0][1] if found else None
+        self._ageless = found[0].seq if found else last + 1
+        return found[0].ts if found else None
 
-    def ageing(self, table: str, limit: int) -> list[tuple[int, int]]:
-        """Return ``(sequence, time)`` of the oldest messages that age, at most ``limit``."""
+    def ageing(self, table: str, limit: int) -> list[Aged]:
+        """Return the oldest messages that age, at most ``limit``."""
         self.flush()
         sql = (
             f"SELECT seq, ts FROM {table} m WHERE seq>=? AND NOT EXISTS(SELECT 1 FROM timers t "
             f"WHERE t.stream=? AND t.seq=m.seq AND t.due={NEVER}) ORDER BY seq LIMIT ?"
         )
-        return self._db.execute(sql, (self._ageless, self._stream, limit)).fetchall()  # type: ignore[return-value]  # two integers
+        return decoded(Aged, self._db.execute(sql, (self._ageless, self._stream, limit)).fetchall())
 
     def fired(self, now: int) -> list[Firing]:
         """Return the schedules whose time has come, in the order in which they were stored."""
         sql = "SELECT seq, subject, due FROM schedules WHERE stream=? AND due<=? ORDER BY seq"
-        return [Firing(*row) for row in self._db.execute(sql, (self._stream, now)).fetchall()]  # type: ignore[arg-type]  # its columns
+        return decoded(Firing, self._db.execute(sql, (self._stream, now)).fetchall())
 
     def schedule(self, subject: str) -> Firing | None:
         """Return the schedule that a subject holds."""

@@ -36,6 +36,7 @@ from pelton.engine.host import Host
 from pelton.engine.pubsub.bus import SubscriptionRow
 from pelton.engine.session import Key, Session, delete_consumers
 from pelton.runtime import Clock, Runtime, Signal
+from pelton.storage import integer
 
 R = TypeVar("R")
 _log: Final = logging.getLogger("pelton")
@@ -101,7 +102,7 @@ class Pump:
         log = self._consumer()
         sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq<=?"
         rows = log.db.execute(sql, (log.id, seq)).fetchall()
-        acks = [AckOp(seq=int(str(seq)), consumer_seq=int(str(dseq))) for seq, dseq in rows]
+        acks = [AckOp(seq=integer(seq), consumer_seq=integer(dseq)) for seq, dseq in rows]
         if acks:
             Settlement(log, self._host.session.now(), self._host.session.registry.interests.get(log.log)).run(acks)
 

@@ -16,7 +16,7 @@ from pelton.consumers import ConsumerLog, Interest, consumer_info
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Registry, Session, Surroundings
 from pelton.runtime import Halt
-from pelton.storage import Database, Fault, intact
+from pelton.storage import Database, Fault, intact, integer, integers, text
 from pelton.storage.messages import DAMAGED_COLUMNS
 from pelton.storage.packing import ORIGINAL_LENGTH, unpack
 from pelton.streams import StreamLog
@@ -141,14 +141,14 @@ def _compare(kept: dict[str, Any], counted: dict[str, Any]) -> Iterator[str]:
 def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
     stream.load()
     sql = f"SELECT length(CAST(subject AS BLOB)), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {stream.table.name}"
-    sizes = [stream.state.cost.size(*(int(str(part)) for part in row)) for row in database.execute(sql)]
+    sizes = [stream.state.cost.size(*integers(row)) for row in database.execute(sql)]
     bounds = database.execute(f"SELECT min(seq), max(seq) FROM {stream.table.name}").fetchone() or (None, None)
     first = stream.state.last + 1 if bounds[0] is None else bounds[0]
     yield from _compare(
         {"msgs": stream.state.msgs, "bytes": stream.state.bytes, "first": stream.state.first},
         {"msgs": len(sizes), "bytes": sum(sizes), "first": first},
     )
-    if bounds[1] is not None and int(str(bounds[1])) > stream.state.last:
+    if bounds[1] is not None and integer(bounds[1]) > stream.state.last:
         yield f"last is kept as {stream.state.last}, the rows go on to {bounds[1]}"
     newest = database.value("SELECT max(seq) FROM ids WHERE stream=?", (stream.id,))
     if newest is not None and newest > stream.state.last:
@@ -165,8 +165,8 @@ def _subjects(database: Database, stream: StreamLog) -> Iterator[str]:
     sql = f"SELECT CAST(subject AS BLOB), min(seq), max(seq), count(*) FROM {stream.table.name} GROUP BY subject"
     found = {row[0]: row[1:] for row in database.execute(sql)}
     for subject in kept.keys() | found.keys():
-        first, last, msgs = (int(str(value)) for value in kept.get(subject, (0, 0, 0)))
-        low, high, count = (int(str(value)) for value in found.get(subject, (first, last, 0)))
+        first, last, msgs = integers(kept.get(subject, (0, 0, 0)))
+        low, high, count = integers(found.get(subject, (first, last, 0)))
         if msgs != count or (subject in kept and count == 0):
             yield f"subject {subject!r} is kept with {msgs} messages, the rows say {count}"
         if low < first or high > last:
@@ -224,13 +224,13 @@ def _consumer(database: Database, consumer: ConsumerLog) -> Iterator[str]:
         return
     if names != count:
         yield f"{count} pending deliveries share {names} numbers"
-    if int(str(dseq)) > consumer.dseq:
+    if integer(dseq) > consumer.dseq:
         yield f"a pending delivery has number {dseq}, the last is kept as {consumer.dseq}"
-    if int(str(least_n)) < 1:
+    if integer(least_n) < 1:
         yield f"a pending message counts {least_n} deliveries"
-    if int(str(due)) < consumer.due:
+    if integer(due) < consumer.due:
         yield f"a message is due at {due}, the earliest is kept as {consumer.due}"
-    if int(str(seq)) > max(consumer.cursor, consumer.delivered):
+    if integer(seq) > max(consumer.cursor, consumer.delivered):
         yield f"message {seq} is pending, the cursor is at {consumer.cursor}"
 
 
@@ -244,7 +244,7 @@ def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
     by_subject: dict[Any, list[int]] = {}
     for seq, subject, holds in run("SELECT seq, subject, held FROM claims WHERE consumer=? ORDER BY seq", key):
         (held if holds else parked)[seq] = subject
-        by_subject.setdefault(subject, []).append(int(str(holds)))
+        by_subject.setdefault(subject, []).append(integer(holds))
     for subject, holds in by_subject.items():
         if sum(holds) > consumer.per_subject:
             yield f"subject {subject!r} has {sum(holds)} claims held, the limit is {consumer.per_subject}"
@@ -285,7 +285,7 @@ def _met(database: Database, consumer: ConsumerLog) -> Iterator[str]:
         "SELECT seq, 'parked' FROM claims WHERE consumer=?1 AND held=0 UNION ALL "
         "SELECT seq, 'exhausted' FROM exhausted WHERE consumer=?1) GROUP BY seq"
     )
-    met = {int(str(seq)): str(states) for seq, states in database.execute(sql, (consumer.id,)).fetchall()}
+    met = {integer(seq): text(states) for seq, states in database.execute(sql, (consumer.id,)).fetchall()}
     for seq, states in met.items():
         if "," in states:
             yield f"message {seq} is at once {states}"
@@ -316,9 +316,9 @@ def _said(database: Database) -> Iterator[str]:
     sql = f"SELECT seq, total, {size_of} FROM pubsub_outbox ORDER BY seq"
     before = None
     for seq, total, size in database.execute(sql):
-        if before is not None and int(str(total)) != before + int(str(size)):
-            yield f"pubsub_outbox: the total of {seq} is kept as {total}, the rows say {before + int(str(size))}"
-        before = int(str(total))
+        if before is not None and integer(total) != before + integer(size):
+            yield f"pubsub_outbox: the total of {seq} is kept as {total}, the rows say {before + integer(size)}"
+        before = integer(total)
     known = int(database.value("SELECT seq FROM sqlite_sequence WHERE name='pubsub_subscriptions'") or 0)
     for (subscription,) in database.execute(
         "SELECT DISTINCT subscription FROM pubsub_outbox WHERE subscription>?", (known,)

@@ -16,7 +16,7 @@ from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.upkeep import Path, Progress, existing, public_faults
 from pelton.runtime import Halt
 from pelton.sourcing import check_circle
-from pelton.storage import Database, Fault, translated
+from pelton.storage import Database, Fault, blob, integer, text, translated
 from pelton.storage.restoring import Restored, copy_streams
 from pelton.subjects import overlaps
 
@@ -71,8 +71,8 @@ def _chosen(
 ) -> list[Restored]:
     """Return what is to be copied; raises what a stream of this name and these subjects cannot be."""
     sql = "SELECT id, name, config FROM streams ORDER BY id"
-    there = {str(name): (int(str(number)), _config(config)) for number, name, config in source.execute(sql).fetchall()}
-    here = {str(name): _config(config) for _, name, config in target.execute(sql).fetchall()}
+    there = {text(name): (integer(number), _config(config)) for number, name, config in source.execute(sql).fetchall()}
+    here = {text(name): _config(config) for _, name, config in target.execute(sql).fetchall()}
     wanted = list(there) if streams is None else list(dict.fromkeys(streams))
     for name in (*wanted, *names):
         if name not in there:
@@ -89,9 +89,8 @@ def _chosen(
     return found
 
 
-def _config(blob: object) -> StreamConfig:
-    assert isinstance(blob, bytes)
-    return _decode(blob)
+def _config(value: object) -> StreamConfig:
+    return _decode(blob(value))
 
 
 def _renamed(config: StreamConfig, names: Mapping[str, str]) -> StreamConfig:

@@ -18,7 +18,7 @@ from pelton.api import StreamConfig
 from pelton.api.durations import dec_hook
 from pelton.consumers import NEVER
 from pelton.engine.maintenance.recount import recount
-from pelton.storage import Database
+from pelton.storage import Database, blob, integer, integers
 from pelton.storage.faults import translated
 from pelton.storage.packing import ORIGINAL_LENGTH
 from pelton.storage.salvage import copy_readable
@@ -54,9 +54,9 @@ def salvage(path: str, key: bytes | None, target: str) -> list[str]:
 def _made_anew(copy: Database, *, whole: bool) -> Iterator[str]:
     _drop_orphans(copy)
     for number, name, config in copy.execute("SELECT id, name, config FROM streams").fetchall():
-        stream = int(str(number))
+        stream = integer(number)
         kept = copy.value("SELECT msgs FROM stream_state WHERE id=?", (stream,))
-        found = _count(copy, stream, _config(config))  # type: ignore[arg-type]  # the column is a blob
+        found = _count(copy, stream, _config(blob(config)))
         if found != kept:
             missing = "nobody knows how many" if kept is None else kept - found
             yield f"stream {name!r}: {found} messages saved, {missing} lost"
@@ -82,7 +82,7 @@ def _count(copy: Database, stream: int, config: StreamConfig) -> int:
     """Make the sums of a stream anew; return how many messages it has."""
     table, cost = f"m_{stream}", COSTS[config.storage]
     sizes = [
-        cost.size(*(int(str(part)) for part in row))
+        cost.size(*integers(row))
         for row in copy.execute(
             f"SELECT octet_length(subject), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {table}"
         )

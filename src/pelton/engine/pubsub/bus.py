@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, Outgoing
 from pelton.engine.pubsub.peers import Peers
-from pelton.storage import Database
+from pelton.storage import Database, decoded, text
 from pelton.subjects import SubjectIndex
 
 _log: Final = logging.getLogger("pelton")
@@ -30,6 +30,11 @@ _KEPT_ROWS: Final = 65_536
 _KEPT_BYTES: Final = 64 << 20
 _PAGE: Final = 4096
 _EVERYBODY: Final = 0
+
+_UNREAD: Final = (
+    "SELECT seq, origin, subscription, route, subject, reply, hdr, data FROM pubsub_outbox WHERE seq>? "
+    "ORDER BY seq LIMIT ?"
+)
 
 
 class Subscriber(Protocol):
@@ -48,6 +53,19 @@ class SubscriptionRow(NamedTuple):
     owner: str
     subject: str
     queue: str
+
+
+class _OutboxRow(NamedTuple):
+    """A message for a subscription of another process, or for all of them."""
+
+    seq: int
+    origin: str
+    subscription: int
+    route: str
+    subject: str
+    reply: str
+    hdr: bytes | None
+    data: bytes
 
 
 class Bus:
@@ -155,9 +173,9 @@ class Bus:
     def _load(self, version: int) -> None:
         self._index = SubjectIndex()
         stopped = self._db.execute("SELECT name FROM openers WHERE stopped=1").fetchall()
-        self._stopped = {str(name) for (name,) in stopped}
-        for row in self._db.execute("SELECT id, owner, subject, grp FROM pubsub_subscriptions ORDER BY id").fetchall():
-            subscription = SubscriptionRow(*row)  # type: ignore[arg-type]  # the columns of a Listener
+        self._stopped = {text(name) for (name,) in stopped}
+        rows = self._db.execute("SELECT id, owner, subject, grp FROM pubsub_subscriptions ORDER BY id").fetchall()
+        for subscription in decoded(SubscriptionRow, rows):
             self._index.insert(subscription.subject, subscription)
         self.has_subscriptions = len(self._index) > 0 or bool(self._mine)
         if not self.has_subscriptions:
@@ -333,21 +351,17 @@ class Bus:
     def _read(self) -> None:
         """Hand over what other processes have published since the last look."""
         while True:
-            rows = self._db.execute(
-                "SELECT seq, origin, subscription, route, subject, reply, hdr, data FROM pubsub_outbox WHERE seq>? "
-                "ORDER BY seq LIMIT ?",
-                (self._cursor, _PAGE),
-            ).fetchall()
+            rows = decoded(_OutboxRow, self._db.execute(_UNREAD, (self._cursor, _PAGE)).fetchall())
             if not rows:
                 return
-            if (first := int(str(rows[0][0]))) > self._cursor + 1 and self._cursor:
+            if (first := rows[0].seq) > self._cursor + 1 and self._cursor:
                 _log.warning("store %s: up to %d messages were missed: this process read them too late",
                              self._db.path, first - self._cursor - 1)  # fmt: skip
-            for seq, origin, subscription, route, subject, reply, headers, data in rows:
-                self._cursor = int(str(seq))
-                if origin != self._peers.name:
-                    incoming = Incoming(subject, data, headers, reply)  # type: ignore[arg-type]  # the columns' types
-                    self._receive(int(str(subscription)), str(route), incoming)
+            for row in rows:
+                self._cursor = row.seq
+                if row.origin != self._peers.name:
+                    incoming = Incoming(row.subject, row.data, row.hdr, row.reply)
+                    self._receive(row.subscription, row.route, incoming)
 
     def _receive(self, subscription: int, route: str, incoming: Incoming) -> None:
         if subscription != _EVERYBODY:

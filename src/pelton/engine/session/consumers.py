@@ -8,17 +8,25 @@ for those that have read theirs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from pelton.api import ConsumerConfig
 from pelton.api.durations import dec_hook
 from pelton.consumers import NEVER, ConsumerLog, drop_rows
-from pelton.storage import Database, token_floor
+from pelton.storage import Database, decoded, token_floor
 from pelton.streams import Advisories, StreamLog
 
 _decode: Final = msgspec.json.Decoder(ConsumerConfig, dec_hook=dec_hook).decode
+
+
+class _Row(NamedTuple):
+    id: int
+    stream: int
+    config: bytes
+    created: int
+    token_floor: int
 
 
 class ConsumerRegistry:
@@ -45,14 +53,14 @@ class ConsumerRegistry:
         self.pushed.clear()
         self._by_stream, self._configs = {}, {}
         sql = "SELECT id, stream, config, created, token_floor FROM consumers ORDER BY id"
-        rows: list[tuple[int, int, bytes, int, int]] = self._db.execute(sql).fetchall()  # type: ignore[assignment]  # the columns named
-        for row_id, stream, raw, created, floor in rows:
-            consumer = known.get(row_id)
+        for row in decoded(_Row, self._db.execute(sql).fetchall()):
+            consumer = known.get(row.id)
             if consumer is None:
-                consumer = self._made(row_id, streams[stream], _decode(raw), created, floor)
-            elif configs.get(row_id) != raw:
-                consumer.configure(_decode(raw))
-            self.add(consumer, raw)
+                config = _decode(row.config)
+                consumer = self._made(row.id, streams[row.stream], config, row.created, row.token_floor)
+            elif configs.get(row.id) != row.config:
+                consumer.configure(_decode(row.config))
+            self.add(consumer, row.config)
         # Of those that are gone nothing stays in memory.
         self._loaded.intersection_update(self.by_name.values())
 

@@ -19,7 +19,7 @@ from pelton.engine.session.account import Account
 from pelton.engine.session.consumers import ConsumerRegistry
 from pelton.engine.session.routes import Routes
 from pelton.sourcing import SourceGraph
-from pelton.storage import Database
+from pelton.storage import Database, blob, integer
 from pelton.streams import Advisories, IsWanted, StreamEnv, StreamLog
 from pelton.subjects import Draw
 
@@ -99,8 +99,8 @@ class Registry:
         self.streams = {}
         routes = Routes()
         for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
-            config = _stream_config(raw)  # type: ignore[arg-type]  # the column is a blob
-            log = known.get(int(str(row_id))) or StreamLog(self._env, int(str(row_id)), config, int(str(created)))
+            config = _stream_config(blob(raw))
+            log = known.get(integer(row_id)) or StreamLog(self._env, integer(row_id), config, integer(created))
             log.configure(config)
             self.streams[log.name] = log
             routes.add(log)

@@ -24,6 +24,7 @@ from pelton.consumers.rules import check_on_workqueue, check_unique_on_workqueue
 from pelton.consumers.rules_pedantic import check_pedantic
 from pelton.engine.delivery.pump import subscriptions_of
 from pelton.engine.session import Session, create_consumer, delete_consumers, sweep, update_consumer
+from pelton.storage import integer
 from pelton.streams import StreamLog
 
 
@@ -121,6 +122,6 @@ def unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnsettled
         total=consumer.unsettled,
         offset=request.offset,
         limit=_UNSETTLED_PAGE,
-        messages=tuple(Unsettled(seq, n, due, bool(waits)) for seq, n, due, waits in rows),  # type: ignore[arg-type]  # integer columns
+        messages=tuple(Unsettled(integer(seq), integer(n), integer(due), bool(waits)) for seq, n, due, waits in rows),
         waiting=int(waiting),
     )

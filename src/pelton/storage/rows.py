@@ -1,0 +1,49 @@
+"""What SQLite returns, as the types that the schema declares.
+
+SQLite keeps a type beside each value and not with the column, so its rows have no static types, and a damaged file may
+hold anything. Every reader goes through these functions, so that this is the one place where rows get their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+R = TypeVar("R")
+
+
+def integer(value: object) -> int:
+    """Return the value of an integer column. Raises ValueError for anything else: the file is damaged."""
+    if isinstance(value, int):
+        return value
+    raise ValueError(f"{value!r} stands where a row has an integer")
+
+
+def integers(row: Iterable[object]) -> list[int]:
+    """Return a row of integer columns. Raises ValueError."""
+    return [integer(value) for value in row]
+
+
+def column(rows: Iterable[tuple[object, ...]]) -> list[int]:
+    """Return the integers of rows with one column. Raises ValueError."""
+    return [integer(value) for (value,) in rows]
+
+
+def text(value: object) -> str:
+    """Return the value of a text column, also where it is read as a blob because it may be damaged."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def blob(value: object) -> bytes:
+    """Return the value of a blob column. Raises ValueError for anything else: the file is damaged."""
+    if isinstance(value, bytes):
+        return value
+    raise ValueError(f"{value!r} stands where a row has a blob")
+
+
+def decoded(kind: Callable[..., R], rows: Iterable[tuple[object, ...]]) -> list[R]:
+    """Return rows as objects of a class whose fields are their columns, in this order.
+
+    The values are not checked: this is for tables that only the engine writes, where each row counts.
+    """
+    return [kind(*row) for row in rows]
