@@ -71,7 +71,7 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
     return _convert(verb.request, data)
 
 
-def encode_reply(request: type[Request[Any]], reply: msgspec.Struct) -> bytes:
+def encode_reply(request: type[Request[R]], reply: R) -> bytes:
     """The JSON of a reply, with its type."""
     return msgspec.json.encode({"type": VERB_OF[request].reply_type} | msgspec.to_builtins(reply, enc_hook=enc_hook))
 

@@ -6,7 +6,8 @@ the JSON body are listed in ``_subject_fields``. `VERBS` holds the rows; `codec.
 takes them off it. Adding a verb means one struct and one row here, and one handler.
 """
 
-from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 import msgspec
 
@@ -17,12 +18,18 @@ from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
 from pelton.api.times import ZERO_TIME
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 
 class Request(msgspec.Struct, Generic[R], kw_only=True, frozen=True, omit_defaults=True):
     """A request whose reply is an `R`."""
 
     _subject_fields: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def answered_by(cls, handler: Callable[[S, Self], R]) -> tuple[type[Self], Callable[[S, Any], Any]]:
+        """Return the entry of a table of handlers: a handler takes this very request and returns its reply."""
+        return cls, handler
 
 
 # --- replies --------------------------------------------------------------------------------------

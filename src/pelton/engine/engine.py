@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pelton._version import VERSION
 from pelton.api import (
@@ -53,7 +53,7 @@ from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.transactions.works import Publishing
 from pelton.engine.verbs.audit import Audit
-from pelton.engine.verbs.table import HANDLERS, QUESTIONS, READS
+from pelton.engine.verbs.table import QUESTIONS, READS, answer
 from pelton.runtime import Runtime
 from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel
 
@@ -181,12 +181,12 @@ class Engine:
         with self.account.counting():
             inside = self._transactions.of_caller() if kind in QUESTIONS else None
             if inside is not None and (inside.is_open or kind not in READS):
-                return cast(R, await inside.look(lambda operations: HANDLERS[kind](operations.session, request)))
+                return await inside.look(lambda operations: answer(operations.session, request))
             if kind in READS:
                 await self.readable()
-                found = self.read(lambda: None if self._writes(request) else (HANDLERS[kind](self.session, request),))
+                found = self.read(lambda: None if self._writes(request) else (answer(self.session, request),))
                 if found is not None:
-                    return cast(R, found[0])
+                    return found[0]
             reply: R = await self.stage(lambda: self._audit.call(request), durable=True)
             return reply
 

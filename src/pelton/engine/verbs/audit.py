@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pelton.api import ApiError, ConfigError, MsgGet, Request, rfc3339
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
 from pelton.engine.session import Session
-from pelton.engine.verbs.table import HANDLERS
+from pelton.engine.verbs.table import answer
 
+R = TypeVar("R")
 _SUBJECT: Final = ApiAudit().subject
 
 
@@ -33,11 +34,11 @@ class Audit:
         """Whether anybody wants to know."""
         return self._session.would_reach(_SUBJECT)
 
-    def call(self, request: Request[Any]) -> Any:
+    def call(self, request: Request[R]) -> R:
         """Do one administrative verb inside a transaction, and tell of it."""
         kind = type(request)
         try:
-            reply = HANDLERS[kind](self._session, request)
+            reply = answer(self._session, request)
         except ApiError as error:
             if kind in VERB_OF and self.is_wanted:
                 self._tell(request, encode_error(kind, error))

@@ -1,12 +1,14 @@
 """The administrative verbs: one handler a request type. A handler returns its reply or raises ApiError.
 
-Handlers run inside a transaction; those in :data:`READS` change nothing and also run on a snapshot.
+Handlers run inside a transaction; those in :data:`READS` change nothing and also run on a snapshot. A type
+checker holds each to its request and that one's reply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 from pelton.api import (
     AccountInfo,
@@ -42,14 +44,24 @@ from pelton.engine.verbs import delivery as delivery
 from pelton.engine.verbs import streams as streams
 
 R = TypeVar("R")
+T = TypeVar("T")
 _NAMES_PAGE: Final = 1024
 _LIST_PAGE: Final = 256
 
 
-def _page(items: Sequence[R], offset: int, limit: int) -> tuple[Sequence[R], dict[str, Any]]:
-    """Return one page of a list, and what a reply says about it."""
-    start = min(max(offset, 0), len(items))
-    return items[start : start + limit], {"total": len(items), "offset": start, "limit": limit}
+@dataclass(frozen=True, slots=True)
+class _Page(Generic[T]):
+    """A part of a list as a reply shows it: what it holds, how many there are, where it begins, what it may hold."""
+
+    items: tuple[T, ...]
+    total: int
+    offset: int
+    limit: int
+
+    @classmethod
+    def of(cls, items: Sequence[T], offset: int, limit: int) -> _Page[T]:
+        start = min(max(offset, 0), len(items))
+        return cls(tuple(items[start : start + limit]), len(items), start, limit)
 
 
 def _matching(session: Session, subject: str) -> list[str]:
@@ -57,25 +69,25 @@ def _matching(session: Session, subject: str) -> list[str]:
 
 
 def stream_names(session: Session, request: StreamNames) -> StreamNamesReply:
-    shown, page = _page(_matching(session, request.subject), request.offset, _NAMES_PAGE)
-    return StreamNamesReply(streams=tuple(shown), **page)
+    page = _Page.of(_matching(session, request.subject), request.offset, _NAMES_PAGE)
+    return StreamNamesReply(streams=page.items, total=page.total, offset=page.offset, limit=page.limit)
 
 
 def stream_list(session: Session, request: StreamList) -> StreamListReply:
-    shown, page = _page(_matching(session, request.subject), request.offset, _LIST_PAGE)
-    infos = tuple(streams.info_of(session, streams.fresh(session, name)) for name in shown)
-    return StreamListReply(streams=infos, **page)
+    page = _Page.of(_matching(session, request.subject), request.offset, _LIST_PAGE)
+    infos = tuple(streams.info_of(session, streams.fresh(session, name)) for name in page.items)
+    return StreamListReply(streams=infos, total=page.total, offset=page.offset, limit=page.limit)
 
 
 def consumer_names(session: Session, request: ConsumerNames) -> ConsumerNamesReply:
-    shown, page = _page(consumers.names_of(session, request.stream), request.offset, _NAMES_PAGE)
-    return ConsumerNamesReply(consumers=tuple(shown), **page)
+    page = _Page.of(consumers.names_of(session, request.stream), request.offset, _NAMES_PAGE)
+    return ConsumerNamesReply(consumers=page.items, total=page.total, offset=page.offset, limit=page.limit)
 
 
 def consumer_list(session: Session, request: ConsumerList) -> ConsumerListReply:
-    shown, page = _page(consumers.names_of(session, request.stream), request.offset, _LIST_PAGE)
-    infos = tuple(consumers.info_of(session, request.stream, name) for name in shown)
-    return ConsumerListReply(consumers=infos, **page)
+    page = _Page.of(consumers.names_of(session, request.stream), request.offset, _LIST_PAGE)
+    infos = tuple(consumers.info_of(session, request.stream, name) for name in page.items)
+    return ConsumerListReply(consumers=infos, total=page.total, offset=page.offset, limit=page.limit)
 
 
 def account_info(session: Session, request: AccountInfoRequest) -> AccountInfo:
@@ -84,33 +96,39 @@ def account_info(session: Session, request: AccountInfoRequest) -> AccountInfo:
     return session.registry.account.info()
 
 
-Handler = Callable[[Session, Any], Any]
-
-HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
-    AccountInfoRequest: account_info,
-    StreamCreate: streams.create,
-    StreamUpdate: streams.update,
-    StreamInfoRequest: streams.info,
-    StreamNames: stream_names,
-    StreamList: stream_list,
-    StreamDelete: streams.delete,
-    StreamLastHeaders: streams.heads,
-    StreamPurge: streams.purge,
-    MsgGet: streams.get_message,
-    MsgDelete: streams.delete_message,
-    ConsumerCreate: consumers.create,
-    ConsumerInfoRequest: consumers.info,
-    ConsumerNames: consumer_names,
-    ConsumerList: consumer_list,
-    ConsumerDelete: consumers.delete,
-    ConsumerUnsettled: consumers.unsettled,
-    ConsumerPause: delivery.pause,
-    ConsumerReset: delivery.reset,
-    ConsumerUnpin: delivery.unpin_group,
-}
+_HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict(
+    (
+        AccountInfoRequest.answered_by(account_info),
+        StreamCreate.answered_by(streams.create),
+        StreamUpdate.answered_by(streams.update),
+        StreamInfoRequest.answered_by(streams.info),
+        StreamNames.answered_by(stream_names),
+        StreamList.answered_by(stream_list),
+        StreamDelete.answered_by(streams.delete),
+        StreamLastHeaders.answered_by(streams.heads),
+        StreamPurge.answered_by(streams.purge),
+        MsgGet.answered_by(streams.get_message),
+        MsgDelete.answered_by(streams.delete_message),
+        ConsumerCreate.answered_by(consumers.create),
+        ConsumerInfoRequest.answered_by(consumers.info),
+        ConsumerNames.answered_by(consumer_names),
+        ConsumerList.answered_by(consumer_list),
+        ConsumerDelete.answered_by(consumers.delete),
+        ConsumerUnsettled.answered_by(consumers.unsettled),
+        ConsumerPause.answered_by(delivery.pause),
+        ConsumerReset.answered_by(delivery.reset),
+        ConsumerUnpin.answered_by(delivery.unpin_group),
+    )
+)
 
 READS: Final = frozenset(
     {AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, StreamLastHeaders, MsgGet, ConsumerUnsettled}
 )
 # Those that only ask, though some tidy up before they answer: what a user's transaction may do in its middle.
 QUESTIONS: Final = READS | {ConsumerInfoRequest, ConsumerNames, ConsumerList}
+
+
+def answer(session: Session, request: Request[R]) -> R:
+    """Do a verb inside a transaction or, where it only reads, on a snapshot. Raises ApiError."""
+    reply: R = _HANDLERS[type(request)](session, request)
+    return reply
