@@ -33,7 +33,6 @@ from pelton.buckets import SplitCodec as SplitCodec
 from pelton.connect import ClusterOptions as ClusterOptions
 from pelton.connect import Jet as Jet
 from pelton.connect import open as open
-from pelton.engine import KeyFile as KeyFile
 from pelton.engine import backup as backup
 from pelton.engine import compact as compact
 from pelton.engine import rekey as rekey

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.engine import Key
+from pelton.api.keys import Key
 from pelton.testing import recount
 from tests.storage.processes import Child
 from tests.storage.stores import last_seq

@@ -110,6 +110,7 @@ from pelton.api.job_errors import (
     RetryJob,
     UnknownJobError,
 )
+from pelton.api.keys import KeyFile
 from pelton.api.lock_errors import LockError, LockLostError, LockNotHeldError, LockReentryError, LockTimeoutError
 from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest
 from pelton.api.object_errors import (
@@ -261,6 +262,7 @@ __all__ = [
     "JobNotFoundError",
     "JobResultError",
     "JobTimeoutError",
+    "KeyFile",
     "LastHeaders",
     "LeaseLostError",
     "LimitError",

@@ -5,17 +5,23 @@ administrative verbs go through one typed method; the hot paths have their own. 
 event loop; `clone` gives a backend for another. Every implementation fails with the errors of `errors.py`.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from pelton.api.direct import DirectGet, DirectReply
 from pelton.api.errors import PeltonError
 from pelton.api.info import PubAck
+from pelton.api.keys import Key
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
 from pelton.api.transacting import Outgoing, Settled, Transacting
 
 R = TypeVar("R")
+
+StrPath = str | os.PathLike[str]
+Progress = Callable[[int, int], object]
+"""Is called with how much of how much is done."""
 
 
 class BackendSubscription(Protocol):
@@ -120,6 +126,14 @@ class Backend(Protocol):
         """
         ...
 
+    def backups(self) -> "Backups":
+        """Return what makes backups of what is kept here."""
+        ...
+
+    def embedded(self, what: str) -> "EmbeddedStore":
+        """Return what only an embedded store can do; anywhere else raises `ConfigError`, which names ``what``."""
+        ...
+
     async def subscribe(self, subject: str, queue: str = "") -> BackendSubscription:
         """Listen to what is published under a subject or filter from now on, stored or not, by whoever.
 
@@ -162,4 +176,37 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Let go of the connection; waiting pulls end with `StoreClosedError`. Idempotent."""
+        ...
+
+
+class Backups(Protocol):
+    """Writes backups of a backend, and reads them."""
+
+    async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
+        """Write the store, or the streams named, to ``target``.
+
+        Raises `ConfigError` where there is nothing that lasts, `StoreError`, `StreamNotFoundError`.
+        """
+        ...
+
+    async def restore(
+        self,
+        source: StrPath,
+        streams: Sequence[str] | None,
+        names: Mapping[str, str],
+        key: Key | None,
+        progress: Progress | None,
+    ) -> list[str]:
+        """Copy the streams of a backup, or those named, into the store; return their names there.
+
+        ``names`` are old ones to new ones; ``key`` is the backup's. Raises `ConfigError`, `StoreError`, `ApiError`.
+        """
+        ...
+
+
+class EmbeddedStore(Backend, Protocol):
+    """A backend that keeps its streams in a file which this process has open."""
+
+    async def rekey(self, key: Key) -> None:
+        """Encrypt the store with another key, now. Raises `StoreSettingsError` for a plain one, `StoreBusyError`."""
         ...

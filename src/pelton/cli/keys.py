@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Final
 
-from pelton.engine import Key, KeyFile
+from pelton.api.keys import Key, KeyFile
 
 VARIABLE: Final = "PELTON_KEY"
 

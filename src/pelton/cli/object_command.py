@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pelton.api import ConfigError
+from pelton.api.keys import Key
 from pelton.buckets import ObjectInfo, ObjectStore
 from pelton.cli.keys import add_key, key_of
 from pelton.cli.output import write_line
 from pelton.cli.progress import Bar
 from pelton.connect import open as open_store
-from pelton.engine import Key
 
 _STANDARD: Final = "-"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
-from pelton.api import ConfigError
+from pelton.api import ConfigError, KeyFile
 from pelton.cli.keys import add_key, key_of
 from pelton.cli.output import write_line
 from pelton.cli.progress import Bar
-from pelton.engine import KeyFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from pelton.api import KeyFile
 from pelton.cli.keys import add_key, key_of
 from pelton.cli.output import write_line
-from pelton.engine import KeyFile, rekey
+from pelton.engine import rekey
 
 
 def define(parser: argparse.ArgumentParser) -> None:

@@ -42,7 +42,9 @@ from pelton.api import (
     Transacting,
 )
 from pelton.api.admission import check_listening, check_request, check_subject
+from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import PREFIX
+from pelton.api.keys import Key
 from pelton.cluster.acks import NobodyListens, ack_all
 from pelton.cluster.api_calls import ApiCall
 from pelton.cluster.batches import publish_atomic
@@ -53,7 +55,7 @@ from pelton.cluster.publisher import Publisher
 from pelton.cluster.pull import Channel, FreeChannels, Pull
 from pelton.cluster.retry import Retry
 from pelton.cluster.settings import ClusterSettings
-from pelton.cluster.snapshots import Told, back_up, restore
+from pelton.cluster.snapshots import back_up, restore
 from pelton.cluster.subscription import ClusterSubscription
 from pelton.runtime import Deadline, Runtime
 
@@ -112,9 +114,7 @@ class Cluster:
             return cast(R, ConsumerUnsettledReply())
         return await ApiCall(self._connection, self._settings.api_prefix, request, self._runtime.ids.new).run()
 
-    async def backup(
-        self, target: str | os.PathLike[str], streams: Sequence[str] | None, progress: Told | None
-    ) -> None:
+    async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
         """Have the servers write backups of streams; see :meth:`pelton.Jet.backup`."""
         self._check()
         if streams is None:
@@ -125,11 +125,11 @@ class Cluster:
 
     async def restore(
         self,
-        source: str | os.PathLike[str],
+        source: StrPath,
         streams: Sequence[str] | None,
         names: Mapping[str, str],
-        key: object,
-        progress: Told | None,
+        key: Key | None,
+        progress: Progress | None,
     ) -> list[str]:
         """Have the servers make streams of backups; see :meth:`pelton.Jet.restore`."""
         self._check()
@@ -153,6 +153,14 @@ class Cluster:
         for subject, _, _ in messages:
             check_subject(subject)
         return await publish_atomic(self._connection, messages, self._runtime.ids.new, self._publisher.passes)
+
+    def backups(self) -> Backups:
+        """Return this cluster, whose servers read and write them."""
+        return self
+
+    def embedded(self, what: str) -> EmbeddedStore:
+        """A cluster is none: ConfigError."""
+        raise ConfigError(f"{what} works on a store file; a cluster keeps its own: see the tools of nats-server")
 
     def transaction(self, timeout: float) -> Transacting:
         """A cluster has none: ConfigError."""

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from pelton.api import ConfigError
+from pelton.api.backend import StrPath
 from pelton.api.build import seconds_to_ns
 from pelton.api.codec import PREFIX
 from pelton.api.errors import brief
 from pelton.cluster.address import parse_address
 from pelton.subjects import is_subject
 
-StrPath = str | os.PathLike[str]
 _INBOX: Final = "_INBOX"
 _SEED_LENGTH: Final = 58
 # Beside the longest subject and two names it has to fit into a server's line of control (subjects.LONGEST).

@@ -10,23 +10,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from pelton.api import ConfigError, ServerTimeoutError, api_error
+from pelton.api.backend import Progress
 from pelton.api.build import check_name
 from pelton.api.errors import from_reply
 from pelton.cluster.connection import Answer, Connection, Interrupted
 from pelton.runtime import within
 
-Told = Callable[[int, int], object]
 _DESCRIPTION: Final = "backup.json"
 _DATA: Final = "stream.tar.s2"
 _CHUNK: Final = 128 * 1024
 
 
-async def back_up(connection: Connection, streams: Sequence[str], target: str, told: Told) -> None:
+async def back_up(connection: Connection, streams: Sequence[str], target: str, told: Progress) -> None:
     """Write a folder a stream below ``target``; ``told`` hears how many bytes of about how many came.
 
     Raises StreamNotFoundError, ConfigError where the target is there, ServerTimeoutError.
@@ -73,7 +73,7 @@ def _check_free(target: str) -> None:
         raise ConfigError(f"{target!r} exists already: name another folder, or remove it")
 
 
-async def _snapshot(connection: Connection, stream: str, folder: str, told: Told) -> None:
+async def _snapshot(connection: Connection, stream: str, folder: str, told: Progress) -> None:
     client, inbox = await connection.client(), connection.new_inbox()
     parts: asyncio.Queue[tuple[str, Answer] | None] = asyncio.Queue()
     lost = lambda: parts.put_nowait(None)  # noqa: E731  # it has to be the same when it is removed
@@ -113,7 +113,7 @@ async def _next(connection: Connection, stream: str, parts: asyncio.Queue[tuple[
 
 
 async def restore(
-    connection: Connection, source: str, streams: Sequence[str] | None, names: Mapping[str, str], told: Told
+    connection: Connection, source: str, streams: Sequence[str] | None, names: Mapping[str, str], told: Progress
 ) -> list[str]:
     """Make streams of their folders below ``source``; return their names.
 
@@ -136,7 +136,7 @@ def _wanted(source: str, streams: Sequence[str] | None, names: Mapping[str, str]
     return wanted
 
 
-async def _restored(connection: Connection, folder: str, new_name: str, told: Told) -> str:
+async def _restored(connection: Connection, folder: str, new_name: str, told: Progress) -> str:
     about = _about(folder)
     config = about["config"]
     if new_name:

@@ -14,8 +14,9 @@ from typing import Any, Final, TypedDict, Unpack
 from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.arguments import check_fields, check_instance, check_known
 from pelton.api.build import seconds_to_ns
+from pelton.api.keys import Key, key_bytes
 from pelton.connect.store import Jet
-from pelton.engine import Engine, EngineSettings, Key, key_bytes
+from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime, system_runtime
 from pelton.storage import OWNER_ONLY, SyncMode
 

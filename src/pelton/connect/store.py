@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from pelton.api import ConfigError
 from pelton.api.arguments import (
     check_callback,
     check_instance,
@@ -19,6 +18,7 @@ from pelton.api.arguments import (
     texts_of,
 )
 from pelton.api.build import check_name
+from pelton.api.keys import Key
 from pelton.api.times import Seconds
 from pelton.buckets import (
     Bucket,
@@ -36,14 +36,10 @@ from pelton.buckets import (
     open_objects,
     update_bucket,
 )
-from pelton.engine import Engine, Key
 from pelton.jet import Streams
 from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore, lock_spec
 from pelton.queue import Queue, Transaction
 from pelton.sourcing import Forwarder
-
-if TYPE_CHECKING:
-    from pelton.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -222,7 +218,7 @@ class Jet(Streams):
         This process does nothing else meanwhile. Raises StoreSettingsError for a plain store (:func:`pelton.rekey`
         encrypts one), StoreBusyError, ConfigError.
         """
-        await self._engine("rekey").rekey(key)
+        await self.backend.embedded("rekey").rekey(key)
 
     async def backup(
         self,
@@ -242,7 +238,7 @@ class Jet(Streams):
         """
         check_callback("backup", "progress", progress)
         chosen = names_of_streams("backup", streams)
-        await self._keeper().backup(path_of("backup", path), chosen, progress)
+        await self.backend.backups().backup(path_of("backup", path), chosen, progress)
 
     async def restore(
         self,
@@ -265,15 +261,7 @@ class Jet(Streams):
         """
         check_callback("restore", "progress", progress)
         chosen, renamed = names_of_streams("restore", streams), texts_of("restore", "names", names)
-        return await self._keeper().restore(path_of("restore", path), chosen, renamed, key, progress)
-
-    def _keeper(self) -> Engine | Cluster:
-        return cast("Engine | Cluster", self.backend)
-
-    def _engine(self, what: str) -> Engine:
-        if not isinstance(self.backend, Engine):
-            raise ConfigError(f"{what} works on a store file; a cluster keeps its own: see the tools of nats-server")
-        return self.backend
+        return await self.backend.backups().restore(path_of("restore", path), chosen, renamed, key, progress)
 
     def transaction(self, *, timeout: float | timedelta = 1.0) -> Transaction:
         """Return a transaction over this store: ``async with jet.transaction() as tx``.

@@ -2,7 +2,6 @@
 
 from pelton.engine.bulk import BulkReader
 from pelton.engine.engine import Engine
-from pelton.engine.keys import Key, KeyFile, key_bytes
 from pelton.engine.maintenance.upkeep import backup, compact, rekey, restore, salvage, verify
 from pelton.engine.settings import EngineSettings
 from pelton.engine.transactions.staged import StagedWriter, load, staged
@@ -11,12 +10,9 @@ __all__ = [
     "BulkReader",
     "Engine",
     "EngineSettings",
-    "Key",
-    "KeyFile",
     "StagedWriter",
     "backup",
     "compact",
-    "key_bytes",
     "load",
     "rekey",
     "restore",

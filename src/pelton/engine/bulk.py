@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final, Self
 
 from pelton.api import CorruptMessageError, NotAStoreError, StreamNotFoundError, api_error, rfc3339
+from pelton.api.keys import Key, key_bytes
 from pelton.engine.faults import public_error
-from pelton.engine.keys import Key, key_bytes
 from pelton.storage import (
     BulkRead,
     Database,

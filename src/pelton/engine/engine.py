@@ -29,7 +29,9 @@ from pelton.api import (
     StoreBusyError,
 )
 from pelton.api.admission import check_request, check_subject
+from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
+from pelton.api.keys import Key
 from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
@@ -40,10 +42,8 @@ from pelton.engine.delivery.waiting import WaitingPulls
 from pelton.engine.direct import DirectGets
 from pelton.engine.door import Door
 from pelton.engine.faults import public_error
-from pelton.engine.keys import Key
 from pelton.engine.maintenance.background import Background
 from pelton.engine.maintenance.online import OnlineMaintenance
-from pelton.engine.maintenance.upkeep import Path, Progress
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Committed, Session
 from pelton.engine.settings import EngineSettings
@@ -293,17 +293,25 @@ class Engine:
             self.check_place()
             return Engine(settings, self._runtime)
 
+    def backups(self) -> Backups:
+        """Return this store, which copies its own file."""
+        return self
+
+    def embedded(self, what: str) -> EmbeddedStore:
+        """Return this store, which lies in a file of its own."""
+        return self
+
     async def rekey(self, key: Key) -> None:
         """Encrypt the store with another key; see :meth:`pelton.Jet.rekey`."""
         await self._maintenance.rekey(key)
 
-    async def backup(self, target: Path, streams: Sequence[str] | None, progress: Progress | None) -> None:
+    async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
         """Copy the store on another thread; see :meth:`pelton.Jet.backup`."""
         await self._maintenance.backup(target, streams, progress)
 
     async def restore(
         self,
-        source: Path,
+        source: StrPath,
         streams: Sequence[str] | None,
         names: Mapping[str, str],
         key: Key | None,

@@ -28,8 +28,8 @@ from pelton.api import (
     parse_rfc3339,
     rfc3339,
 )
+from pelton.api.keys import Key, KeyFile
 from pelton.connect import Jet
-from pelton.engine import Key, KeyFile
 from pelton.spark.options import Bound, StoreOptions
 from pelton.spark.stream_names import is_selected
 from pelton.sync.portal import Portal

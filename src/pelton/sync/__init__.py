@@ -33,7 +33,7 @@ from pelton.buckets import (
     SplitCodec,
 )
 from pelton.connect import ClusterOptions
-from pelton.engine import KeyFile, backup, compact, rekey, restore, salvage, verify
+from pelton.engine import backup, compact, rekey, restore, salvage, verify
 from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
 from pelton.queue import ClaimedJob, DeadLetter, JobCall, JobContext, JobCounts, JobInfo, JobRules, Outcome
@@ -66,7 +66,6 @@ __all__ = [
     "JobCounts",
     "JobHandle",
     "JobInfo",
-    "KeyFile",
     "JobTransaction",
     "Leader",
     "Subscription",

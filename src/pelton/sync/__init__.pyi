@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, Self, Unpack, overload
 import msgspec
 
 from pelton.api import *
+from pelton.api.keys import Key
 from pelton.api.times import Seconds
 from pelton.buckets.bucket import T
 from pelton.buckets.codecs import Base64Codec as Base64Codec
@@ -28,8 +29,6 @@ from pelton.buckets.objects.sources import Content
 from pelton.buckets.objects.upload import Progress
 from pelton.buckets.settings import BucketSettings as BucketSettings
 from pelton.connect.opening import ClusterOptions as ClusterOptions
-from pelton.engine import Key
-from pelton.engine.keys import KeyFile as KeyFile
 from pelton.engine.maintenance.upkeep import backup as backup
 from pelton.engine.maintenance.upkeep import compact as compact
 from pelton.engine.maintenance.upkeep import rekey as rekey

@@ -40,6 +40,7 @@ from pelton.api import (
     ServerTimeoutError,
     StoreClosedError,
 )
+from pelton.api.backend import Backups, EmbeddedStore
 from pelton.api.transacting import Settled, Transacting
 from pelton.connect import Jet
 from pelton.connect import open as open_store
@@ -297,6 +298,14 @@ class HazardBackend:
     def transaction(self, timeout: float) -> Transacting:
         """Hold a transaction open: nothing bad happens to it."""
         return self._inner.transaction(timeout)
+
+    def backups(self) -> Backups:
+        """Make backups: nothing bad happens to them."""
+        return self._inner.backups()
+
+    def embedded(self, what: str) -> EmbeddedStore:
+        """Return the store itself, where it is one."""
+        return self._inner.embedded(what)
 
     async def subscribe(self, subject: str, queue: str = "") -> BackendSubscription:
         """Listen; what is heard is late or lost."""

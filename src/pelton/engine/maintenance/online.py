@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from pelton.api import ConfigError
+from pelton.api.backend import Progress, StrPath
+from pelton.api.keys import Key, key_bytes
 from pelton.engine.connections import Connections
 from pelton.engine.host import Host
-from pelton.engine.keys import Key, key_bytes
 from pelton.engine.maintenance.restoring import restore_into
-from pelton.engine.maintenance.upkeep import Path, Progress, backup, public_faults
+from pelton.engine.maintenance.upkeep import backup, public_faults
 from pelton.engine.transactions.transactions import Transactions
 from pelton.runtime import Halt, on_thread
 from pelton.storage import Committer, Database
@@ -53,7 +54,7 @@ class OnlineMaintenance:
         self._wake_others()
         await self._host.stage(_nothing, durable=True)
 
-    async def backup(self, target: Path, streams: Sequence[str] | None, progress: Progress | None) -> None:
+    async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
         """Copy the store, on another thread."""
         settings = self._connections.settings
         if settings.memory:
@@ -68,7 +69,7 @@ class OnlineMaintenance:
 
     async def restore(
         self,
-        source: Path,
+        source: StrPath,
         streams: Sequence[str] | None,
         names: Mapping[str, str],
         key: Key | None,

@@ -9,11 +9,12 @@ from typing import Final
 import msgspec
 
 from pelton.api import ConfigError, StoreError, StreamConfig, api_error
+from pelton.api.backend import Progress, StrPath
 from pelton.api.build import check_name
 from pelton.api.durations import dec_hook, enc_hook
-from pelton.engine.keys import Key, key_bytes
+from pelton.api.keys import Key, key_bytes
 from pelton.engine.maintenance.recount import recount
-from pelton.engine.maintenance.upkeep import Path, Progress, existing, public_faults
+from pelton.engine.maintenance.upkeep import existing, public_faults
 from pelton.runtime import Halt
 from pelton.sourcing import check_circle
 from pelton.storage import Database, Fault, blob, integer, text, translated
@@ -25,7 +26,7 @@ _encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
 def restore_into(
-    backup: Path,
+    backup: StrPath,
     path: str,
     store_key: bytes | None,
     *,

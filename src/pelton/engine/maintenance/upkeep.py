@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pelton.api import StoreError, api_error
 from pelton.api.arguments import check_callback, names_of_streams, path_of
+from pelton.api.backend import Progress, StrPath
+from pelton.api.keys import Key, key_bytes
 from pelton.engine.faults import public_error
-from pelton.engine.keys import Key, key_bytes
 from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.salvage import salvage as save_readable
 from pelton.storage import Fault
 from pelton.storage.backup import back_up
 from pelton.storage.rebuild import rebuild
-
-Path = str | os.PathLike[str]
-Progress = Callable[[int, int], object]
 
 
 @contextmanager
@@ -29,7 +27,7 @@ def public_faults() -> Iterator[None]:
         raise public_error(fault) from None
 
 
-def rekey(path: Path, key: Key | None, new_key: Key | None) -> None:
+def rekey(path: StrPath, key: Key | None, new_key: Key | None) -> None:
     """Encrypt a store that nobody has open (``key`` None: it is plain so far), give it another key, or decrypt it
     (``new_key`` None).
 
@@ -41,7 +39,7 @@ def rekey(path: Path, key: Key | None, new_key: Key | None) -> None:
         rebuild(path_of("rekey", path), key_bytes(key), key_bytes(new_key))
 
 
-def compact(path: Path, key: Key | None = None) -> int:
+def compact(path: StrPath, key: Key | None = None) -> int:
     """Write a store that nobody has open anew, without the room that removed messages have left; return bytes saved.
 
     Blocks, and needs room for a second store meanwhile. Raises StoreBusyError, StoreKeyError, StoreFullError.
@@ -54,8 +52,8 @@ def compact(path: Path, key: Key | None = None) -> int:
 
 
 def backup(
-    path: Path,
-    target: Path,
+    path: StrPath,
+    target: StrPath,
     *,
     streams: Sequence[str] | None = None,
     progress: Progress | None = None,
@@ -77,7 +75,7 @@ def backup(
         raise api_error("JSStreamNotFoundErr", stream=str(error.args[0])) from None
 
 
-def restore(source: Path, path: Path, *, key: Key | None = None, progress: Progress | None = None) -> None:
+def restore(source: StrPath, path: StrPath, *, key: Key | None = None, progress: Progress | None = None) -> None:
     """Make the store ``path`` of a backup, which is verified first.
 
     Blocks. Raises StoreSettingsError where ``path`` exists, StoreError where the backup is damaged.
@@ -90,7 +88,7 @@ def restore(source: Path, path: Path, *, key: Key | None = None, progress: Progr
     backup(source, path, progress=progress, key=key)
 
 
-def verify(path: Path, key: Key | None = None) -> list[str]:
+def verify(path: StrPath, key: Key | None = None) -> list[str]:
     """Return all that is wrong with a store, in words; an empty list where nothing is.
 
     Every page, every message's checksum, and every count and bound that is kept are compared with the rows. It reads
@@ -101,7 +99,7 @@ def verify(path: Path, key: Key | None = None) -> list[str]:
         return recount(existing(path), key_bytes(key))
 
 
-def salvage(path: Path, target: Path, key: Key | None = None) -> list[str]:
+def salvage(path: StrPath, target: StrPath, key: Key | None = None) -> list[str]:
     """Write what a damaged store still holds to the new store ``target``; return what was lost, in words.
 
     The damaged one is only read, as of one moment: it may be in use. Counts and bounds are made anew; consumers of
@@ -114,7 +112,7 @@ def salvage(path: Path, target: Path, key: Key | None = None) -> list[str]:
         return save_readable(existing(path), key_bytes(key), target)
 
 
-def existing(path: Path) -> str:
+def existing(path: StrPath) -> str:
     """Return the real path of a file. Raises Fault of kind ``settings`` if there is none."""
     if not os.path.exists(path):
         raise Fault("settings", os.fspath(path), "there is no such file")

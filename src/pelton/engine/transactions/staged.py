@@ -13,8 +13,8 @@ from typing import Final, Self
 import msgspec
 
 from pelton.api import NotAStoreError, Outgoing, Transacting
+from pelton.api.keys import Key, key_bytes
 from pelton.engine.faults import public_error
-from pelton.engine.keys import Key, key_bytes
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.storage import Fault, PlacedSums, Spool, placed_sums
 from pelton.streams import Packed

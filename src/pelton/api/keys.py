@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pelton.api import ConfigError
+from pelton.api.errors import ConfigError
 
 
 @dataclass(frozen=True)
