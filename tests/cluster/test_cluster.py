@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import pelton
-from pelton.api import AckOp, ConsumerUnsettled, PullRequest, StreamLastHeaders
+from pelton.api import AckOp, ConsumerUnsettled, Outgoing, PullRequest, StreamLastHeaders
 from pelton.cluster import pull
 from pelton.testing.nats_server import NatsServer
 
@@ -27,7 +27,7 @@ async def test_settling_publishes_then_acks(jet: pelton.Jet) -> None:
     consumer = await stream.create_consumer(durable_name="c")
     (message,) = await consumer.fetch(1)
     ack = AckOp(kind="ack", seq=1, consumer_seq=message.delivered.consumer_seq)
-    acks = await jet.backend.settle([("OUT", b"1", None), ("OUT", b"2", None)], "S", "c", ack)
+    acks = await jet.backend.settle([Outgoing("OUT", b"1"), Outgoing("OUT", b"2")], "S", "c", ack)
     assert [ack.seq for ack in acks] == [1, 2]
     assert (await stream.info()).state.messages == 0
     assert b"Nats-Msg-Id" in (await out.get_message(1)).hdrs
@@ -39,7 +39,7 @@ async def test_a_settlement_that_cannot_publish_does_not_ack(jet: pelton.Jet) ->
     consumer = await stream.create_consumer(durable_name="c")
     await consumer.fetch(1)
     with pytest.raises(pelton.NoStreamForSubjectError):
-        await jet.backend.settle([("nobody", b"", None)], "S", "c", AckOp(seq=1, consumer_seq=1))
+        await jet.backend.settle([Outgoing("nobody", b"")], "S", "c", AckOp(seq=1, consumer_seq=1))
     assert (await consumer.info()).num_ack_pending == 1
 
 

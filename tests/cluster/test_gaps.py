@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import pelton
+from pelton.api import Outgoing
 from pelton.cluster.publish_reconciliation import stored_before
 from pelton.testing.nats_server import NatsServer
 
@@ -187,5 +188,5 @@ async def test_a_message_of_somebody_else_is_not_taken_for_ours(jet: pelton.Jet)
     for name in ("Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence"):
         for expected, number, there in (("theirs", 0, 1), ("ours", 0, None), ("ours", 7, None), ("theirs", 7, None)):
             block = f"NATS/1.0\r\nNats-Msg-Id: {expected}\r\n{name}: {number}\r\n\r\n".encode()
-            ack = await stored_before(connection, "S", ("s", b"", block))
+            ack = await stored_before(connection, "S", Outgoing("s", b"", block))
             assert (ack.seq if ack else None) == there

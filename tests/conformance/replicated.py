@@ -21,7 +21,7 @@ class Replicated:
 
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store messages; the first alone, for the server we talk to may not know of a new stream's subjects yet."""
-        first = [await self._backend.publish(*message) for message in messages[:1]]
+        first = [await self._backend.publish(m.subject, m.data, m.headers) for m in messages[:1]]
         return first + await self._backend.publish_batch(messages[1:])
 
     async def call(self, request: Any) -> Any:

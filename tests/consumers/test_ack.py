@@ -57,7 +57,7 @@ async def test_an_ack_of_what_was_removed_counts_once(stream: pelton.Stream, run
     assert (await consumer.info()).num_ack_pending == 0
 
     async def settle(message: pelton.Message) -> None:
-        await consumer._backend.settle([("s.b", b"done", None)], "s", "c", ack_of(message.delivered, "ack"))
+        await consumer._backend.settle([Outgoing("s.b", b"done")], "s", "c", ack_of(message.delivered, "ack"))
 
     await settle(one)
     await two.ack()
@@ -84,7 +84,7 @@ async def test_a_removed_message_is_forgotten_by_a_pull_after_its_ack_wait(
     await stream.delete_message(2)
     await consumer.info()
     runtime.clock.advance(11)
-    done: list[Outgoing] = [("s.b", b"done", None)]
+    done = [Outgoing("s.b", b"done")]
     # Late, and nobody could have got it meanwhile.
     await consumer._backend.settle(done, "s", "c", ack_of(one.delivered, "ack"))
     assert await taken(consumer, 1) == [3]
@@ -103,15 +103,15 @@ async def test_a_second_ack_at_once_does_not_take_the_place_of_the_first(
     # All but the publish share a transaction: the first ack counts, others find nothing left to settle.
     _, *answers = await asyncio.gather(
         jet.publish("s.c"),
-        consumer._backend.settle([("s.b", b"done", None)], "s", "c", ack),
-        consumer._backend.settle([("s.b", b"again", None)], "s", "c", ack),
+        consumer._backend.settle([Outgoing("s.b", b"done")], "s", "c", ack),
+        consumer._backend.settle([Outgoing("s.b", b"again")], "s", "c", ack),
         consumer._backend.ack("s", "c", [ack]),
         return_exceptions=True,
     )
     assert not isinstance(answers[0], BaseException)
     assert isinstance(answers[1], pelton.AckRejectedError)
     assert answers[2] == [None]
-    endings: list[Settled] = [([("s.b", b"late", None)], ack)] * 2
+    endings = [Settled([Outgoing("s.b", b"late")], ack)] * 2
     late = await consumer._backend.settle_many(endings, "s", "c")
     assert [type(answer) for answer in late] == [pelton.AckRejectedError] * 2
     assert (await stream.info()).state.messages == 6
@@ -123,7 +123,7 @@ async def test_of_many_at_once_the_first_ack_of_a_removed_message_counts(stream:
     await stream.delete_message(1)
     await consumer.info()
     ack = ack_of(message.delivered, "ack")
-    endings: list[Settled] = [([("s.b", b"done", None)], ack), ([("s.b", b"again", None)], ack)]
+    endings = [Settled([Outgoing("s.b", b"done")], ack), Settled([Outgoing("s.b", b"again")], ack)]
     first, second = await consumer._backend.settle_many(endings, "s", "c")
     assert (first, type(second)) == (None, pelton.AckRejectedError)
     assert (await stream.get_message(6)).data == b"done"
@@ -160,7 +160,7 @@ async def test_a_removed_message_that_is_given_back_may_be_acked_until_the_next_
         await consumer.info()
     await one.nak()
     await two.nak(delay=5)
-    done: list[Outgoing] = [("s.b", b"done", None)]
+    done = [Outgoing("s.b", b"done")]
     await consumer._backend.settle(done, "s", "c", ack_of(one.delivered, "ack"))
     assert await taken(consumer, 1) == [3]
     runtime.clock.advance(5)
@@ -342,12 +342,12 @@ async def test_publishing_and_acking_go_together_or_not_at_all(jet: pelton.Jet, 
     consumer = await stream.create_consumer(durable_name="c")
     first, second = await consumer.fetch(2)
     acks = [AckOp(seq=m.delivered.seq, consumer_seq=m.delivered.consumer_seq) for m in (first, second)]
-    [stored] = await jet.backend.settle([("done", b"", None)], "s", "c", acks[0])
+    [stored] = await jet.backend.settle([Outgoing("done", b"")], "s", "c", acks[0])
     assert stored.seq == 1
     with pytest.raises(pelton.MaxMessagesError):
-        await jet.backend.settle([("done", b"", None)], "s", "c", acks[1])
+        await jet.backend.settle([Outgoing("done", b"")], "s", "c", acks[1])
     with pytest.raises(pelton.AckRejectedError):
-        await jet.backend.settle([("done", b"", None)], "s", "c", acks[0])
+        await jet.backend.settle([Outgoing("done", b"")], "s", "c", acks[0])
     assert (await consumer.info()).num_ack_pending == 1
 
 

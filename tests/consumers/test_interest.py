@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.api import AckOp
+from pelton.api import AckOp, Outgoing
 from pelton.testing import recount
 
 
@@ -26,7 +26,7 @@ async def test_what_is_rolled_back_was_not_settled(tmp_path: Path) -> None:
             (message,) = await consumer.fetch(1)
             ack = AckOp(seq=1, consumer_seq=message.metadata.consumer_seq)
             with pytest.raises(pelton.MessageTooLargeError):
-                await jet.backend.settle([("out", b"too large", None)], "S", consumer.name, ack)
+                await jet.backend.settle([Outgoing("out", b"too large")], "S", consumer.name, ack)
             assert await _messages(jet) == await _messages(other) == 1
             await message.ack()
         assert await _messages(jet) == await _messages(other) == 0

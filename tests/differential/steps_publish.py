@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import pelton
-from pelton.api import headers
+from pelton.api import Outgoing, headers
 from tests.differential.steps import Side, Step
 
 
@@ -30,10 +30,10 @@ class PublishMany(Step):
     messages: tuple[tuple[str, int], ...] = ()
 
     async def run(self, side: Side) -> Any:
-        batch = [(subject, b"x" * size, None) for subject, size in self.messages]
+        batch = [Outgoing(subject, b"x" * size) for subject, size in self.messages]
         if isinstance(side.jet.backend, pelton.engine.Engine):
             return await side.jet.backend.publish_batch(batch)
-        return [await side.jet.backend.publish(*message) for message in batch]
+        return [await side.jet.backend.publish(m.subject, m.data, m.headers) for m in batch]
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,14 +45,14 @@ class PublishAtomic(Step):
     async def run(self, side: Side) -> Any:
         batch = side.next_batch()
         messages = [
-            (subject, b"x" * size, _marked(block, batch, number, last=number == len(self.messages)))
+            Outgoing(subject, b"x" * size, _marked(block, batch, number, last=number == len(self.messages)))
             for number, (subject, size, block) in enumerate(self.messages, start=1)
         ]
         backend = side.jet.backend
         if isinstance(backend, pelton.engine.Engine):
             return msgspec.structs.replace(await backend.publish_atomic(messages), batch=batch)
         # As `publish_atomic` does it there, with an id that is the same on both sides.
-        return [await backend.publish(*message) for message in messages][-1]
+        return [await backend.publish(m.subject, m.data, m.headers) for m in messages][-1]
 
 
 def _marked(block: dict[str, str], batch: str, number: int, *, last: bool) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.api import AckOp, AckRejectedError, AckSample, MessageNaked, StreamAction, decode_event
+from pelton.api import AckOp, AckRejectedError, AckSample, MessageNaked, Outgoing, StreamAction, decode_event
 from pelton.testing import manual_runtime
 
 
@@ -55,7 +55,7 @@ async def test_what_is_rolled_back_was_never_said(tmp_path: Path) -> None:
         nak = AckOp(kind="nak", seq=1, consumer_seq=1)
         # The publish is refused, so the message is not given back either.
         with pytest.raises(pelton.MessageTooLargeError):
-            await jet.backend.settle([("s", b"too large", None)], "S", "c", nak)
+            await jet.backend.settle([Outgoing("s", b"too large")], "S", "c", nak)
         assert await _heard(listening) == []
         await message.nak()
         (event,) = await _heard(listening)

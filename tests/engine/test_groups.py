@@ -15,7 +15,9 @@ from pelton.api import (
     AckRejectedError,
     ConsumerNotFoundError,
     NoStreamForSubjectError,
+    Outgoing,
     PubAck,
+    Settled,
     StreamNotFoundError,
 )
 from pelton.testing import FaultySync, recount
@@ -79,7 +81,7 @@ async def test_a_settlement_whose_publish_is_refused_is_undone_alone(tmp_path: P
 
         def settle(n: int, *subjects: str) -> Any:
             ack = AckOp(kind="ack", seq=held[n].delivered.seq, consumer_seq=held[n].delivered.consumer_seq)
-            return jet.backend.settle([(subject, b"", None) for subject in subjects], "w", "c", ack)
+            return jet.backend.settle([Outgoing(subject, b"") for subject in subjects], "w", "c", ack)
 
         found = await asyncio.gather(
             settle(0, "out.0", "out.0"),
@@ -128,7 +130,7 @@ async def test_each_of_many_settlements_stands_for_itself(tmp_path: Path, refuse
         numbers = [held[0].consumer_seq, held[1].consumer_seq, held[2].consumer_seq + 7, held[3].consumer_seq]
         kinds: list[Any] = ["ack", "ack", "ack", "nak"]
         endings = [
-            ([(subject, b"", None) for subject in mine], AckOp(kind=kind, seq=d.seq, consumer_seq=number))
+            Settled([Outgoing(subject, b"") for subject in mine], AckOp(kind=kind, seq=d.seq, consumer_seq=number))
             for mine, kind, d, number in zip(subjects, kinds, held, numbers, strict=True)
         ]
         found = await jet.backend.settle_many(endings, "w", "c")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.api import AckOp, AckRejectedError, Delivered, PullRequest
+from pelton.api import AckOp, AckRejectedError, Delivered, Outgoing, PullRequest, Settled
 from pelton.testing import recount
 
 EACH_OWN: dict[str, Any] = {}
@@ -22,9 +22,9 @@ def done(one: Delivered, kind: Any = "ack") -> AckOp:
     return AckOp(kind=kind, seq=one.seq, consumer_seq=one.consumer_seq)
 
 
-def record_of(draw: random.Random, seq: int, turn: int) -> tuple[str, bytes, bytes | None]:
+def record_of(draw: random.Random, seq: int, turn: int) -> Outgoing:
     subject = f"h.done.{seq}" if draw.random() < 0.9 else f"h.failed.{turn % 3}"
-    return subject, b"%d" % seq, b"NATS/1.0\r\nA: b\r\n\r\n" if draw.random() < 0.005 else None
+    return Outgoing(subject, b"%d" % seq, b"NATS/1.0\r\nA: b\r\n\r\n" if draw.random() < 0.005 else None)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -47,18 +47,21 @@ async def test_many_are_settled_like_one(tmp_path: Path, seed: int) -> None:
             assert [one.data for one in found] == [b"%d" % one.seq for one in found]
             back = {one.seq for one in found if draw.random() < 0.03}
             endings = [
-                ([], done(one, "nak")) if one.seq in back else ([record_of(draw, one.seq, turn)], done(one))
+                Settled([], done(one, "nak"))
+                if one.seq in back
+                else Settled([record_of(draw, one.seq, turn)], done(one))
                 for one in found
             ]
             if draw.random() < 0.3:
-                endings.append(([("h.done.never", b"", None)], AckOp(seq=endings[0][1].seq, consumer_seq=10_000)))
+                late = AckOp(seq=endings[0].ack.seq, consumer_seq=10_000)
+                endings.append(Settled([Outgoing("h.done.never", b"")], late))
             draw.shuffle(endings)
             answers = await jet.backend.settle_many(endings, "W", "c")
-            for (records, ack), refused in zip(endings, answers, strict=True):
-                assert isinstance(refused, AckRejectedError) == (ack.consumer_seq == 10_000)
-                if refused is None and ack.kind == "ack":
-                    told[records[0][0]] += 1
-                    left.discard(ack.seq)
+            for ending, refused in zip(endings, answers, strict=True):
+                assert isinstance(refused, AckRejectedError) == (ending.ack.consumer_seq == 10_000)
+                if refused is None and ending.ack.kind == "ack":
+                    told[ending.messages[0].subject] += 1
+                    left.discard(ending.ack.seq)
         state = (await kept.info(subjects_filter=">")).state
         limit = history.get("max_msgs_per_subject", 1200)
         assert state.subjects == {subject: min(count, limit) for subject, count in told.items()}
@@ -75,7 +78,7 @@ async def test_what_listens_and_what_is_awaited_hears_of_many(tmp_path: Path) ->
         consumer = await history.create_consumer(durable_name="late", filter_subject="h.90")
         await jet.publish_batch([("w", b"")] * 100)
         found = await jet.backend.pull("W", "c", PullRequest(batch=100))
-        endings = [([(f"h.{one.seq}", b"x", None)], done(one)) for one in found]
+        endings = [Settled([Outgoing(f"h.{one.seq}", b"x")], done(one)) for one in found]
         pulled, _ = await asyncio.gather(consumer.fetch(1, timeout=60), jet.backend.settle_many(endings, "W", "c"))
         assert [message.subject for message in pulled] == ["h.90"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.api import ConfigError, ExpectationError, Incoming, StoreClosedError
+from pelton.api import ConfigError, ExpectationError, Incoming, Outgoing, StoreClosedError
 from pelton.engine import Engine
 from pelton.engine.delivery import subscription
 from pelton.engine.pubsub import bus
@@ -98,8 +98,8 @@ async def test_a_rolled_back_group_is_not_heard_twice() -> None:
         backend = jet.backend
         # The second settlement cannot publish, so the group is rolled back and each runs again by itself.
         results = await asyncio.gather(
-            backend.settle([("orders.1", b"good", None)], "work", "c", ops[0]),
-            backend.settle([("orders.1", b"lost", None), ("nowhere", b"", None)], "work", "c", ops[1]),
+            backend.settle([Outgoing("orders.1", b"good")], "work", "c", ops[0]),
+            backend.settle([Outgoing("orders.1", b"lost"), Outgoing("nowhere", b"")], "work", "c", ops[1]),
             return_exceptions=True,
         )
         assert isinstance(results[1], pelton.api.NoStreamForSubjectError)

@@ -1,6 +1,7 @@
 """Files of staged messages."""
 
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -10,13 +11,15 @@ from zlib import crc32
 import pytest
 
 import pelton
-from pelton.api import NoStreamForSubjectError, NotAStoreError, StoreError, StoreKeyError
+from pelton.api import NoStreamForSubjectError, NotAStoreError, Outgoing, StoreError, StoreKeyError
 from pelton.engine import StagedWriter, load, staged
 from pelton.jet import Savepoint
 from pelton.storage import Columns
 from pelton.streams import Packed
 
-MESSAGES = [(f"orders.{n}", b"payload %d" % n, b"NATS/1.0\r\na: b\r\n\r\n" if n % 3 == 0 else None) for n in range(10)]
+MESSAGES = [
+    Outgoing(f"orders.{n}", b"payload %d" % n, b"NATS/1.0\r\na: b\r\n\r\n" if n % 3 == 0 else None) for n in range(10)
+]
 
 
 def packed(subjects: list[str], payloads: list[bytes]) -> Packed:
@@ -49,12 +52,15 @@ def packed(subjects: list[str], payloads: list[bytes]) -> Packed:
 
 def stage(path: Path, key: str | None = None) -> None:
     with StagedWriter(str(path), key) as writer:
-        plain = MESSAGES[1:3]
-        writer.add(*[[message[part] for message in MESSAGES[:1]] for part in (0, 1, 2)])  # type: ignore[arg-type]
-        writer.add([subject for subject, _, _ in plain], [data for _, data, _ in plain])
-        writer.add(*[[message[part] for message in MESSAGES[3:7]] for part in (0, 1, 2)])  # type: ignore[arg-type]
-        writer.add_packed(packed(*[[message[part] for message in MESSAGES[7:9]] for part in (0, 1)]))  # type: ignore[arg-type]
-        writer.add(*[[message[part] for message in MESSAGES[9:]] for part in (0, 1, 2)])  # type: ignore[arg-type]
+        add(writer, MESSAGES[:1])
+        writer.add([message.subject for message in MESSAGES[1:3]], [message.data for message in MESSAGES[1:3]])
+        add(writer, MESSAGES[3:7])
+        writer.add_packed(packed([message.subject for message in MESSAGES[7:9]], [m.data for m in MESSAGES[7:9]]))
+        add(writer, MESSAGES[9:])
+
+
+def add(writer: StagedWriter, messages: Sequence[Outgoing]) -> None:
+    writer.add([m.subject for m in messages], [m.data for m in messages], [m.headers for m in messages])
 
 
 @pytest.mark.parametrize("key", [None, "secret"])
@@ -141,8 +147,8 @@ async def test_what_is_loaded_is_as_if_it_was_published(tmp_path: Path, config: 
     (tmp_path / "one").mkdir()
     payloads = [(payload % n if payload else "").encode() for n in range(100)]
     found, state = await loaded(tmp_path / "one", payloads, **config)
-    plain = [(subject, data, None) for subject, data in zip(PLAIN, payloads, strict=True)]
-    published = [("orders.0é", b"before", None), *plain, *MESSAGES, *plain, ("orders.0é", b"after", None)]
+    plain = [Outgoing(subject, data) for subject, data in zip(PLAIN, payloads, strict=True)]
+    published = [Outgoing("orders.0é", b"before"), *plain, *MESSAGES, *plain, Outgoing("orders.0é", b"after")]
     async with pelton.open(tmp_path / "t.pelton") as jet:
         stream = await jet.create_stream("orders", subjects=["orders.>"], allow_direct=True, **config)
         await jet.backend.publish_batch(published)
@@ -162,7 +168,7 @@ async def test_a_load_that_is_undone_leaves_nothing(tmp_path: Path) -> None:
             transaction = jet.backend.transaction(60.0)
             async with Savepoint(transaction):
                 await load(transaction, str(tmp_path / "file"))
-                await transaction.publish([("cars", b"", None)])
+                await transaction.publish([Outgoing("cars", b"")])
 
         with pytest.raises(NoStreamForSubjectError):
             await load_and_fail()

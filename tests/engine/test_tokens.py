@@ -99,7 +99,7 @@ async def test_an_ack_of_before_settles_nothing_of_a_consumer_that_has_its_name_
         # Another process makes it again: it numbers from 1, and the message is the same or has the same sequence.
         new = await made(other, durable_name="c")
         assert new.metadata.token > old.metadata.token
-        late: list[Outgoing] = [("s", b"late", None)]
+        late = [Outgoing("s", b"late")]
         kept = (await (await jet.stream("s")).info()).state.last_seq
         for each in (jet, other):
             answers = await each.backend.ack("s", "c", [ack_of(old.delivered, "ack")] * many)

@@ -15,6 +15,7 @@ from pelton.api import (
     ConfigError,
     ExpectationError,
     NoStreamForSubjectError,
+    Outgoing,
     SqlConstraintError,
     SqlError,
     SqlForbiddenError,
@@ -302,7 +303,7 @@ async def test_an_error_half_way_takes_all_along(jet: pelton.Jet) -> None:
         async with jet.transaction() as tx:
             await tx.publish("s.x", b"no")
             with pytest.raises(TypeError):
-                await tx._port().publish([("s.x", nothing, None)])
+                await tx._port().publish([Outgoing("s.x", nothing)])
     assert (await jet.publish("s.x", b"1")).seq == 1
 
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pelton
-from pelton.api import AckKind, AckOp, AckRejectedError, Delivered
+from pelton.api import AckKind, AckOp, AckRejectedError, Delivered, Outgoing
 from pelton.runtime import Ids, Runtime, SystemClock
 from tests.crash.roles import name_of, payload
 from tests.journal import machine_ns
@@ -115,7 +115,7 @@ class Actor:
         record.note(record.step("publishing", "log", subject=subject, name=name), record.of("settling", d, how="ack"))
         ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq, token=d.token)
         try:
-            (stored,) = await jet.backend.settle([(subject, payload(name), None)], d.stream, d.consumer, ack)
+            (stored,) = await jet.backend.settle([Outgoing(subject, payload(name))], d.stream, d.consumer, ack)
         except AckRejectedError:
             record.note(record.of("refused", d, how="ack", name=name))
         else:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 import pelton
+from pelton.api import Outgoing
 from tests.crash.roles import name_of, payload
 
 _POOL: Final = 60
@@ -150,7 +151,7 @@ def settle(bench: Bench, name: str) -> Made:
     message = bench.held.pop()
     d = message.delivered
     op = pelton.api.AckOp(seq=d.seq, consumer_seq=d.consumer_seq, token=d.token)
-    outgoing = [("log.2", bench.data(name), None)]
+    outgoing = [Outgoing("log.2", bench.data(name))]
     return [f"msg {name}", _gone(message)], lambda: bench.jet.backend.settle(outgoing, d.stream, d.consumer, op)
 
 

@@ -3,15 +3,26 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from pelton.api.errors import PeltonError
 from pelton.api.info import PubAck
 from pelton.api.message import AckOp
 
-Outgoing = tuple[str, bytes, bytes | None]
-"""A message to publish: subject, data, and its encoded header block or None."""
 
-Settled = tuple[Sequence[Outgoing], AckOp]
-"""How a delivery is settled: what to publish, and its ack."""
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """A message to publish; ``headers`` is its encoded block, or None."""
+
+    subject: str
+    data: bytes
+    headers: bytes | None = None
+
+
+class Settled(msgspec.Struct, frozen=True, gc=False):
+    """How a delivery is settled: what to publish, and its ack."""
+
+    messages: Sequence[Outgoing]
+    ack: AckOp
 
 
 class Transacting(Protocol):

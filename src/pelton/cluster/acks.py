@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pelton.api import AckOp, PeltonError
+from pelton.api import AckOp, Outgoing, PeltonError
 from pelton.cluster.connection import Answer, Connection, Interrupted
 
 _WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
@@ -35,7 +35,7 @@ async def ack_all(
     connection: Connection, stream: str, consumer: str, acks: Sequence[AckOp]
 ) -> list[PeltonError | Interrupted | None]:
     """Send acks, all in flight at once; one entry each: None, why it failed, or Interrupted."""
-    answers = await connection.ask_all([(ack_subject(stream, consumer, ack), ack_payload(ack), None) for ack in acks])
+    answers = await connection.ask_all([Outgoing(ack_subject(stream, consumer, ack), ack_payload(ack)) for ack in acks])
     return [_judged(answer) for answer in answers]
 
 

@@ -39,9 +39,9 @@ async def publish_atomic(
 
 async def _once(connection: Connection, messages: Sequence[Outgoing], batch: str) -> PubAck:
     answers = await connection.ask_all(_as_batch(messages, batch))
-    for (subject, _, _), answer in zip(messages, answers, strict=True):
+    for message, answer in zip(messages, answers, strict=True):
         if not isinstance(answer, Exception):
-            ack = acked(subject, answer)
+            ack = acked(message.subject, answer)
         elif not isinstance(answer, Interrupted):
             raise answer
     last = answers[-1]
@@ -52,10 +52,10 @@ async def _once(connection: Connection, messages: Sequence[Outgoing], batch: str
 
 def _as_batch(messages: Sequence[Outgoing], batch: str) -> list[Outgoing]:
     requests: list[Outgoing] = []
-    for number, (subject, data, block) in enumerate(messages, start=1):
-        marked = headers.with_value(block, headers.BATCH_ID, batch)
+    for number, message in enumerate(messages, start=1):
+        marked = headers.with_value(message.headers, headers.BATCH_ID, batch)
         marked = headers.with_value(marked, headers.BATCH_SEQUENCE, str(number))
         if number == len(messages):
             marked = headers.with_value(marked, headers.BATCH_COMMIT, "1")
-        requests.append((subject, data, marked))
+        requests.append(Outgoing(message.subject, message.data, marked))
     return requests

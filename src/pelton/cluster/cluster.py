@@ -140,7 +140,7 @@ class Cluster:
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message once, also across a lost connection or an election."""
         self._check()
-        return await self._publisher.publish((subject, data, headers))
+        return await self._publisher.publish(Outgoing(subject, data, headers))
 
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store messages in order; after one that is refused, some of the next 4,096 may have been stored."""
@@ -150,8 +150,8 @@ class Cluster:
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all; stored messages carry the headers that made them a batch."""
         self._check()
-        for subject, _, _ in messages:
-            check_subject(subject)
+        for message in messages:
+            check_subject(message.subject)
         return await publish_atomic(self._connection, messages, self._runtime.ids.new, self._publisher.passes)
 
     def backups(self) -> Backups:
@@ -239,8 +239,8 @@ class Cluster:
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages, each with an id, then acknowledge the delivery they result from."""
         self._check()
-        for subject, _, _ in publishes:
-            check_subject(subject)
+        for message in publishes:
+            check_subject(message.subject)
         acks = await self._publisher.publish_all(self._publisher.identified(publishes))
         refused = (await self.ack(stream, consumer, (ack,)))[0]
         if refused is not None:
@@ -250,7 +250,7 @@ class Cluster:
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Publish what many deliveries result in, each message with an id, then acknowledge them."""
         self._check()
-        named = [self._publisher.identified(publishes) for publishes, _ in endings]
+        named = [self._publisher.identified(ending.messages) for ending in endings]
         refusals: list[PeltonError | None] = [None] * len(endings)
         try:
             await self._publisher.publish_all([message for messages in named for message in messages])
@@ -258,7 +258,7 @@ class Cluster:
             # Their ids make repeating those that were stored harmless.
             refusals = [await self._refusal(messages) for messages in named]
         left = [index for index, refused in enumerate(refusals) if refused is None]
-        answers = await self.ack(stream, consumer, [endings[index][1] for index in left])
+        answers = await self.ack(stream, consumer, [endings[index].ack for index in left])
         for index, refused in zip(left, answers, strict=True):
             refusals[index] = refused
         return refusals

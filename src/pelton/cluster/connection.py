@@ -28,6 +28,7 @@ import nats.errors
 from pelton.api import (
     ConfigError,
     JetStreamMissingError,
+    Outgoing,
     PeltonError,
     ServerPermissionError,
     ServerTimeoutError,
@@ -256,13 +257,13 @@ class Connection:
                 raise
             raise self.no_answer() from None
 
-    def try_send(self, subject: str, data: bytes, block: bytes | None, *, again: bool) -> asyncio.Future[Answer] | None:
+    def try_send(self, message: Outgoing, *, again: bool) -> asyncio.Future[Answer] | None:
         """Send a request at once and return its answer to come, as :meth:`ask`; None where that cannot be done now."""
         client = self._client
         if client is None or client.is_closed or not (client.is_connected and client.has_room):
             return None
         until = self.clock.monotonic() + _SILENCE_S if again else self._retry()
-        return self._send(client, subject, data, block, until)
+        return self._send(client, message.subject, message.data, message.headers, until)
 
     async def room(self) -> None:
         """Return when there may be room to send, or the connection is lost; raises StoreError."""
@@ -273,19 +274,19 @@ class Connection:
         client = await self._ready()
         await self._send(client, subject, data, None, self.clock.monotonic() + _SILENCE_S, take)
 
-    async def ask_all(self, requests: Sequence[tuple[str, bytes, bytes | None]]) -> list[Answer | Exception]:
+    async def ask_all(self, requests: Sequence[Outgoing]) -> list[Answer | Exception]:
         """Send requests in order, all in flight at once; one entry each: its answer, or why there is none."""
         until = self.clock.monotonic() + _SILENCE_S
         futures: list[asyncio.Future[Answer]] = []
         refused: list[Exception] = []
         losses = self._losses
-        for subject, data, block in requests:
+        for request in requests:
             try:
                 client = await self._ready()
                 if futures and self._losses != losses:
                     # It broke while there was no room: what was to go before is lost with it.
                     raise NotSent
-                futures.append(self._send(client, subject, data, block, until))
+                futures.append(self._send(client, request.subject, request.data, request.headers, until))
             except (PeltonError, Interrupted) as error:
                 # What follows must not overtake it.
                 refused = [error] * (len(requests) - len(futures))

@@ -17,8 +17,8 @@ async def stored_before(connection: Connection, stream: str, message: Outgoing) 
 
     Raises Interrupted, StoreError.
     """
-    told = headers.decode(message[2] or b"")
-    request = _place(stream, message[0], told)
+    told = headers.decode(message.headers or b"")
+    request = _place(stream, message.subject, told)
     if request is None:
         return None
     where = api_subject(request, connection.settings.api_prefix)

@@ -76,13 +76,11 @@ class Publisher:
 
     async def publish(self, message: Outgoing) -> PubAck:
         """Store a message and return its acknowledgement; raises as `Backend.publish`."""
-        subject, data, block = message
-        self._check(subject)
+        self._check(message.subject)
         if self._gives_ids:
-            block = self._identified(block)
-        message = subject, data, block
-        number, safe = next(self._calls), _has_id(block)
-        sent = self._connection.try_send(*message, again=safe) if self._order.is_free else None
+            message = self._with_id(message)
+        number, safe = next(self._calls), _has_id(message.headers)
+        sent = self._connection.try_send(message, again=safe) if self._order.is_free else None
         retry: Retry | None = None
         in_doubt = False
         while True:
@@ -111,7 +109,7 @@ class Publisher:
             await retry.connected(NotSent())
             await self._connection.room()
 
-        return await self._order.send(number, lambda: self._connection.try_send(*message, again=again), ready)
+        return await self._order.send(number, lambda: self._connection.try_send(message, again=again), ready)
 
     def _check(self, subject: str) -> None:
         """Raise ConfigError for what is no subject: a server would close the connection, or store it all the same."""
@@ -125,7 +123,7 @@ class Publisher:
     async def _outcome(self, sent: asyncio.Future[Answer], message: Outgoing, *, in_doubt: bool) -> PubAck:
         """Return the acknowledgement of a message that was sent; ``in_doubt`` an earlier sending may have stored it."""
         try:
-            return acked(message[0], await sent)
+            return acked(message.subject, await sent)
         except WrongLastSequenceError as error:
             before = await stored_before(self._connection, error.stream, message) if in_doubt else None
             if before is None:
@@ -137,9 +135,9 @@ class Publisher:
 
         Up to 4,096 are in flight at a time, so some of those after a refused message may have been stored.
         """
-        for index, (subject, _, _) in enumerate(messages):
+        for index, message in enumerate(messages):
             try:
-                self._check(subject)
+                self._check(message.subject)
             except ConfigError:
                 await self._publish_all(messages[:index])
                 raise
@@ -147,7 +145,7 @@ class Publisher:
 
     async def _publish_all(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         if self._gives_ids:
-            messages = [(subject, data, self._identified(block)) for subject, data, block in messages]
+            messages = self.identified(messages)
         acks: list[PubAck] = []
         retry: Retry | None = None
         while len(acks) < len(messages):
@@ -166,11 +164,11 @@ class Publisher:
         self, window: Sequence[Outgoing], answers: Sequence[Answer | Exception], acks: list[PubAck]
     ) -> Exception | None:
         """Add acks up to the first message that has to be sent again, and return why; raises what is final."""
-        for index, ((subject, _, block), answer) in enumerate(zip(window, answers, strict=True)):
+        for index, (message, answer) in enumerate(zip(window, answers, strict=True)):
             try:
                 if isinstance(answer, Exception):
                     raise answer
-                acks.append(acked(subject, answer))
+                acks.append(acked(message.subject, answer))
             except Interrupted as lost:
                 uncertain = sum(map(_may_be_stored, answers, window))
                 if uncertain:
@@ -178,7 +176,7 @@ class Publisher:
                 return lost
             except PeltonError as error:
                 # Of those after it that are stored, only ids keep the second from being stored as well.
-                again = _has_id(block) or not any(map(_is_stored, answers[index + 1 :]))
+                again = _has_id(message.headers) or not any(map(_is_stored, answers[index + 1 :]))
                 if not (again and await self.passes(error)):
                     raise
                 return error
@@ -186,7 +184,10 @@ class Publisher:
 
     def identified(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
         """Return messages that may be sent twice: those without an id get one."""
-        return [(subject, data, self._identified(block)) for subject, data, block in messages]
+        return [self._with_id(message) for message in messages]
+
+    def _with_id(self, message: Outgoing) -> Outgoing:
+        return Outgoing(message.subject, message.data, self._identified(message.headers))
 
     def _identified(self, block: bytes | None) -> bytes:
         if block is None:
@@ -223,7 +224,7 @@ class Publisher:
 
 def _may_be_stored(answer: Answer | Exception, message: Outgoing) -> bool:
     """Whether nobody knows what became of a message, and sending it again might store it twice."""
-    return isinstance(answer, Interrupted) and not isinstance(answer, NotSent) and not _has_id(message[2])
+    return isinstance(answer, Interrupted) and not isinstance(answer, NotSent) and not _has_id(message.headers)
 
 
 def _is_stored(answer: Answer | Exception) -> bool:

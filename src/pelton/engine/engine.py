@@ -193,7 +193,7 @@ class Engine:
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; returns when it is as durable as the store was opened for."""
         future = self._loop.create_future()
-        self._submissions.publish(Publishing(((subject, data, headers),), True, future))
+        self._submissions.publish(Publishing((Outgoing(subject, data, headers),), True, future))
         ack: PubAck = await future
         return ack
 
@@ -270,7 +270,7 @@ class Engine:
         """Tell a message to whoever listens, and store it where a stream takes it, without an answer."""
         self._check()
         check_subject(subject)
-        message = (subject, data, headers)
+        message = Outgoing(subject, data, headers)
         await self.stage(lambda: self.session.send(message), durable=False)
 
     async def presence(self) -> str:

@@ -37,9 +37,9 @@ def batch_of(messages: Iterable[AnyMessage]) -> list[Outgoing]:
     found = all_outgoing(messages)
     if not 1 <= len(found) <= _LARGEST_BATCH:
         raise ConfigError(f"a batch of {len(found)} messages: 1 to {_LARGEST_BATCH} are stored together or not at all")
-    for _, _, block in found:
-        for name in _BATCH_HEADERS if block is not None else ():
-            if headers.first(block or b"", name) is not None:
+    for message in found:
+        for name in _BATCH_HEADERS if message.headers is not None else ():
+            if headers.first(message.headers or b"", name) is not None:
                 raise ConfigError(f"header {name}: publish_atomic makes the batch itself; leave it out")
     return found
 
@@ -115,4 +115,4 @@ def outgoing(subject: str, data: bytes, values: HeaderValues | None = None) -> O
     """Return a message in the port's form. Raises ConfigError."""
     if type(subject) is not str or type(data) is not bytes:
         subject, data = message_of(subject, data)
-    return subject, data, headers.encode(values) if values else None
+    return Outgoing(subject, data, headers.encode(values) if values else None)

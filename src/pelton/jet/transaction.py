@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from pelton.api import AckKind, Backend, ConfigError, PeltonError, PubAck, Transacting, TransactionError
+from pelton.api import AckKind, Backend, ConfigError, Outgoing, PeltonError, PubAck, Transacting, TransactionError
 from pelton.api.arguments import check_instance, check_text, message_of
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
@@ -60,7 +60,7 @@ class StreamsTransaction:
         Raises as ``jet.publish``: nothing was stored then, and the transaction may go on.
         """
         subject, data = message_of(subject, data)
-        return (await self._port().publish([(subject, data, publish_block(options))]))[0]
+        return (await self._port().publish([Outgoing(subject, data, publish_block(options))]))[0]
 
     async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
         """Store messages in order. Raises the error of the first that is refused; none of them is stored then."""

@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pelton.api import (
-    AckOp,
     AckRejectedError,
     ApiError,
     ConfigError,
@@ -29,7 +28,6 @@ from pelton.api import (
     JobTimeoutError,
     LeaseLostError,
     MessageTooLargeError,
-    Outgoing,
     PeltonError,
     StoreError,
     UnknownJobError,
@@ -43,7 +41,7 @@ from pelton.queue.failure_log import report
 from pelton.queue.job import Job, JobRules
 from pelton.queue.leases import JobLease
 from pelton.queue.outage import can_pass
-from pelton.queue.records import AttemptRecords
+from pelton.queue.records import AttemptRecords, Ended
 from pelton.queue.transaction import JobEnding, JobTransaction
 
 if TYPE_CHECKING:
@@ -118,7 +116,7 @@ class JobAttempt:
         if self._has_ended:
             return
         await self._look_up()
-        await self._publish_and_ack([self._records.handed_back()], self._records.back())
+        await self._write_down(self._records.handed_back())
 
     # --- before
 
@@ -212,12 +210,18 @@ class JobAttempt:
     # --- after
 
     async def _settle(self, decision: Finish | Again | None, result: object, job: Job[Any, Any] | None) -> None:
-        if isinstance(decision, Again):
-            await self._give_back(decision)
-        elif decision is not None:
-            await self._end(decision)
-        else:
+        if decision is None:
             await self._complete(result, job)
+            return
+        ended = self._records.after(decision, self._clock.now())
+        try:
+            await self._write_down(ended)
+        except MessageTooLargeError as refused:
+            if ended.dead_letter is None:
+                raise
+            # Trying again would end in the same way, with every worker.
+            _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._queue.name, refused)
+            await self._write_down(ended.without_dead_letter())
 
     async def _complete(self, result: object, job: Job[Any, Any] | None) -> None:
         assert job is not None
@@ -227,9 +231,8 @@ class JobAttempt:
         except JobResultError as refused:
             await self._settle(self._after(refused, job.rules), None, job)
             return
-        publishes = [*self.context.emitted(), self._records.completed(encoded, self._clock.now())]
         try:
-            await self._publish_and_ack(publishes, self._records.done())
+            await self._write_down(self._records.completed(encoded, self.context.emitted(), self._clock.now()))
         except (ApiError, ConfigError) as error:
             # Its result, or what it emitted, was refused: the attempt has failed, and nothing of it took effect.
             await self._settle(self._after(error, job.rules, after_refusal), None, job)
@@ -242,9 +245,8 @@ class JobAttempt:
         assert self.context is not None
         self.context.check()
         encoded = job.results.encode(result)
-        records = [*self.context.emitted(), self._records.completed(encoded, self._clock.now())]
-        d = self.delivered
-        return JobEnding(records, d.stream, d.consumer, self._records.done(), self._lost_lease, self._note_end)
+        ended = self._records.completed(encoded, self.context.emitted(), self._clock.now())
+        return JobEnding(ended, self._lost_lease, self._note_end)
 
     def _lost_lease(self, refused: PeltonError) -> PeltonError:
         return LeaseLostError(self.id, self._records.envelope.key, str(refused))
@@ -252,24 +254,9 @@ class JobAttempt:
     def _note_end(self, ended: bool) -> None:
         self._has_ended = ended
 
-    async def _end(self, finish: Finish) -> None:
-        records = self._records.ended(finish, self._clock.now())
+    async def _write_down(self, ended: Ended) -> None:
         try:
-            await self._publish_and_ack(records, self._records.done())
-        except MessageTooLargeError as refused:
-            if finish.state != "failed":
-                raise
-            # Trying again would end in the same way, with every worker.
-            _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._queue.name, refused)
-            await self._publish_and_ack(records[-1:], self._records.done())
-
-    async def _give_back(self, again: Again) -> None:
-        record = self._records.again(again, self._clock.now())
-        await self._publish_and_ack([record], self._records.back(again.delay))
-
-    async def _publish_and_ack(self, publishes: list[Outgoing], ack: AckOp) -> None:
-        try:
-            await self._patiently("settled", lambda: self._job_source.settle(self.delivered, publishes, ack))
+            await self._patiently("settled", lambda: self._job_source.settle(ended))
         except AckRejectedError as error:
             _log.warning("job %s of queue %r: %s", self.id, self._queue.name, error)
 

@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pelton.api import headers
+from pelton.api import Outgoing, headers
 from pelton.api.admission import check_subject
 from pelton.queue.codec import NOTHING, encoded_result
 from pelton.queue.leases import DeliveryHold
-from pelton.queue.records import AttemptRecords
+from pelton.queue.records import AttemptRecords, Ended
 
 if TYPE_CHECKING:
-    from pelton.api import Outgoing
     from pelton.queue.leases import SharedLease
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """A job was said to be done, with this result as JSON."""
+
+    result: msgspec.Raw
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A job was said to have failed as if it had raised ``error``."""
+
+    error: BaseException
 
 
 class ClaimedJob:
@@ -25,14 +36,13 @@ class ClaimedJob:
     ``lease`` and ``ending`` are for the claims.
     """
 
-    __slots__ = ("_emitted", "_result", "ending", "lease", "lost", "records")
+    __slots__ = ("_emitted", "ending", "lease", "lost", "records")
 
     def __init__(self, records: AttemptRecords) -> None:
         self.records = records
         self.lease: SharedLease[ClaimedJob] | None = None
-        self.ending: BaseException | bool = False
+        self.ending: Completed | Failed | None = None
         self.lost = False
-        self._result = NOTHING
         self._emitted: list[Outgoing] | None = None
 
     def __repr__(self) -> str:
@@ -82,7 +92,7 @@ class ClaimedJob:
     @property
     def is_decided(self) -> bool:
         """Whether it was said how it ended."""
-        return self.ending is not False
+        return self.ending is not None
 
     def complete(self, result: object = None) -> None:
         """Say that it is done; ``result`` is kept in the history. Raises JobResultError for one that is no JSON."""
@@ -90,14 +100,14 @@ class ClaimedJob:
 
     def complete_encoded(self, result: msgspec.Raw) -> None:
         """Say that it is done, with a result that is JSON already."""
-        self._result, self.ending = result, True
+        self.ending = Completed(result)
 
     def fail(self, error: BaseException) -> None:
         """Say that it failed, as if its function had raised ``error``.
 
         The rules of the claims say whether it is tried again; RetryJob, PermanentJobError, JobCancelledError say more.
         """
-        self.ending = error
+        self.ending = Failed(error)
 
     def emit(self, subject: str, data: bytes, message_headers: Mapping[str, str | Sequence[str]] | None = None) -> None:
         """Publish a message together with the completion of this job: both take effect, or neither does.
@@ -111,12 +121,11 @@ class ClaimedJob:
         """Publish a message whose headers are encoded already."""
         if self._emitted is None:
             self._emitted = []
-        self._emitted.append((subject, data, block))
+        self._emitted.append(Outgoing(subject, data, block))
 
-    def completion(self, now: int) -> list[Outgoing]:
-        """Return what is published as it completes; for the claims."""
-        record = self.records.completed(self._result, now)
-        return [record] if self._emitted is None else [*self._emitted, record]
+    def completed(self, result: msgspec.Raw, now: int) -> Ended:
+        """Return how it completes, with what it emitted; for the claims."""
+        return self.records.completed(result, self._emitted or (), now)
 
     @property
     def hold(self) -> DeliveryHold:

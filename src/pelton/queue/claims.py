@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from pelton.api import (
     AckRejectedError,
@@ -30,7 +30,7 @@ from pelton.api import (
 )
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.queue.checks import seconds, whole
-from pelton.queue.claimed import ClaimedJob
+from pelton.queue.claimed import ClaimedJob, Completed, Failed
 from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusal
 from pelton.queue.failure_log import report
 from pelton.queue.job import JobRules
@@ -48,6 +48,13 @@ _log: Final = logging.getLogger("pelton")
 _ASK_AGAIN_S: Final = 0.5
 # The share of a lease that a pull may wait: a lease counts from when it was asked for.
 _PULL: Final = 1 / 3
+
+
+class _Settling(NamedTuple):
+    """A job on its way out, and what is written down of it."""
+
+    job: ClaimedJob
+    ended: Ended
 
 
 class Claims:
@@ -176,14 +183,14 @@ class Claims:
         await self._look_up(jobs)
         now = self._clock.now()
         fit: list[ClaimedJob] = []
-        unfit: list[tuple[ClaimedJob, Ended]] = []
+        unfit: list[_Settling] = []
         for job in jobs:
             job.records.started = now
             decision = self._judge(job.records)
             if decision is None:
                 fit.append(job)
             else:
-                unfit.append((job, _ended(job.records, decision, now)))
+                unfit.append(_Settling(job, job.records.after(decision, now)))
         await self._settle(unfit)
         return fit
 
@@ -231,19 +238,20 @@ class Claims:
         self._check_loop()
         now = self._clock.now()
         leases = self._leases
-        held = [job for job in jobs if job.ending is not False and job.lease in leases]
-        return await self._settle([(job, self._ending(job, now)) for job in held])
+        held = [job for job in jobs if job.lease in leases]
+        said = [(job, job.ending) for job in held if job.ending is not None]
+        return await self._settle([_Settling(job, self._ended(job, ending, now)) for job, ending in said])
 
-    def _ending(self, job: ClaimedJob, now: int) -> Ended:
-        if isinstance(job.ending, BaseException):
-            return _ended(job.records, self._after(job.records, job.ending), now)
-        return Ended(job.records.delivered, job.completion(now), job.records.done())
+    def _ended(self, job: ClaimedJob, ending: Completed | Failed, now: int) -> Ended:
+        if isinstance(ending, Failed):
+            return job.records.after(self._after(job.records, ending.error), now)
+        return job.completed(ending.result, now)
 
-    async def _settle(self, endings: Sequence[tuple[ClaimedJob, Ended]]) -> list[ClaimedJob]:
+    async def _settle(self, endings: Sequence[_Settling]) -> list[ClaimedJob]:
         lost: list[ClaimedJob] = []
         while endings:
             late = self._late([job for job, _ in endings])
-            kept = [pair for pair in endings if pair[0] not in late] if late else endings
+            kept = [ending for ending in endings if ending.job not in late] if late else endings
             lost += late
             answers = await self._ask([ended for _, ended in kept])
             endings = self._take_in(kept, answers, lost)
@@ -276,36 +284,36 @@ class Claims:
 
     def _take_in(
         self,
-        endings: Sequence[tuple[ClaimedJob, Ended]],
+        endings: Sequence[_Settling],
         answers: Sequence[PeltonError | None],
         lost: list[ClaimedJob],
-    ) -> list[tuple[ClaimedJob, Ended]]:
+    ) -> list[_Settling]:
         """Let go of what is settled; return what is to be settled again, or in another way."""
         pairs = zip(endings, answers, strict=True)
         self._release([job for (job, _), refused in pairs if refused is None])
-        again: list[tuple[ClaimedJob, Ended]] = []
+        again: list[_Settling] = []
         for (job, ended), refused in zip(endings, answers, strict=True) if any(answers) else ():
             if refused is None:
                 continue
             if isinstance(refused, AckRejectedError):
                 lost.append(job)
             elif isinstance(refused, StoreError):
-                again.append((job, ended))
+                again.append(_Settling(job, ended))
             else:
-                again.append((job, self._otherwise(job, ended, refused)))
+                again.append(_Settling(job, self._otherwise(job, ended, refused)))
         return again
 
     def _otherwise(self, job: ClaimedJob, ended: Ended, refused: PeltonError) -> Ended:
         """Return how a job ends one of whose messages was refused: it has failed, or leaves no dead letter."""
-        if job.ending is True:
+        if isinstance(job.ending, Completed):
             # Its result, or what it emitted: nothing of the attempt took effect.
-            job.ending = refused
+            job.ending = Failed(refused)
             decision = self._after(job.records, refused, after_refusal)
-            return _ended(job.records, decision, self._clock.now())
-        if isinstance(refused, MessageTooLargeError) and len(ended.records) > 1:
+            return job.records.after(decision, self._clock.now())
+        if isinstance(refused, MessageTooLargeError) and ended.dead_letter is not None:
             # Trying again would end in the same way, with every worker.
             _log.error("job %s of queue %r leaves no dead letter: %s", job.id, self._queue.name, refused)
-            return Ended(ended.delivered, ended.records[-1:], ended.ack)
+            return ended.without_dead_letter()
         raise refused
 
     async def _hand_back(self) -> None:
@@ -313,8 +321,7 @@ class Claims:
         try:
             # Of those no take has returned it is not known yet how often they were handed back.
             await self._look_up(self._ready)
-            backs = [Ended(j.records.delivered, [j.records.handed_back()], j.records.back()) for j in left]
-            await self._settle([pair for pair in zip(left, backs, strict=True) if not pair[0].lost])
+            await self._settle([_Settling(job, job.records.handed_back()) for job in left if not job.lost])
         finally:
             self._release(left)
 
@@ -336,11 +343,3 @@ class Claims:
         """Whether the queue has no job that has not ended: none waits, runs anywhere, or is to be tried again."""
         self._check_loop()
         return not self._leases and await self._job_source.is_empty()
-
-
-def _ended(records: AttemptRecords, decision: Finish | Again, now: int) -> Ended:
-    """Return what an attempt that did not complete writes down."""
-    if isinstance(decision, Again):
-        return Ended(records.delivered, [records.again(decision, now)], records.back(decision.delay))
-    publishes = records.ended(decision, now)
-    return Ended(records.delivered, publishes, records.done())

@@ -78,7 +78,7 @@ class JobContext:
             )
         check_subject(subject)
         block = headers.encode(message_headers) if message_headers else None
-        self._emitted.append((subject, bytes(data), block))
+        self._emitted.append(Outgoing(subject, bytes(data), block))
 
     def transaction(self, *, timeout: Seconds = 1.0) -> JobTransaction:
         """Return a transaction that completes this job: ``async with ctx.transaction() as tx``.

@@ -32,4 +32,4 @@ class JobMessage:
         # Of this job: another job of the queue may well work on the same thing.
         msg_id = f"{self._job}/{idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if idempotency_key else None
-        return subject, _encode(envelope), block
+        return Outgoing(subject, _encode(envelope), block)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from pelton.api import AckOp, Backend, Delivered, Outgoing, PeltonError, PullRequest
+from pelton.api import AckOp, Backend, Delivered, PeltonError, PullRequest, Settled
 from pelton.queue.model import Attempt
 from pelton.queue.records import Ended
 
@@ -58,7 +58,7 @@ class JobSource(Protocol):
         """Return what earlier attempts of a job left."""
         ...
 
-    async def settle(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
+    async def settle(self, ended: Ended) -> None:
         """End an attempt: publish what it has to say, and acknowledge its job or give it back.
 
         Raises AckRejectedError where the attempt was replaced: it then has no effect. Raises ApiError where a message
@@ -104,9 +104,9 @@ class ConsumerJobSource:
         """Return the record of the last attempt; the first delivery has none."""
         return await self._attempt_of(str(delivered.seq)) if delivered.num_delivered > 1 else None
 
-    async def settle(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
+    async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""
-        await self._backend.settle(records, delivered.stream, delivered.consumer, ack)
+        await self._backend.settle(ended.messages, ended.delivered.stream, ended.delivered.consumer, ended.ack)
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
         """Publish and acknowledge together: one transaction a consumer."""
@@ -120,7 +120,7 @@ class ConsumerJobSource:
         return [answers[ended.delivered.seq] for ended in endings]
 
     async def _settle_on(self, consumer: Consumer, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        settled = [(ended.records, ended.ack) for ended in endings]
+        settled = [Settled(ended.messages, ended.ack) for ended in endings]
         return await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:

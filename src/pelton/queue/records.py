@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -22,11 +23,32 @@ _UNREAD: Final = Envelope(job="", args=NOTHING)
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """How an attempt ended: what to publish, and the ack of its delivery."""
+    """How an attempt ended: its record, what is published with it, and the ack of its delivery.
+
+    ``record`` is the job's outcome or, for one that is tried again, what its attempts left: ``known`` then.
+    """
 
     delivered: Delivered
-    records: list[Outgoing]
     ack: AckOp
+    record: Outgoing
+    emitted: Sequence[Outgoing] = ()
+    dead_letter: Outgoing | None = None
+    known: Attempt | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended, and not this attempt alone."""
+        return self.known is None
+
+    @property
+    def messages(self) -> list[Outgoing]:
+        """What to publish, in order: whoever sees the record finds everything else."""
+        letters = () if self.dead_letter is None else (self.dead_letter,)
+        return [*self.emitted, *letters, self.record]
+
+    def without_dead_letter(self) -> Ended:
+        """Return the same with no dead letter, where that is what was refused."""
+        return msgspec.structs.replace(self, dead_letter=None)
 
 
 class AttemptRecords:
@@ -69,19 +91,25 @@ class AttemptRecords:
 
     # --- after
 
-    def completed(self, result: msgspec.Raw, now: int) -> Outgoing:
-        """Return the record of a job that has completed."""
+    def completed(self, result: msgspec.Raw, emitted: Sequence[Outgoing], now: int) -> Ended:
+        """Return the end of a job that has completed, with the messages it emitted."""
         outcome = self._outcome(Finish("completed"), result, now)
-        return self._names.completed_prefix + self.id, _encode(outcome), None
+        record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, emitted)
 
-    def ended(self, finish: Finish, now: int) -> list[Outgoing]:
-        """Return the records of a job that has ended otherwise; a failed one leaves a dead letter."""
+    def after(self, decision: Finish | Again, now: int) -> Ended:
+        """Return the end of an attempt that has not completed its job."""
+        return self._again(decision, now) if isinstance(decision, Again) else self._ended(decision, now)
+
+    def _ended(self, finish: Finish, now: int) -> Ended:
+        """The job has ended otherwise; a failed one leaves a dead letter."""
         outcome = self._outcome(finish, NOTHING, now)
-        letters = [self._letter(outcome)] if finish.state == "failed" else []
-        return [*letters, self._ending_record(outcome)]
+        record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
+        letter = self._letter(outcome) if finish.state == "failed" else None
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, dead_letter=letter)
 
-    def again(self, again: Again, now: int) -> Outgoing:
-        """Return the record of an attempt that failed, and is not the last."""
+    def _again(self, again: Again, now: int) -> Ended:
+        """The attempt failed, and is not the last."""
         record = Attempt(
             id=self.id,
             attempt=self.attempt,
@@ -89,20 +117,16 @@ class AttemptRecords:
             returned=self.known.returned if self.known is not None else 0,
             retry_at=now + int(again.delay * 1e9),
         )
-        return self._attempt_record(record)
+        return self._given_back(record, again.delay)
 
-    def handed_back(self) -> Outgoing:
-        """Return the record of a delivery that is not counted."""
+    def handed_back(self) -> Ended:
+        """Return the end of a delivery that is not counted."""
         known = self.known or Attempt(id=self.id, attempt=0)
-        return self._attempt_record(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0))
+        return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0))
 
-    def done(self) -> AckOp:
-        """Return the ack of a job that has ended."""
-        return ack_of(self.delivered, "ack")
-
-    def back(self, delay: float = 0.0) -> AckOp:
-        """Return the ack that gives a job back, for after ``delay`` seconds."""
-        return ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9))
+    def _given_back(self, known: Attempt, delay: float = 0.0) -> Ended:
+        ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9))
+        return Ended(self.delivered, ack, Outgoing(self._names.attempt_subject(self.id), _encode(known)), known=known)
 
     def _letter(self, outcome: Outcome) -> Outgoing:
         unread = self.delivered if not self.envelope.job else None
@@ -112,7 +136,7 @@ class AttemptRecords:
             subject=unread.subject if unread else "",
             data=unread.data if unread else b"",
         )
-        return self._names.dead_subject(self.id), _encode(letter), None
+        return Outgoing(self._names.dead_subject(self.id), _encode(letter))
 
     def _outcome(self, finish: Finish, result: msgspec.Raw, now: int) -> Outcome:
         return Outcome(
@@ -129,9 +153,3 @@ class AttemptRecords:
             error=finish.error,
             traceback=finish.traceback,
         )
-
-    def _ending_record(self, outcome: Outcome) -> Outgoing:
-        return self._names.ending_subject(outcome.state, self.id), _encode(outcome), None
-
-    def _attempt_record(self, record: Attempt) -> Outgoing:
-        return self._names.attempt_subject(self.id), _encode(record), None

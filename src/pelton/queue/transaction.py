@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pelton.api import AckOp, Backend, ConfigError, Outgoing, PeltonError
+from pelton.api import Backend, ConfigError, PeltonError
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction
 from pelton.queue.job import JobCall
+from pelton.queue.records import Ended
 
 if TYPE_CHECKING:
     from pelton.queue.handle import JobHandle
@@ -55,15 +56,12 @@ class Transaction(StreamsTransaction):
 
 
 class JobEnding(NamedTuple):
-    """What completes a job: messages and an ack.
+    """What completes a job.
 
     ``lost`` makes the error for an ack that was refused; ``note`` takes down whether the job has ended.
     """
 
-    records: Sequence[Outgoing]
-    stream: str
-    consumer: str
-    ack: AckOp
+    ended: Ended
     lost: Callable[[PeltonError], PeltonError]
     note: Callable[[bool], None]
 
@@ -87,8 +85,9 @@ class JobTransaction(Transaction):
             return
         try:
             ending = self._ending(self.result)
-            await self._port().publish(ending.records)
-            [refused] = await self._port().ack(ending.stream, ending.consumer, [ending.ack])
+            ended = ending.ended
+            await self._port().publish(ended.messages)
+            [refused] = await self._port().ack(ended.delivered.stream, ended.delivered.consumer, [ended.ack])
             if refused is not None:
                 raise ending.lost(refused)
         except BaseException as failure:

@@ -167,7 +167,7 @@ class Forwarder:
         else:
             block = without_headers(message.headers, *_NOT_CARRIED) if message.headers else b"NATS/1.0\r\n\r\n"
         ours = f"{headers.MSG_ID}: {name}\r\n{FEED}: {place}\r\n{asked}\r\n".encode()
-        return message.subject, data, block[:-2] + ours
+        return Outgoing(message.subject, data, block[:-2] + ours)
 
     # --- what the target has
 

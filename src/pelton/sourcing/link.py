@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import ApiError, LimitError, MaxMessagesPerSubjectError, MessageTooLargeError, parse_rfc3339
+from pelton.api import ApiError, LimitError, MaxMessagesPerSubjectError, MessageTooLargeError, Outgoing, parse_rfc3339
 from pelton.api.info import ErrorBody
 from pelton.sourcing.plan import Plan, identity_of, unconditional
 from pelton.sourcing.position import Position
@@ -130,7 +130,7 @@ class SourceLink:
     def _append_plain(self, rows: Sequence[Row]) -> None:
         plan, identity = self.plan, self._identity
         messages = [
-            (plan.renamed(subject), data, plan.signed(hdr, seq, subject, identity))
+            Outgoing(plan.renamed(subject), data, plan.signed(hdr, seq, subject, identity))
             for seq, _, subject, hdr, data, _ in rows
         ]
         self.stream.appender.append_plain(messages, self._now())

@@ -34,4 +34,4 @@ class Advisories:
         subject = event.subject
         if self._is_heard(subject):
             event = msgspec.structs.replace(event, id=self._new_id(), timestamp=rfc3339(self._now()))
-            self._tell((subject, encode_event(event), None))
+            self._tell(Outgoing(subject, encode_event(event)))

@@ -124,7 +124,8 @@ class Appender:
         seq, size, header_cost = state.last, 0, state.cost.header
         rows, deltas, known, name = state.rows, state.deltas, state.known, state.name
         acks: list[PubAck] = []
-        for subject, data, hdr in messages:
+        for message in messages:
+            subject, data, hdr = message.subject, message.data, message.headers
             seq += 1
             rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
             size += len(data) + (len(subject) if subject.isascii() else len(subject.encode()))
@@ -164,7 +165,7 @@ class Appender:
         """Raise what a message is refused with whatever becomes of its batch: the stream is sealed, it is too large."""
         if self.state.config.sealed:
             raise api_error("JSStreamSealedErr")
-        self.check_size(message[2], message[1])
+        self.check_size(message.headers, message.data)
 
     def check_size(self, hdr: bytes | None, data: bytes) -> None:
         """Raise if a message is larger than the stream allows (10054)."""
@@ -195,7 +196,7 @@ class Appender:
         state = self.state
         seq = state.last + 1
         if self.mappings is not None:
-            self.mappings.republish(((subject, data, hdr),), now)
+            self.mappings.republish((Outgoing(subject, data, hdr),), now)
         state.rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
         state.msgs += 1
         state.bytes += state.size_of(subject, hdr, data)

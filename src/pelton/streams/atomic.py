@@ -33,7 +33,7 @@ def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoin
         raise api_error("JSAtomicPublishDisabledErr", stream=log.name)
     if len(messages) > LARGEST:
         raise api_error("JSAtomicPublishTooLargeBatchErrF", stream=log.name, size=LARGEST)
-    if log.appender.is_plain and all(is_bare(message[2]) for message in messages):
+    if log.appender.is_plain and all(is_bare(message.headers) for message in messages):
         # Nothing can be refused.
         last = log.appender.append_plain(messages, now)[-1]
     else:
@@ -49,18 +49,19 @@ def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubA
         _check_part(log, message)
     appender = log.appender
     with appender.in_batch(AtomicBatch(log.state.last, _lasts(log, messages))):
-        for subject, data, block in messages:
+        for message in messages:
+            block = message.headers
             if block is not None and headers.first(block, headers.EXPECTED_LAST_MSG_ID):
                 name = headers.EXPECTED_LAST_MSG_ID
                 raise api_error("JSAtomicPublishUnsupportedHeaderBatchErr", stream=log.name, header=name)
-            ack = appender.append(subject, block, data, now)
+            ack = appender.append(message.subject, block, message.data, now)
     return ack
 
 
 def _check_part(log: StreamLog, message: Outgoing) -> None:
     """Raise what speaks against a message before any of its batch is looked at."""
     log.appender.check_publish(message)
-    block = message[2]
+    block = message.headers
     if block is not None and not is_level(headers.first(block, headers.REQUIRED_API_LEVEL)):
         raise api_error("JSRequiredApiLevelErr", stream=log.name)
 
@@ -73,10 +74,11 @@ def is_level(level: str | None) -> bool:
 def _lasts(log: StreamLog, messages: Sequence[Outgoing]) -> dict[str, int]:
     """Return the last sequence of every subject and filter that a message has a condition about."""
     found: dict[str, int] = {}
-    for subject, _, block in messages:
+    for message in messages:
+        block = message.headers
         asked = expectations(block) if block is not None and len(block) <= headers.LARGEST else None
         if asked is not None and asked.last_subject_seq is not None:
-            wanted = asked.last_subject_filter or log.appender.stored_subject(subject)
+            wanted = asked.last_subject_filter or log.appender.stored_subject(message.subject)
             found[wanted] = last_expected_of(log.appender, wanted)
     return found
 

@@ -41,7 +41,7 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     def messages(self) -> list[Outgoing]:
         """Return them one by one."""
-        return [(subject, data, None) for subject, data in self.columns.rows()]
+        return [Outgoing(subject, data) for subject, data in self.columns.rows()]
 
 
 def bulk_of(subjects: list[str], payloads: list[bytes]) -> Bulk:

@@ -13,7 +13,7 @@ hits, and limits that the next flush would apply are applied at once where they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.api import ApiError, Outgoing, StreamConfig, api_error, headers, rfc3339
 from pelton.streams.reader import Reader
@@ -24,6 +24,13 @@ _KNOWN_LIMIT: Final = 50_000
 # A message's own headers stand before ours: its block without the end, ours without its first line.
 _END: Final = -len("\r\n")
 _START: Final = len("NATS/1.0\r\n")
+
+
+class _Opening(NamedTuple):
+    """The subject to republish messages of one subject under, and how their headers begin."""
+
+    subject: str
+    block: str
 
 
 def check_mappings(config: StreamConfig) -> None:
@@ -105,7 +112,7 @@ class Mappings:
             mapped = list(messages)
         else:
             rename = self._renaming.apply
-            mapped = [(rename(subject) or subject, data, hdr) for subject, data, hdr in messages]
+            mapped = [Outgoing(rename(m.subject) or m.subject, m.data, m.headers) for m in messages]
         if self._republish is not None:
             self.republish(mapped, now)
         return mapped
@@ -122,9 +129,10 @@ class Mappings:
         if len(lasts) > _KNOWN_LIMIT:
             lasts.clear()
         republished, only = state.effects.republished, self._headers_only
-        openings: dict[str, tuple[str, str] | None] = {}
+        openings: dict[str, _Opening | None] = {}
         stamp = f"\r\n{headers.TIME_STAMP}: {rfc3339(now)}\r\n{headers.LAST_SEQUENCE}: "
-        for seq, (subject, data, hdr) in enumerate(messages, state.last + 1):
+        for seq, message in enumerate(messages, state.last + 1):
+            subject = message.subject
             try:
                 opening = openings[subject]
             except KeyError:
@@ -134,19 +142,19 @@ class Mappings:
                 continue
             last = self._last_of(subject)
             lasts[subject] = seq
-            size = f"\r\n{headers.MSG_SIZE}: {len(data)}" if only else ""
-            block = f"{opening[1]}{seq}{stamp}{last}{size}\r\n\r\n".encode()
-            if hdr is not None:
-                block = hdr[:_END] + block[_START:]
-            republished.append((opening[0], b"" if only else data, block))
+            size = f"\r\n{headers.MSG_SIZE}: {len(message.data)}" if only else ""
+            block = f"{opening.block}{seq}{stamp}{last}{size}\r\n\r\n".encode()
+            if message.headers is not None:
+                block = message.headers[:_END] + block[_START:]
+            republished.append(Outgoing(opening.subject, b"" if only else message.data, block))
 
-    def _opening(self, transform: Transform, subject: str) -> tuple[str, str] | None:
-        """Return the subject to republish one under, and how its headers begin; None if it would reach nobody."""
+    def _opening(self, transform: Transform, subject: str) -> _Opening | None:
+        """Return how what is republished of a subject begins; None if it would reach nobody."""
         dest = transform.apply(subject)
         if dest is None or not self._state.env.has_recipient(dest):
             return None
         stream = f"NATS/1.0\r\n{headers.STREAM}: {self._state.name}"
-        return dest, f"{stream}\r\n{headers.SUBJECT}: {subject}\r\n{headers.SEQUENCE}: "
+        return _Opening(dest, f"{stream}\r\n{headers.SUBJECT}: {subject}\r\n{headers.SEQUENCE}: ")
 
     def _last_of(self, subject: str) -> int:
         """Return the sequence of the subject's last message that is there, 0 for none."""

@@ -126,7 +126,7 @@ class Staging:
         log.appender.check_publish(message)
         if not log.config.allow_atomic:
             raise api_error("JSAtomicPublishDisabledErr", stream=log.name)
-        member = member_of(message[2] or b"")
+        member = member_of(message.headers or b"")
         self.sweep(now)
         key = (log.id, member.batch)
         self._check(log, key, member)
@@ -204,5 +204,6 @@ class Staging:
 
 def _ended(messages: list[Outgoing]) -> list[Outgoing]:
     """Return messages of which the last one says that it commits."""
-    subject, data, block = messages[-1]
-    return [*messages[:-1], (subject, data, headers.replaced(block or b"", headers.BATCH_COMMIT, _STORED))]
+    last = messages[-1]
+    block = headers.replaced(last.headers or b"", headers.BATCH_COMMIT, _STORED)
+    return [*messages[:-1], Outgoing(last.subject, last.data, block)]

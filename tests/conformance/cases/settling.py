@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from itertools import product
 from typing import Final
 
-from pelton.api import AckRejectedError
+from pelton.api import AckRejectedError, Outgoing, Settled
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message, Stream, ack_of
 from tests.conformance.cases.eventually import eventually, left, pending, taken
@@ -48,7 +48,7 @@ async def _removed(jet: Jet, retention: str, removal: Removal) -> tuple[Consumer
 
 async def _settle(jet: Jet, message: Message) -> None:
     d = message.delivered
-    await jet.backend.settle([("out", b"done", None)], d.stream, d.consumer, ack_of(d, "ack"))
+    await jet.backend.settle([Outgoing("out", b"done")], d.stream, d.consumer, ack_of(d, "ack"))
 
 
 async def _awaits(consumer: Consumer, acks: int) -> None:
@@ -92,7 +92,9 @@ async def of_many_deliveries_those_that_were_removed_count_as_well(jet: Jet) -> 
     messages = await taken(consumer, 12)
     await stream.purge(seq=5)
     await _awaits(consumer, 8)
-    endings = [([("out", b"%d" % number, None)], ack_of(m.delivered, "ack")) for number, m in enumerate(messages)]
+    endings = [
+        Settled([Outgoing("out", b"%d" % number)], ack_of(m.delivered, "ack")) for number, m in enumerate(messages)
+    ]
     assert await jet.backend.settle_many(endings, "S", "c") == [None] * 12
     await left(out, 12)
     await left(stream, 0)

@@ -9,10 +9,12 @@ from random import Random
 
 import msgspec
 
-from pelton.api import AckOp, PeltonError, PullRequest, StoreError
+from pelton.api import Outgoing, PeltonError, PullRequest, StoreError
+from pelton.jet import ack_of
 from pelton.queue import Outcome, Queue
 from pelton.queue.job_source import JobSource, TakenJob
 from pelton.queue.leases import JobLease
+from pelton.queue.records import Ended
 from pelton.runtime import Moment
 from pelton.testing.hazards import Hazards, SimulatedClient, World
 from pelton.testing.history import Contradiction, JobEvent, check_history
@@ -210,13 +212,12 @@ class Hand:
             started_at=0,
             finished_at=0,
         )
-        records = [
-            (EFFECTS, msgspec.json.encode(effect), None),
-            (queue.names.ending_subject("completed", outcome.id), msgspec.json.encode(outcome), None),
-        ]
+        record = Outgoing(queue.names.ending_subject("completed", outcome.id), msgspec.json.encode(outcome))
+        emitted = [Outgoing(EFFECTS, msgspec.json.encode(effect))]
+        ended = Ended(d, ack_of(d, "ack"), record, emitted)
         while not lease.is_over(self._clock.monotonic()):
             try:
-                await job_source.settle(d, records, AckOp(seq=d.seq, consumer_seq=d.consumer_seq))
+                await job_source.settle(ended)
             except StoreError:
                 await self._clock.sleep(0.1)
             except PeltonError:

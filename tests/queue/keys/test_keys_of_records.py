@@ -9,10 +9,12 @@ import pytest
 
 import pelton
 from pelton import Jet
-from pelton.api import AckOp, AckRejectedError, PullRequest, ServerTimeoutError
+from pelton.api import AckOp, AckRejectedError, Outgoing, PullRequest, ServerTimeoutError
+from pelton.jet import ack_of
 from pelton.queue import Attempt, JobContext, Queue
 from pelton.queue.job_source import JobSource, TakenJob
 from pelton.queue.keys.ledger import Ledger
+from pelton.queue.records import Ended
 from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import FAST, drain, ended, open_store, waiting
 
@@ -25,17 +27,17 @@ async def take(job_source: JobSource) -> TakenJob:
     return taken
 
 
-async def end(job_source: JobSource, taken: TakenJob, *records: tuple[str, bytes]) -> None:
+async def end(job_source: JobSource, taken: TakenJob, *emitted: Outgoing) -> None:
     d = taken.delivered
-    ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq)
-    await job_source.settle(d, [(subject, data, None) for subject, data in records], ack)
+    record = Outgoing(f"$JOBS.garage.history.completed.{d.seq}", b'{"id":"%d"}' % d.seq)
+    await job_source.settle(Ended(d, ack_of(d, "ack"), record, emitted))
 
 
 async def give_back(job_source: JobSource, taken: TakenJob, delay_ns: int = 0) -> None:
     d = taken.delivered
-    note = msgspec.json.encode(Attempt(id=str(d.seq), attempt=1, error="again"))
-    ack = AckOp(kind="nak", seq=d.seq, consumer_seq=d.consumer_seq, delay_ns=delay_ns)
-    await job_source.settle(d, [(f"$JOBS.garage.attempts.{d.seq}", note, None)], ack)
+    known = Attempt(id=str(d.seq), attempt=1, error="again")
+    record = Outgoing(f"$JOBS.garage.attempts.{d.seq}", msgspec.json.encode(known))
+    await job_source.settle(Ended(d, ack_of(d, "nak", delay_ns=delay_ns), record, known=known))
 
 
 def add_job(queue: Queue) -> pelton.Job[[int], int]:
@@ -135,8 +137,8 @@ async def test_a_settlement_of_a_replaced_holder_is_refused_with_all_that_belong
     [refused] = await one.extender.ack("JOBS_garage", "keys", [progress])
     assert isinstance(refused, AckRejectedError)
     with pytest.raises(AckRejectedError, match="another worker"):
-        await end(one, first, ("seen", b"late"))
-    await end(two, second, ("seen", b"in time"))
+        await end(one, first, Outgoing("seen", b"late"))
+    await end(two, second, Outgoing("seen", b"in time"))
     assert (await seen.info()).state.messages == 1
     assert (await seen.get_message(1)).data == b"in time"
     assert (await take(two)).delivered.seq == 2
@@ -174,7 +176,7 @@ async def test_what_a_worker_settled_and_did_not_live_to_publish_others_publish_
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "carry_out", dies)
         with pytest.raises(ServerTimeoutError):
-            await end(one, first, ("seen", b"effect"), ("$JOBS.garage.history.completed.1", b'{"id":"1"}'))
+            await end(one, first, Outgoing("seen", b"effect"))
     assert (await seen.info()).state.messages == 0
     assert (await queue.counts()).running == 1
     await one.close()
@@ -202,7 +204,7 @@ async def test_what_is_refused_after_its_worker_died_is_tried_again(
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "carry_out", dies)
         with pytest.raises(ServerTimeoutError):
-            await end(one, first, ("nobody.takes.this", b"effect"))
+            await end(one, first, Outgoing("nobody.takes.this", b"effect"))
     await one.close()
     second = await take(two)
     assert (second.delivered.seq, second.delivered.num_delivered) == (1, 2)

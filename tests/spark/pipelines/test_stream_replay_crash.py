@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import pelton
+from pelton.api import Outgoing
 from pelton.spark import pipelines
 from pelton.spark.pipelines import stream_replay
 from pelton.testing.nats_server import NatsCluster
@@ -42,7 +43,7 @@ async def kill_in_a_step(home: Path, store: Path, done: int) -> None:
             # While this is open the driver's transaction waits.
             transaction = jet.backend.transaction(600.0)
             await transaction.enter()
-            await transaction.publish([("again.held", b"", None)])
+            await transaction.publish([Outgoing("again.held", b"")])
             (home / "go").touch()
             await asyncio.to_thread(wait_until, lambda: count_staged(Path(f"{store}-spark")) >= RATE, driver)
             await asyncio.to_thread(kill, driver)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.api import PeltonError
+from pelton.api import Outgoing, PeltonError
 from pelton.engine import staged
 from pelton.spark.pipelines.session import no_java
 from tests.spark.write.test_stream_writer import feed
@@ -47,7 +47,7 @@ async def test_a_driver_killed_before_the_commit_leaves_nothing_and_the_next_one
         # While this is open the commit waits, and its tasks have written.
         transaction = jet.backend.transaction(600.0)
         await transaction.enter()
-        await transaction.publish([("orders.held", b"", None)])
+        await transaction.publish([Outgoing("orders.held", b"")])
         driver = start(tmp_path, "path", str(store))
         while await asyncio.to_thread(count_staged, Path(f"{store}-spark")) < len(LINES):
             assert driver.poll() is None

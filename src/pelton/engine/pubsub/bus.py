@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, Outgoing
@@ -225,9 +225,9 @@ class Bus:
 
     def publish(self, messages: Iterable[Outgoing]) -> None:
         """Publish messages to every matching subscription, when the transaction commits."""
-        for subject, run in groupby(messages, itemgetter(0)):
+        for subject, run in groupby(messages, attrgetter("subject")):
             if self._index.match(subject):
-                self.deliver(subject, [Incoming(subject, data, headers) for _, data, headers in run])
+                self.deliver(subject, [Incoming(subject, message.data, message.headers) for message in run])
 
     def deliver(self, route: str, messages: Sequence[Incoming]) -> None:
         """Deliver messages to the subscriptions that match ``route``, whatever the messages' own subjects are."""

@@ -42,13 +42,13 @@ class Dispatcher:
         registry = self._registry
         if self._bus.has_subscriptions:
             self._bus.publish(messages)
-        logs = {subject: registry.route(subject) for subject in {message[0] for message in messages}}
+        logs = {subject: registry.route(subject) for subject in {message.subject for message in messages}}
         if not any(logs.values()):
             return
         now = self._now()
-        for log, group in groupby(messages, lambda message: logs[message[0]]):
+        for log, group in groupby(messages, lambda message: logs[message.subject]):
             if log is not None:
-                for bare, run in groupby(group, lambda message: is_bare(message[2])):
+                for bare, run in groupby(group, lambda message: is_bare(message.headers)):
                     if bare and registry.use(log).appender.is_plain:
                         log.appender.append_plain(run, now)
                     else:
@@ -57,10 +57,9 @@ class Dispatcher:
     def _store(self, log: StreamLog, messages: Iterable[Outgoing], now: int) -> None:
         self._registry.use(log)
         for message in messages:
-            subject, data, headers = message
             # Nobody waits for the answer: what a stream refuses is lost to it, as on a NATS server.
             with suppress(ApiError):
-                if is_member(headers):
+                if is_member(message.headers):
                     self._staging.take(log, message, now)
                 else:
-                    log.appender.append(subject, headers, data, now)
+                    log.appender.append(message.subject, message.headers, message.data, now)

@@ -32,15 +32,15 @@ def families_of(messages: Sequence[Outgoing]) -> list[Family]:
     """Return messages as families, in order within each; none where they are few, or not all fit into one."""
     if len(messages) < _MANY:
         return []
-    subjects = [subject for subject, _, _ in messages]
+    subjects = [message.subject for message in messages]
     parents = [subject.rpartition(".")[0] for subject in subjects]
     known = dict.fromkeys(parents)
-    if len(known) * _MANY > len(messages) or any(block is not None for _, _, block in messages):
+    if len(known) * _MANY > len(messages) or any(message.headers is not None for message in messages):
         return []
     tokens = [s[len(p) + 1 :] for s, p in zip(subjects, parents, strict=True)]
     if max(map(len, subjects)) > _LONG or not (all(map(is_subject, known)) and are_tokens(tokens)):
         return []
-    payloads = [data for _, data, _ in messages]
+    payloads = [message.data for message in messages]
     if len(known) == 1:
         return [Family(parents[0], bulk_of(subjects, payloads))]
     return [Family(parent, _bulk_within(parent, parents, subjects, payloads)) for parent in known]

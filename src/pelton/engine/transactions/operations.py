@@ -65,9 +65,9 @@ class Operations:
 
     def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
         """Whether none of these messages can be refused."""
-        logs = {self.session.registry.route(subject) for subject, _, _ in messages}
+        logs = {self.session.registry.route(message.subject) for message in messages}
         plain = all(log is not None and log.appender.is_plain for log in logs)
-        return plain and all(is_bare(block) for _, _, block in messages)
+        return plain and all(is_bare(message.headers) for message in messages)
 
     def ack(self, stream: str, name: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries; acks of one consumer that follow each other are written together.

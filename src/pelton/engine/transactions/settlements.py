@@ -33,9 +33,9 @@ class Settling(NamedTuple):
 
 def settling_apart(stream: str, consumer: str, endings: Sequence[Settled], future: Future) -> Settling:
     """Return many deliveries to settle, each by itself."""
-    messages = [publishes for publishes, _ in endings]
+    messages = [ending.messages for ending in endings]
     apart = Apart(messages, families_of(list(chain.from_iterable(messages))))
-    return Settling(stream, consumer, [ack for _, ack in endings], None, future, apart)
+    return Settling(stream, consumer, [ending.ack for ending in endings], None, future, apart)
 
 
 class SettleWork(SharedWork[Settling]):

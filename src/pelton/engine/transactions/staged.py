@@ -32,6 +32,11 @@ class _Portion(msgspec.Struct, array_like=True, gc=False):
     payloads: list[bytes] = []
     blocks: list[bytes | None] = []
 
+    def messages(self) -> list[Outgoing]:
+        if self.packed is not None:
+            return self.packed.messages()
+        return list(map(Outgoing, self.subjects, self.payloads, self.blocks))
+
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Portion).decode
@@ -112,16 +117,13 @@ async def load(transaction: Transacting, path: str, key: Key | None = None, sums
         if portion.packed is not None:
             await transaction.load(portion.packed, sums)
         else:
-            await transaction.load(list(zip(portion.subjects, portion.payloads, portion.blocks, strict=True)))
+            await transaction.load(portion.messages())
 
 
 def staged(path: str, key: Key | None = None) -> Iterator[list[Outgoing]]:
     """Iterate over the messages of a staged file, a portion at a time. Raises NotAStoreError where it is not there."""
     for portion in _portions(path, key):
-        if portion.packed is not None:
-            yield portion.packed.messages()
-        else:
-            yield list(zip(portion.subjects, portion.payloads, portion.blocks, strict=True))
+        yield portion.messages()
 
 
 def _portions(path: str, key: Key | None) -> Iterator[_Portion]:

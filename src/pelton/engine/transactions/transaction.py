@@ -173,7 +173,7 @@ class OpenTransaction:
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store all messages, or none."""
-        if any(is_member(block) for _, _, block in messages):
+        if any(is_member(message.headers) for message in messages):
             raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
         operations = await self._opened()
         return self._done(lambda: operations.publish(messages))

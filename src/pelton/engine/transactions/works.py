@@ -138,9 +138,9 @@ class PublishWork(SharedWork[Publishing]):
         """Return the stream that takes a message, if it is one that nothing has to be asked about, else None."""
         if not entry.single or entry.future.cancelled():
             return None
-        subject, _, block = entry.messages[0]
-        log: StreamLog | None = self._session.registry.route(subject)
-        return log if log is not None and log.appender.is_plain and is_bare(block) else None
+        message = entry.messages[0]
+        log: StreamLog | None = self._session.registry.route(message.subject)
+        return log if log is not None and log.appender.is_plain and is_bare(message.headers) else None
 
     def _one(self, entry: Publishing, now: int) -> object:
         """Return the answer to one caller."""
@@ -166,9 +166,9 @@ def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list
     """Append messages in order; raises the error of the first that is refused, those before it are stored."""
     acks: list[PubAck] = []
     bus = session.bus
-    for log, group in groupby(messages, lambda message: session.registry.route(message[0])):
+    for log, group in groupby(messages, lambda message: session.registry.route(message.subject)):
         if log is None:
-            raise not_taken(next(group)[0])
+            raise not_taken(next(group).subject)
         make_ready(session, log, now)
         for bare, run in groupby(group, _is_bare if log.appender.is_plain else _never):
             if bare:
@@ -186,10 +186,9 @@ def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list
 
 
 def _append(session: Session, log: StreamLog, message: Outgoing, now: int) -> PubAck:
-    subject, data, headers = message
-    if is_member(headers):
+    if is_member(message.headers):
         return session.staging.take(log, message, now)
-    return log.appender.append(subject, headers, data, now)
+    return log.appender.append(message.subject, message.headers, message.data, now)
 
 
 def append_as_one(session: Session, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
@@ -209,12 +208,12 @@ def append_as_one(session: Session, messages: Sequence[Outgoing], batch: str, no
 def _only_stream(session: Session, messages: Sequence[Outgoing]) -> StreamLog:
     """Return the stream that takes all messages; raises where there is none."""
     found: StreamLog | None = None
-    for subject, _, _ in messages:
-        log = session.registry.route(subject)
+    for message in messages:
+        log = session.registry.route(message.subject)
         if log is None:
-            raise not_taken(subject)
+            raise not_taken(message.subject)
         if found is not None and log is not found:
-            raise spans_streams(subject, found.name, log.name)
+            raise spans_streams(message.subject, found.name, log.name)
         found = log
     assert found is not None, "a batch has messages"
     return found
@@ -235,4 +234,4 @@ def _never(message: Outgoing) -> bool:
 
 
 def _is_bare(message: Outgoing) -> bool:
-    return message[2] is None or is_bare(message[2])
+    return message.headers is None or is_bare(message.headers)

@@ -110,7 +110,7 @@ class Claimer:
             time_ns=stored.time_ns,
             headers=stored.hdrs or None,
             data=stored.data,
-            consumer_seq=token,
+            consumer_seq=tries,
             num_delivered=tries,
             num_pending=0,
             stream=self._names.jobs,

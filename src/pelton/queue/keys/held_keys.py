@@ -65,7 +65,7 @@ class HoldExtender:
         await self._backend.close()
 
     async def _renew(self, stream: str, ack: AckOp) -> PeltonError | None:
-        held = self._holdings.get(ack.consumer_seq)
+        held = self._holdings.get(ack.token)
         if held is None:
             return replaced(stream, ack.seq)
         while not held.is_settling:

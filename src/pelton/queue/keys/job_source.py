@@ -28,9 +28,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from pelton.api import AckOp, AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest
+from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest
 from pelton.queue.job_source import Extender, TakenJob
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
@@ -39,7 +37,7 @@ from pelton.queue.keys.settler import Settler
 from pelton.queue.keys.table import Chance, KeyTable
 from pelton.queue.keys.watch import Watch
 from pelton.queue.model import Attempt
-from pelton.queue.records import Ended
+from pelton.queue.records import AttemptRecords, Ended
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -132,19 +130,20 @@ class KeyedJobSource:
         """Return what earlier attempts left, in the record of the key or of the attempts."""
         if delivered.consumer != CHANNEL:
             return await self._attempt_of(str(delivered.seq)) if delivered.num_delivered > 1 else None
-        held = self._holdings.get(delivered.consumer_seq)
+        held = self._holdings.get(delivered.token)
         return held.hold.known if held is not None else None
 
-    async def settle(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
+    async def settle(self, ended: Ended) -> None:
         """Write down how an attempt ended, and carry it out."""
+        delivered = ended.delivered
         if delivered.consumer != CHANNEL:
-            await self._settle_free(delivered, records, ack)
+            await self._settle_free(ended)
             return
-        held = self._holdings.get(delivered.consumer_seq)
+        held = self._holdings.get(delivered.token)
         if held is None:
             raise replaced(self._names.jobs, delivered.seq)
         try:
-            await self._settler.settle(held, records, ack)
+            await self._settler.settle(held, ended)
         except AckRejectedError:
             self._leave(held)
             raise
@@ -156,7 +155,7 @@ class KeyedJobSource:
 
     async def _settle_one(self, ended: Ended) -> PeltonError | None:
         try:
-            await self.settle(ended.delivered, ended.records, ended.ack)
+            await self.settle(ended)
         except PeltonError as refused:
             return refused
         return None
@@ -164,7 +163,7 @@ class KeyedJobSource:
     def forget(self, deliveries: Sequence[Delivered]) -> None:
         """Leave the keys of attempts that were not settled: they were lost, or can't be settled in time."""
         for delivered in deliveries:
-            held = self._holdings.get(delivered.consumer_seq) if delivered.consumer == CHANNEL else None
+            held = self._holdings.get(delivered.token) if delivered.consumer == CHANNEL else None
             if held is not None:
                 self._leave(held)
 
@@ -173,14 +172,15 @@ class KeyedJobSource:
         self._table.done(held.key, self._clock.boottime())
         self._changed.notify()
 
-    async def _settle_free(self, delivered: Delivered, records: Sequence[Outgoing], ack: AckOp) -> None:
-        if ack.kind != "nak":
+    async def _settle_free(self, ended: Ended) -> None:
+        delivered, messages = ended.delivered, ended.messages
+        if ended.is_over:
             name = f"{delivered.stream}.{delivered.time_ns}.{delivered.token}"
-            named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(records))]
+            named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(messages))]
             await self._backend.publish_batch(named)
             await self._ledger.remove_job(delivered.seq)
-            records = ()
-        await self._backend.settle(records, delivered.stream, delivered.consumer, ack)
+            messages = []
+        await self._backend.settle(messages, delivered.stream, delivered.consumer, ended.ack)
 
     # --- the end
 
@@ -207,7 +207,6 @@ class KeyedJobSource:
 
     async def _give_back(self, taken: TakenJob) -> None:
         delivered = taken.delivered
-        before = await self.known(delivered) or Attempt(id=str(delivered.seq), attempt=0)
-        note = msgspec.structs.replace(before, returned=before.returned + 1, retry_at=0)
-        record = (self._names.attempt_subject(note.id), msgspec.json.encode(note), None)
-        await self.settle(delivered, [record], AckOp(kind="nak", seq=delivered.seq, consumer_seq=delivered.token))
+        records = AttemptRecords(self._names, "", delivered)
+        records.learn(await self.known(delivered))
+        await self.settle(records.handed_back())

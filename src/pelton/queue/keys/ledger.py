@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.api import (
     ApiError,
@@ -16,6 +16,7 @@ from pelton.api import (
     MessageNotFoundError,
     MsgDelete,
     MsgGet,
+    Outgoing,
     PeltonError,
     WrongLastSequenceError,
     headers,
@@ -32,6 +33,13 @@ class MovedError(PeltonError):
     def __init__(self, key: str, seq: int | None) -> None:
         super().__init__(f"somebody else has changed the record of key {key!r}")
         self.seq = seq
+
+
+class Written(NamedTuple):
+    """The record of a key as it stands in the stream, and its sequence there; 0 and None where there is none."""
+
+    seq: int
+    hold: KeyRecord | None
 
 
 class Ledger:
@@ -56,16 +64,16 @@ class Ledger:
             raise MovedError(key, error.seq) from None
         return ack.seq
 
-    async def read(self, key: str) -> tuple[int, KeyRecord | None]:
-        """Return the present record of a key, from the stream's leader, and its sequence."""
+    async def read(self, key: str) -> Written:
+        """Return the present record of a key, from the stream's leader."""
         request = MsgGet(stream=self._names.keys, last_by_subj=self._names.hold_subject(key))
         try:
             found = (await self._backend.call(request)).message
         except MessageNotFoundError:
-            return 0, None
-        return found.seq, decode(found.data)
+            return Written(0, None)
+        return Written(found.seq, decode(found.data))
 
-    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> tuple[int, KeyRecord]:
+    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> Written:
         """Publish what a settled record holds, remove its job if it has ended, and return the record that follows.
 
         Doing it again, or twice at once, does no harm. Raises ApiError where a message is refused for good; then the
@@ -82,7 +90,7 @@ class Ledger:
             # Last, so that a job is always somewhere.
             await self.remove_job(hold.job)
         after = carried_out(hold)
-        return await self.write(key, after, seq), after
+        return Written(await self.write(key, after, seq), after)
 
     async def remove_job(self, job: int) -> None:
         """Remove a job's message, unless it is gone already."""
@@ -101,28 +109,28 @@ class Ledger:
 
     async def _note(self, name: str, posted: Posted) -> None:
         """Publish a record of the queue: of how a job ended there is one for ever, of its attempts the last."""
-        subject, data, block = identified(name, posted)
-        if subject.startswith(self._names.attempt_subject("")):
-            await self._backend.publish(subject, data, block)
+        note = identified(name, posted)
+        if note.subject.startswith(self._names.attempt_subject("")):
+            await self._backend.publish(note.subject, note.data, note.headers)
             return
-        block = headers.with_value(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
+        block = headers.with_value(note.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
         try:
-            await self._backend.publish(subject, data, block)
+            await self._backend.publish(note.subject, note.data, block)
         except WrongLastSequenceError:
             # It is there: somebody carries this out as well, or did.
             return
 
 
-def identified(name: str, posted: Posted) -> tuple[str, bytes, bytes]:
+def identified(name: str, posted: Posted) -> Outgoing:
     """Return a message with an id that is the same for all who publish it, unless it has one of its own."""
     block = posted.headers
     if block is None:
         block = headers.encode({headers.MSG_ID: name})
     elif headers.first(block, headers.MSG_ID) is None:
         block = headers.with_value(block, headers.MSG_ID, name)
-    return posted.subject, posted.data, block
+    return Outgoing(posted.subject, posted.data, block)
 
 
-def outbox_of(records: Sequence[tuple[str, bytes, bytes | None]]) -> tuple[Posted, ...]:
+def outbox_of(messages: Sequence[Outgoing]) -> tuple[Posted, ...]:
     """Return messages in the form in which they wait in a record."""
-    return tuple(Posted(subject, data, block) for subject, data, block in records)
+    return tuple(Posted(message.subject, message.data, message.headers) for message in messages)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from pelton.api import AckOp, ApiError, Outgoing
+from pelton.api import ApiError
 from pelton.api.admission import check_subject
 from pelton.queue.keys.held_keys import HeldKey, replaced
 from pelton.queue.keys.ledger import Ledger, MovedError, outbox_of
 from pelton.queue.keys.record import settled, taken_back
 from pelton.queue.keys.table import KeyTable
-from pelton.queue.model import Attempt
+from pelton.queue.records import Ended
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
     from pelton.queue.naming import QueueNames
 
 _IN_FLIGHT_S: Final = 0.01
-_decode_attempt: Final = msgspec.json.Decoder(Attempt).decode
 
 
 class Settler:
@@ -33,12 +29,12 @@ class Settler:
         self._ledger = ledger
         self._table = table
 
-    async def settle(self, held: HeldKey, records: Sequence[Outgoing], ack: AckOp) -> None:
+    async def settle(self, held: HeldKey, ended: Ended) -> None:
         """Write down how an attempt ended, and carry it out; raises as ``Supply.settle``."""
-        for subject, _, _ in records:
-            check_subject(subject)
+        for message in ended.messages:
+            check_subject(message.subject)
         if not held.is_settled:
-            await self._commit(held, records, ack)
+            await self._commit(held, ended)
         try:
             seq, after = await self._ledger.carry_out(held.key, held.seq, held.hold)
         except MovedError:
@@ -49,12 +45,11 @@ class Settler:
             raise
         self._table.saw_record(held.key, seq, after, self._clock.boottime())
 
-    async def _commit(self, held: HeldKey, records: Sequence[Outgoing], ack: AckOp) -> None:
+    async def _commit(self, held: HeldKey, ended: Ended) -> None:
         """Write the settled record; raises AckRejectedError when the key is another's by now."""
         held.is_settling = True
-        known = _decode_attempt(records[0][1]) if ack.kind == "nak" else None
-        name, outbox, ended = self._ids.new(), outbox_of(records), ack.kind != "nak"
-        over = settled(held.hold, name, outbox, ended=ended, delay_ns=ack.delay_ns, known=known)
+        name, outbox, delay_ns = self._ids.new(), outbox_of(ended.messages), ended.ack.delay_ns
+        over = settled(held.hold, name, outbox, ended=ended.is_over, delay_ns=delay_ns, known=ended.known)
         while not held.is_settled:
             try:
                 held.seq = await self._ledger.write(held.key, over, held.seq)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from pelton.api import ConfigError
+from pelton.queue.claimed import Completed
 from pelton.runtime import system_runtime
 from pelton.spark.store_handle import open_store
 from pelton.spark.work.job_rows import JobRows, ResultRows
@@ -137,7 +138,7 @@ class _Task:
         if not jobs:
             return
         lost = await claims.settle(jobs)
-        completed = sum(job.ending is True and not job.lost for job in jobs)
+        completed = sum(isinstance(job.ending, Completed) and not job.lost for job in jobs)
         self._tally["completed"] += completed
         self._tally["lost"] += len(lost)
         self._tally["failed"] += len(jobs) - completed - len(lost)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pelton.api import ConfigError, JobArgumentsError, PermanentJobError, RetryJob
+from pelton.queue.claimed import Failed
 from pelton.spark.columns.decoder import decoded, decoder
 from pelton.spark.columns.row_json import json_rows
 from pelton.spark.write.stream_encoder import StreamEncoder
@@ -120,7 +121,7 @@ class ResultRows:
             mine, rows = [mine[index] for index in done], rows.take(pa.array(done, pa.int64()))
         self._complete(mine, _without(rows, _ENDINGS), rows)
         for job in jobs:
-            if job.ending is False:
+            if not job.is_decided:
                 job.fail(MissingRowError())
 
     def _fail(self, mine: Sequence[ClaimedJob], rows: pa.RecordBatch) -> set[str]:
@@ -198,7 +199,7 @@ def _emit(jobs: Sequence[ClaimedJob], encoder: StreamEncoder, rows: pa.RecordBat
 
 def _emit_one(job: ClaimedJob, encoder: StreamEncoder, row: pa.RecordBatch) -> None:
     try:
-        if not isinstance(job.ending, BaseException):
+        if not isinstance(job.ending, Failed):
             _emit([job], encoder, row)
     except ConfigError as error:
         job.fail(PermanentJobError(str(error)))

@@ -60,5 +60,5 @@ def _identified(messages: EncodedRows, base: bytes, row: int) -> list[Outgoing]:
         if block is None or headers.first(block, headers.MSG_ID) is None:
             line = b"%b: %b%d-%x\r\n\r\n" % (_ID, base, number, crc32(data, crc32(subject.encode())))
             block = (_OPENING if block is None else block[:-2]) + line
-        found.append((subject, data, block))
+        found.append(Outgoing(subject, data, block))
     return found

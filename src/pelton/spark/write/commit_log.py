@@ -89,7 +89,7 @@ class CommitLog:
     def message(self, batch: BatchId, entry: CommitEntry, *, done: bool, run: str = "") -> Outgoing:
         """Return the message that records a batch; it is refused if the log has changed since ``entry`` was read."""
         block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(entry.seq)})
-        return self._subject(batch), _encode(CommitRecord(batch.number, done, run)), block
+        return Outgoing(self._subject(batch), _encode(CommitRecord(batch.number, done, run)), block)
 
     # --- on a cluster
 
@@ -126,7 +126,7 @@ class CommitLog:
 
     async def _append(self, message: Outgoing) -> bool:
         try:
-            await self._jet.backend.publish(*message)
+            await self._jet.backend.publish(message.subject, message.data, message.headers)
         except WrongLastSequenceError:
             return False
         return True

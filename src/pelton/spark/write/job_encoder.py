@@ -40,9 +40,9 @@ class JobEncoder(RowEncoder):
             jobs = [self._form.message(*job) for job in zip(arguments, map(_text, keys), map(_text, ids), strict=True)]
         except ConfigError as error:
             raise ConfigError(f"column key: {error}") from None
-        has_blocks = any(block is not None for _, _, block in jobs)
-        blocks = [block for _, _, block in jobs] if has_blocks else None
-        subjects, payloads = [subject for subject, _, _ in jobs], [data for _, data, _ in jobs]
+        has_blocks = any(job.headers is not None for job in jobs)
+        blocks = [job.headers for job in jobs] if has_blocks else None
+        subjects, payloads = [job.subject for job in jobs], [job.data for job in jobs]
         return EncodedRows(pa.array(subjects, pa.string()), pa.array(payloads, pa.binary()), blocks)
 
 
