@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pelton.queue.leases import SharedLease
 
 
-class Completed(msgspec.Struct, frozen=True):
+class Completed(msgspec.Struct, frozen=True, gc=False):
     """A job was said to be done, with this result as JSON."""
 
     result: msgspec.Raw

@@ -18,7 +18,9 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
 
 from pelton.api import (
     AckRejectedError,
@@ -50,7 +52,7 @@ _ASK_AGAIN_S: Final = 0.5
 _PULL: Final = 1 / 3
 
 
-class _Settling(NamedTuple):
+class _Settling(msgspec.Struct, frozen=True, gc=False):
     """A job on its way out, and what is written down of it."""
 
     job: ClaimedJob
@@ -239,8 +241,7 @@ class Claims:
         now = self._clock.now()
         leases = self._leases
         held = [job for job in jobs if job.lease in leases]
-        said = [(job, job.ending) for job in held if job.ending is not None]
-        return await self._settle([_Settling(job, self._ended(job, ending, now)) for job, ending in said])
+        return await self._settle([_Settling(job, self._ended(job, job.ending, now)) for job in held if job.ending])
 
     def _ended(self, job: ClaimedJob, ending: Completed | Failed, now: int) -> Ended:
         if isinstance(ending, Failed):
@@ -250,10 +251,10 @@ class Claims:
     async def _settle(self, endings: Sequence[_Settling]) -> list[ClaimedJob]:
         lost: list[ClaimedJob] = []
         while endings:
-            late = self._late([job for job, _ in endings])
+            late = self._late([ending.job for ending in endings])
             kept = [ending for ending in endings if ending.job not in late] if late else endings
             lost += late
-            answers = await self._ask([ended for _, ended in kept])
+            answers = await self._ask([ending.ended for ending in kept])
             endings = self._take_in(kept, answers, lost)
             if any(isinstance(answer, StoreError) for answer in answers):
                 await self._clock.sleep(_ASK_AGAIN_S)
@@ -290,17 +291,17 @@ class Claims:
     ) -> list[_Settling]:
         """Let go of what is settled; return what is to be settled again, or in another way."""
         pairs = zip(endings, answers, strict=True)
-        self._release([job for (job, _), refused in pairs if refused is None])
+        self._release([ending.job for ending, refused in pairs if refused is None])
         again: list[_Settling] = []
-        for (job, ended), refused in zip(endings, answers, strict=True) if any(answers) else ():
+        for ending, refused in zip(endings, answers, strict=True) if any(answers) else ():
             if refused is None:
                 continue
             if isinstance(refused, AckRejectedError):
-                lost.append(job)
+                lost.append(ending.job)
             elif isinstance(refused, StoreError):
-                again.append(_Settling(job, ended))
+                again.append(ending)
             else:
-                again.append(_Settling(job, self._otherwise(job, ended, refused)))
+                again.append(_Settling(ending.job, self._otherwise(ending.job, ending.ended, refused)))
         return again
 
     def _otherwise(self, job: ClaimedJob, ended: Ended, refused: PeltonError) -> Ended:

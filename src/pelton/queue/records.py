@@ -43,8 +43,9 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     @property
     def messages(self) -> list[Outgoing]:
         """What to publish, in order: whoever sees the record finds everything else."""
-        letters = () if self.dead_letter is None else (self.dead_letter,)
-        return [*self.emitted, *letters, self.record]
+        if self.dead_letter is not None:
+            return [self.dead_letter, self.record]
+        return [*self.emitted, self.record] if self.emitted else [self.record]
 
     def without_dead_letter(self) -> Ended:
         """Return the same with no dead letter, where that is what was refused."""
