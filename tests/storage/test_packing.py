@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.storage import Database, MessageTable, Row, intact, message_table
+from pelton.storage import Database, MessageTable, Values, intact, message_table
 from pelton.storage.checksum import row_checksum
 from pelton.storage.packing import ORIGINAL_LENGTH, pack, unpack, unpack_all
 
 
-def row(data: bytes, seq: int = 7, hdr: bytes | None = b"h") -> Row:
+def row(data: bytes, seq: int = 7, hdr: bytes | None = b"h") -> Values:
     return seq, 5, "s.a", hdr, data, row_checksum(seq, 5, "s.a", hdr, data)
 
 
@@ -67,11 +67,11 @@ def test_a_table_counts_and_returns_what_was_published() -> None:
     published = [row(b"%d " % n * 300, seq=n) for n in range(1, 6)]
     table.insert(published, packed=True)
     sizes = [len(each[4]) for each in published]
-    assert [each[3] for each in table.oldest(9)] == sizes
+    assert [each.data for each in table.oldest(9)] == sizes
     assert [each[0] for each in database.execute(f"SELECT {ORIGINAL_LENGTH} FROM m_1")] == sizes
     assert int(str(database.value("SELECT sum(length(data)) FROM m_1"))) < sum(sizes) / 8
     assert table.get(3) == published[2]
     assert table.scan(1, 9, 9) == published
     assert list(table.walk(2, 3, 9)) == published[1:3]
-    assert [each[2] for each in table.remove_range(1, 5)] == sizes
+    assert [each.data for each in table.remove_range(1, 5)] == sizes
     database.close()

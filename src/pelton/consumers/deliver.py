@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.api import Delivered, PullRequest, headers
 from pelton.api.events import MaxDeliveries
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
-from pelton.storage import Row, all_intact, intact
+from pelton.storage import Row, Values, all_intact, decoded, intact
 
 _log: Final = logging.getLogger("pelton")
 _SCAN_AT_LEAST: Final = 16
@@ -30,8 +30,20 @@ _LEAST_DUE: Final = (
     "UNION ALL SELECT due FROM pending_removed WHERE consumer=?1)"
 )
 
-Again = tuple[int, int, str | None]
-"""Sequence, deliveries so far, subject where claims are kept."""
+
+class _Pending(NamedTuple):
+    """A row of ``pending``: a message that is due again, its deliveries so far, its subject where claims are kept."""
+
+    seq: int
+    deliveries: int
+    subject: str | None
+
+
+class _Ready(NamedTuple):
+    """A row of ``ready``."""
+
+    seq: int
+    subject: str
 
 
 class Delivery:
@@ -90,12 +102,12 @@ class Delivery:
         limit = self._batch + _SCAN_AT_LEAST
         more = True
         while more:
-            again: list[Again] = c.db.execute(sql, (c.id, self._now, limit)).fetchall()  # type: ignore[assignment]  # the columns of Again
+            again = decoded(_Pending, c.db.execute(sql, (c.id, self._now, limit)).fetchall())
             before = len(self._out)
-            for seq, deliveries, subject in again:
+            for pending in again:
                 if self._full or len(self._out) >= self._batch:
                     break
-                self._deliver_again(seq, deliveries, subject)
+                self._deliver_again(pending)
             # Only where all of them were exhausted or gone can others be due that were not looked at.
             more = len(again) == limit and len(self._out) == before and not self._full
         c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND due<=?", (c.id, self._now))
@@ -103,8 +115,8 @@ class Delivery:
         c.due = NEVER if least is None else int(least)
         c.dirty = True
 
-    def _deliver_again(self, seq: int, deliveries: int, subject: str | None) -> None:
-        c = self._c
+    def _deliver_again(self, pending: _Pending) -> None:
+        c, (seq, deliveries, subject) = self._c, pending
         row = self._log.reader.get(seq)
         if row is None or not self._intact(row):
             c.forget_missing(seq, subject)
@@ -129,11 +141,11 @@ class Delivery:
         sql = "SELECT seq, subject FROM ready WHERE consumer=? ORDER BY seq LIMIT ?"
         while self._wants():
             limit = min(self._batch - len(self._out), c.room - c.unsettled)
-            rows: list[tuple[int, str]] = c.db.execute(sql, (c.id, limit)).fetchall()  # type: ignore[assignment]  # the columns named
+            rows = decoded(_Ready, c.db.execute(sql, (c.id, limit)).fetchall())
             if not rows:
                 return
-            for seq, subject in rows:
-                if not self._deliver_one_ready(seq, subject):
+            for ready in rows:
+                if not self._deliver_one_ready(ready.seq, ready.subject):
                     return
 
     def _deliver_one_ready(self, seq: int, subject: str) -> bool:
@@ -162,12 +174,13 @@ class Delivery:
             if upto <= c.cursor:
                 self._pass_all()
                 return
-            rows = self._log.table.scan(c.cursor + 1, upto, limit, c.condition)
-            if self._is_simple and rows and all_intact(rows):
-                self._take_all(rows)
+            found = self._log.table.scan_values(c.cursor + 1, upto, limit, c.condition)
+            if self._is_simple and found and all_intact(found):
+                self._take_all(found)
+                is_through = True
             else:
-                self._offer(rows)
-            if len(rows) < limit and (not rows or c.cursor == rows[-1][0]):
+                is_through = self._offer(list(map(Row._make, found)))
+            if len(found) < limit and is_through:
                 # Nothing that matches is left: what does not match need not be met again.
                 self._pass_all()
 
@@ -175,7 +188,7 @@ class Delivery:
         """Return the last sequence that can match: for a literal filter its subject's last."""
         if self._c.literal:
             row = self._log.state.subject_row(self._c.literal)
-            return min(row[1], self._log.state.last) if row[2] > 0 else 0
+            return min(row.last, self._log.state.last) if row.msgs > 0 else 0
         return self._log.state.last
 
     def _pass_all(self) -> None:
@@ -200,28 +213,30 @@ class Delivery:
                 for row in log.table.scan(seq, min(seq + _SCAN_AT_MOST - 1, log.state.last), _SCAN_AT_MOST):
                     self._intact(row)
 
-    def _offer(self, rows: list[Row]) -> None:
+    def _offer(self, rows: list[Row]) -> bool:
+        """Deliver rows that lie ahead, one by one; return whether all of them were met."""
         c = self._c
         for row in rows:
             if not self._wants():
-                return
-            if c.replay_upto and not c.is_in_step(row[0], row[1], self._now):
+                return False
+            if c.replay_upto and not c.is_in_step(row.seq, row.ts, self._now):
                 self._held = True
-                return
-            subject = row[2] if c.per_subject else None
+                return False
+            subject = row.subject if c.per_subject else None
             if not intact(row):
                 self._intact(row)
-            elif subject is not None and not self._claim(subject, row[0]):
+            elif subject is not None and not self._claim(subject, row.seq):
                 c.waiting += 1
             elif self._take(row, 1):
                 self._keep_pending(row, subject)
             else:
                 if subject is not None:
                     self._unclaim(subject)
-                return
-            c.cursor = row[0]
+                return False
+            c.cursor = row.seq
             c.ahead -= 1
             c.dirty = True
+        return True
 
     @property
     def _is_simple(self) -> bool:
@@ -229,7 +244,7 @@ class Delivery:
         c = self._c
         return not (c.per_subject or c.replay_upto or c.config.headers_only) and self._bytes_left == NEVER
 
-    def _take_all(self, rows: Sequence[Row]) -> None:
+    def _take_all(self, rows: Sequence[Values]) -> None:
         """Deliver rows that lie ahead and were looked at: what ``_offer`` does, for all of them at once."""
         c = self._c
         seqs, times, subjects, blocks, payloads, _ = zip(*rows, strict=True)
@@ -262,13 +277,16 @@ class Delivery:
         """Claim a subject for a message; False when it has to wait behind others."""
         c = self._c
         taken = c.taken_of(subject)
-        free = taken[0] < c.per_subject and taken[1] == 0
-        taken[0 if free else 1] += 1
+        free = taken.held < c.per_subject and not taken.has_parked
+        if free:
+            taken.held += 1
+        else:
+            taken.has_parked = True
         self._claims.append((c.id, subject, seq, 1 if free else 0))
         return free
 
     def _unclaim(self, subject: str) -> None:
-        self._c.taken_of(subject)[0] -= 1
+        self._c.taken_of(subject).held -= 1
         self._claims.pop()
 
     # --- shared
@@ -305,8 +323,8 @@ class Delivery:
     def _fits(self, row: Row, hdr: bytes | None, data: bytes, deliveries: int) -> bool:
         """Take a message's bytes off what is left; they are those a NATS server sends: with the subject of its ack."""
         c, left = self._c, self._c.ahead + self._c.waiting - (deliveries == 1)
-        reply = f"$JS.ACK.{self._log.name}.{c.name}.{deliveries}.{row[0]}.{c.dseq + 1}.{row[1]}.{left}"
-        size = len(row[2].encode()) + len(reply.encode()) + len(hdr or b"") + len(data)
+        reply = f"$JS.ACK.{self._log.name}.{c.name}.{deliveries}.{row.seq}.{c.dseq + 1}.{row.ts}.{left}"
+        size = len(row.subject.encode()) + len(reply.encode()) + len(hdr or b"") + len(data)
         self._full = size > self._bytes_left
         if not self._full:
             self._bytes_left -= size
@@ -317,7 +335,7 @@ class Delivery:
         if c.config.ack_policy == "none":
             return
         due = due_after(c.config, 1, self._now)
-        self._pending.append((c.id, row[0], c.dseq, 1, due, subject))
+        self._pending.append((c.id, row.seq, c.dseq, 1, due, subject))
         c.unsettled += 1
         if due < c.due:
             c.due = due
@@ -348,7 +366,7 @@ class Delivery:
         """Check a row; a damaged one is put in quarantine and reported, never delivered."""
         if intact(row):
             return True
-        stream, seq = self._log, row[0]
+        stream, seq = self._log, row.seq
         reason = "the checksum does not match the row"
         sql = "INSERT OR IGNORE INTO quarantine VALUES(?, ?, ?, ?)"
         self._c.db.execute(sql, (stream.id, seq, self._now, reason))

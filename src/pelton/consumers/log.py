@@ -18,9 +18,10 @@ created again counts from 1: acks that carry their delivery's token are told apa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from pelton.api import ConsumerConfig, parse_rfc3339
+from pelton.consumers.claims import Claim, Taken
 from pelton.consumers.sampling import sample_percent
 from pelton.storage import Condition, Database, column, decoded, integer, integers, subject_condition, text
 from pelton.streams import Advisories, StreamLog
@@ -39,14 +40,6 @@ _SAVE: Final = (
     "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
     "ahead_removals=?, last_active=?, last_ack=?, replay_upto=?, replay_shift=?, replay_due=? WHERE id=?"
 )
-
-
-class _Claim(NamedTuple):
-    """A row of ``claims``."""
-
-    subject: str
-    seq: int
-    held: int
 
 
 class ConsumerLog:
@@ -80,7 +73,7 @@ class ConsumerLog:
         self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
         self.replay_upto = self.replay_shift = self.replay_due = 0
         self.due = NEVER
-        self.taken: dict[str, list[int]] = {}
+        self.taken: dict[str, Taken] = {}
         self._loaded = loaded
         self.configure(config)
 
@@ -200,7 +193,7 @@ class ConsumerLog:
             f"AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=claims.seq) "
             "AND NOT EXISTS(SELECT 1 FROM pending p WHERE p.consumer=?1 AND p.seq=claims.seq)"
         )
-        self._drop_waiting(decoded(_Claim, self.db.execute(sql, (self.id,)).fetchall()))
+        self._drop_waiting(decoded(Claim, self.db.execute(sql, (self.id,)).fetchall()))
 
     def _drop_vanished_ready(self) -> None:
         table = self.log.table.name
@@ -226,7 +219,7 @@ class ConsumerLog:
                 self.db.execute(_KEEP_REMOVED, (self.id, seq))
             self.forget_missing(integer(seq), None)
 
-    def _drop_waiting(self, rows: list[_Claim]) -> None:
+    def _drop_waiting(self, rows: list[Claim]) -> None:
         """Drop claims that were never delivered."""
         parked = [(self.id, subject, seq) for subject, seq, held in rows if not held]
         self.db.executemany("DELETE FROM claims WHERE consumer=? AND subject=? AND seq=?", parked)
@@ -245,15 +238,15 @@ class ConsumerLog:
 
     # --- exclusive subjects
 
-    def taken_of(self, subject: str) -> list[int]:
-        """Return ``[held, parked]``: how many claims of a subject are held, and whether (1 or 0) some wait."""
+    def taken_of(self, subject: str) -> Taken:
+        """Return what is claimed of a subject."""
         taken = self.taken.get(subject)
         if taken is None:
             # Held claims are the oldest, so this looks at them alone however many wait.
             parked = self._parked(subject, 1)
             sql = "SELECT count(*) FROM claims WHERE consumer=? AND subject=? AND seq<?"
             held = self.db.value(sql, (self.id, subject, parked[0] if parked else NEVER))
-            taken = self.taken[subject] = [int(held), len(parked)]
+            taken = self.taken[subject] = Taken(int(held), bool(parked))
         return taken
 
     def _parked(self, subject: str, limit: int) -> list[int]:
@@ -267,19 +260,19 @@ class ConsumerLog:
         if taken is None:
             taken = self.taken_of(subject)
         else:
-            taken[0] -= 1
+            taken.held -= 1
         self._promote(subject, taken)
-        if taken == [0, 0]:
+        if not (taken.held or taken.has_parked):
             del self.taken[subject]
 
-    def _promote(self, subject: str, taken: list[int]) -> None:
-        while taken[1] and taken[0] < self.per_subject:
+    def _promote(self, subject: str, taken: Taken) -> None:
+        while taken.has_parked and taken.held < self.per_subject:
             seq, *others = self._parked(subject, 2)
             key = (self.id, subject, seq)
             self.db.execute("UPDATE claims SET held=1 WHERE consumer=? AND subject=? AND seq=?", key)
             self.db.execute("INSERT INTO ready VALUES(?, ?, ?)", (self.id, seq, subject))
-            taken[0] += 1
-            taken[1] = len(others)
+            taken.held += 1
+            taken.has_parked = bool(others)
 
     def reconfigured(self, old: ConsumerConfig) -> bool:
         """Follow a change of filters or of the limit per subject, in the transaction that made it.
@@ -311,7 +304,7 @@ class ConsumerLog:
             f"SELECT subject, seq, held FROM claims WHERE consumer=? AND NOT {condition.sql} AND (held=0 OR EXISTS("
             "SELECT 1 FROM ready r WHERE r.consumer=claims.consumer AND r.seq=claims.seq))"
         )
-        self._drop_waiting(decoded(_Claim, self.db.execute(sql, (self.id, *condition.bindings)).fetchall()))
+        self._drop_waiting(decoded(Claim, self.db.execute(sql, (self.id, *condition.bindings)).fetchall()))
 
     def restart(self, seq: int) -> None:
         """Forget every delivery, and go on from a sequence."""

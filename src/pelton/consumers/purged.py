@@ -31,6 +31,6 @@ def _first_left(consumer: ConsumerLog, purged: str) -> int | None:
         return log.state.first
     if mine and all(is_subset(text, purged) for text in mine):
         left = log.reader.next_row_of(log.state.first, purged)
-        return log.state.last + 1 if left is None else left[0]
+        return log.state.last + 1 if left is None else left.seq
     wide = not mine or any(is_subset(purged, text) for text in mine)
     return log.state.first if wide else None

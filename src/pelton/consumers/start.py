@@ -41,7 +41,7 @@ def _is_of_lasts(config: ConsumerConfig, log: StreamLog) -> bool:
 def _offer_lasts(consumer: ConsumerLog) -> None:
     """Make the last message of every subject ready, as if each had waited behind others of its subject."""
     log = consumer.log
-    lasts = [(consumer.id, row[0], row[2]) for row in log.reader.last_rows(consumer.condition)]
+    lasts = [(consumer.id, row.seq, row.subject) for row in log.reader.last_rows(consumer.condition)]
     consumer.db.executemany("INSERT INTO ready VALUES(?, ?, ?)", lasts)
     if consumer.per_subject:
         claims = [(consumer.id, subject, seq) for _, seq, subject in lasts]

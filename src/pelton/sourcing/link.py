@@ -27,7 +27,7 @@ from pelton.api import ApiError, LimitError, MaxMessagesPerSubjectError, Message
 from pelton.api.info import ErrorBody
 from pelton.sourcing.plan import Plan, identity_of, unconditional
 from pelton.sourcing.position import Position
-from pelton.storage import Database, Row, intact
+from pelton.storage import Database, Removed, Row, intact
 from pelton.streams import StreamLog, is_bare
 
 _log: Final = logging.getLogger("pelton")
@@ -105,26 +105,26 @@ class SourceLink:
     def _source(self, rows: Sequence[Row]) -> list[int]:
         stream, taken = self.stream, []
         if stream.appender.is_plain:
-            bare = [row for row in rows if is_bare(row[3]) and intact(row)]
+            bare = [row for row in rows if is_bare(row.hdr) and intact(row)]
             if len(bare) == len(rows):
                 self._append_plain(bare)
-                return [row[0] for row in rows]
+                return [row.seq for row in rows]
         for row in rows:
             if not self._is_sound(row):
                 continue
-            subject = stream.appender.stored_subject(self.plan.renamed(row[2]))
+            subject = stream.appender.stored_subject(self.plan.renamed(row.subject))
             if self.position.is_parked(subject):
-                self.position.park(subject, row[0])
+                self.position.park(subject, row.seq)
                 continue
             refusal = self._append(row)
             if refusal is None:
-                taken.append(row[0])
+                taken.append(row.seq)
             elif _is_for_all(refusal):
-                self._stall(row[0], refusal)
+                self._stall(row.seq, refusal)
                 break
             else:
                 self._note(refusal)
-                self.position.park(subject, row[0])
+                self.position.park(subject, row.seq)
         return taken
 
     def _append_plain(self, rows: Sequence[Row]) -> None:
@@ -150,12 +150,12 @@ class SourceLink:
 
     def _mirror(self, rows: Sequence[Row]) -> list[int]:
         stream, taken = self.stream, []
-        rows = [row for row in rows if row[0] > stream.state.last]
+        rows = [row for row in rows if row.seq > stream.state.last]
         plain = stream.copier.keeps_rows and not self.plan.source.subject_transforms
-        if plain and all(is_bare(row[3]) and intact(row) for row in rows):
+        if plain and all(is_bare(row.hdr) and intact(row) for row in rows):
             if rows:
                 stream.copier.append_rows(rows)
-            return [row[0] for row in rows]
+            return [row.seq for row in rows]
         for row in rows:
             if not self._is_sound(row):
                 continue
@@ -185,7 +185,9 @@ class SourceLink:
     def _is_sound(self, row: Row) -> bool:
         if intact(row):
             return True
-        _log.error("message %d of stream %r is damaged: %r does not get it", row[0], self.origin.name, self.stream.name)
+        _log.error(
+            "message %d of stream %r is damaged: %r does not get it", row.seq, self.origin.name, self.stream.name
+        )
         return False
 
     def retry(self, subjects: Iterable[str] | None) -> list[int]:
@@ -224,14 +226,14 @@ class SourceLink:
 
     # --- what the origin has lost, and what it must keep
 
-    def forget(self, removed: Iterable[tuple[int, str]]) -> None:
-        """Messages (sequence, subject) have left the origin: nobody waits with them any more."""
+    def forget(self, removed: Iterable[Removed]) -> None:
+        """Messages have left the origin: nobody waits with them any more."""
         position = self.position
         if not position.load() or not position.parked:
             return
-        for seq, subject in removed:
-            if seq <= position.seq:
-                position.unpark(self.stream.appender.stored_subject(self.plan.renamed(subject)), seq)
+        for one in removed:
+            if one.seq <= position.seq:
+                position.unpark(self.stream.appender.stored_subject(self.plan.renamed(one.subject)), one.seq)
         position.save()
 
     def forget_all(self) -> None:

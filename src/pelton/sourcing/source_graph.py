@@ -149,8 +149,8 @@ class SourceGraph:
             if removed is None:
                 link.forget_all()
             else:
-                link.forget((seq, subject) for seq, subject, _, _ in removed)
-        subjects = None if removed is None else {subject for _, subject, _, _ in removed}
+                link.forget(removed)
+        subjects = None if removed is None else {one.subject for one in removed}
         for link in self._of_stream.get(log, ()):
             self._again(link, subjects)
 

@@ -10,7 +10,7 @@ from pelton.storage.fast_get import FastGet
 from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, translated
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
-from pelton.storage.packing import Row
+from pelton.storage.packing import Row, Values
 from pelton.storage.rows import blob, column, decoded, integer, integers, text
 from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
 from pelton.storage.spool import Spool
@@ -54,6 +54,7 @@ __all__ = [
     "SumsOfColumns",
     "SyncMode",
     "UserSql",
+    "Values",
     "WakeChannel",
     "Work",
     "Writer",

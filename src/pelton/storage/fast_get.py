@@ -47,10 +47,10 @@ class FastGet:
             rows = self._database.read_whole(sql, (value,)).fetchall()
             for seq, ts, subject, hdr, data, crc, present in rows:
                 if present == version and row_checksum(seq, ts, subject, hdr, data) == crc:
-                    return seq, ts, subject, hdr, data, crc
+                    return Row(seq, ts, subject, hdr, data, crc)
         except _NOT_PLAIN:
             return None
-        if not rows or rows[0][6] != version:
-            return None
-        row = unpack(rows[0][:6])
-        return row if intact(row) else None
+        for *values, present in rows:
+            if present == version and intact(row := Row._make(unpack(tuple(values)))):
+                return row
+        return None

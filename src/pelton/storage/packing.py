@@ -15,11 +15,24 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.storage.checksum import row_checksum
 
-Row = tuple[int, int, str, bytes | None, bytes, int]
+Values = tuple[int, int, str, bytes | None, bytes, int]
+"""The columns of a row as SQLite takes and returns them: rows that go by the many keep this form."""
+
+
+class Row(NamedTuple):
+    """A row of a message table."""
+
+    seq: int
+    ts: int
+    subject: str
+    hdr: bytes | None
+    data: bytes
+    crc: int
+
 
 ORIGINAL_LENGTH: Final = "iif(crc > 4294967295, crc >> 32, length(data))"
 """SQL: the payload bytes of a row as they were published."""
@@ -35,7 +48,7 @@ _MEMORY: Final = 6
 _length = struct.Struct("<Q").pack
 
 
-def pack(row: Row) -> Row:
+def pack(row: Values) -> Values:
     """Return a row with its payload compressed, or the row itself where that does not pay."""
     seq, ts, subject, hdr, data, _ = row
     if len(data) < _LEAST:
@@ -47,29 +60,29 @@ def pack(row: Row) -> Row:
     return seq, ts, subject, hdr, small, len(data) << 32 | _packed_checksum(row, small, len(data))
 
 
-def unpack(row: Row) -> Row:
+def unpack(row: Values) -> Values:
     """Return a row with its payload as it was published."""
-    crc = row[5]
+    _, _, _, _, _, crc = row
     # A flipped bit can make anything of a column; what is no such number is for the checksum to refuse.
     if crc.__class__ is not int or crc <= _SUM:
         return row
     return _unpacked(row)
 
 
-def unpack_all(rows: list[Row]) -> list[Row]:
+def unpack_all(rows: list[Values]) -> list[Values]:
     """Return rows with their payloads as they were published; the same list where none is packed."""
-    for row in rows:
-        if row[5].__class__ is int and row[5] > _SUM:
+    for _, _, _, _, _, crc in rows:
+        if crc.__class__ is int and crc > _SUM:
             return [unpack(each) for each in rows]
     return rows
 
 
-def _packed_checksum(row: Row, stored: bytes, length: int) -> int:
+def _packed_checksum(row: Values, stored: bytes, length: int) -> int:
     seq, ts, subject, hdr, _, _ = row
     return zlib.crc32(_length(length), row_checksum(seq, ts, subject, hdr, stored))
 
 
-def _unpacked(row: Row) -> Row:
+def _unpacked(row: Values) -> Values:
     seq, ts, subject, hdr, stored, crc = row
     try:
         length = crc >> 32

@@ -18,7 +18,7 @@ from pelton.streams.mappings import Mappings
 from pelton.streams.publish_checks import AtomicBatch, Checked, StorageOptions, check_capacity, check_headers
 from pelton.streams.reader import Reader
 from pelton.streams.remover import Remover
-from pelton.streams.state import StreamState
+from pelton.streams.state import StreamState, SubjectRow
 from pelton.streams.timers import Firing
 
 _NOTHING: Final = Checked()
@@ -133,16 +133,16 @@ class Appender:
                 size += len(hdr) + header_cost
             delta = deltas.get(subject)
             if delta is None:
-                deltas[subject] = [seq, seq, 1]
+                deltas[subject] = SubjectRow(seq, seq, 1)
             else:
-                delta[1] = seq
-                delta[2] += 1
+                delta.last = seq
+                delta.msgs += 1
             acks.append(PubAck(name, seq))
             if known and (row := known.get(subject)) is not None:
-                if row[2] == 0:
-                    row[0] = seq
-                row[1] = seq
-                row[2] += 1
+                if row.msgs == 0:
+                    row.first = seq
+                row.last = seq
+                row.msgs += 1
         added = len(acks)
         state.msgs += added
         state.bytes += size + added * state.cost.message

@@ -7,7 +7,7 @@ from typing import Final
 
 from pelton.storage import PlacedSums, placed_sums
 from pelton.streams.bulk import Bulk, Packed, Span, spans_of
-from pelton.streams.state import StreamState
+from pelton.streams.state import StreamState, SubjectRow
 
 # Of rows each of which has a subject of its own.
 _COUNT_ROWS: Final = (
@@ -49,10 +49,10 @@ class BulkAppender:
         for subject, begins, ends, number in spans:
             delta = deltas.get(subject)
             if delta is None:
-                deltas[subject] = [first + begins, first + ends, number]
+                deltas[subject] = SubjectRow(first + begins, first + ends, number)
             else:
-                delta[1] = first + ends
-                delta[2] += number
+                delta.last = first + ends
+                delta.msgs += number
 
     def _count(self, count: int, size: int, now: int) -> None:
         state = self._state

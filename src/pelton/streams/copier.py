@@ -116,12 +116,12 @@ class Copier:
     def append_rows(self, rows: Sequence[Row]) -> None:
         """Store rows of another stream under their own sequences; the caller has seen that :attr:`keeps_rows` holds."""
         state = self._state
-        gaps = rows[-1][0] - state.last != len(rows)
-        self.skip_to(rows[0][0])
+        gaps = rows[-1].seq - state.last != len(rows)
+        self.skip_to(rows[0].seq)
         state.rows += rows
         for seq, _, subject, hdr, data, _ in rows:
             state.bytes += state.size_of(subject, hdr, data)
             state.count_subject(subject, seq)
         state.msgs += len(rows)
         state.removals += gaps
-        state.last, state.last_ts, state.dirty = rows[-1][0], rows[-1][1], True
+        state.last, state.last_ts, state.dirty = rows[-1].seq, rows[-1].ts, True

@@ -95,7 +95,7 @@ class DirectReads:
         if row is None:
             raise api_error("JSNoMessageFoundErr", stream=log.name)
         if not intact(row):
-            raise CorruptMessageError(log.name, row[0], self._path)
+            raise CorruptMessageError(log.name, row.seq, self._path)
         return stored_message(row)
 
 

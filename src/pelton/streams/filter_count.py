@@ -25,7 +25,8 @@ class FilterCount:
         """Take in what has happened to the stream."""
         gaps = log.state.last - log.state.msgs
         if gaps != self._gaps:
-            self.first, self.last, self.total = log.reader.bounds_of(self.condition)
+            bounds = log.reader.bounds_of(self.condition)
+            self.first, self.last, self.total = bounds.first, bounds.last, bounds.msgs
             self._mark, self._after_mark = self.first, self.total
         elif log.state.last > self._seen:
             self._append(log)

@@ -48,7 +48,7 @@ def _present(log: StreamLog, subject: str, bound: int) -> int:
         return bound
     # Its last message was removed, so that the bound is wider than what is there.
     row = log.table.last_where(bound, Condition("subject=?", (subject,)))
-    return bound if row is None else row[0]
+    return bound if row is None else row.seq
 
 
 def _add_later(log: StreamLog, condition: Condition, up_to: int, limit: int, found: dict[str, int]) -> None:

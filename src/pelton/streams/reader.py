@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from pelton.storage import Condition, Row, column, intact, integer, integers, subject_condition, text
-from pelton.streams.state import StreamState
+from pelton.streams.state import StreamState, SubjectRow
 from pelton.subjects import has_wildcard
 
 ANY: Final = Condition("1", ())
 _FEW: Final = 4
+
+
+class Pair(NamedTuple):
+    """The sequences of the two messages of a subject."""
+
+    first: int
+    last: int
 
 
 class Reader:
@@ -32,10 +40,10 @@ class Reader:
         state.write_rows()
         first, last = seq, state.last
         if subject_filter and not has_wildcard(subject_filter):
-            lowest, last, count = state.subject_row(subject_filter)
-            if count <= 0:
+            known = state.subject_row(subject_filter)
+            if known.msgs <= 0:
                 return None
-            first = max(seq, lowest)
+            first, last = max(seq, known.first), known.last
         found = state.table.scan(first, last, 1, subject_condition([subject_filter] if subject_filter else []))
         return found[0] if found else None
 
@@ -47,14 +55,14 @@ class Reader:
             return state.table.last_where(state.last, ANY)
         if has_wildcard(subject_filter):
             return state.table.last_where(state.last, subject_condition([subject_filter]) or ANY)
-        _, upto, count = state.subject_row(subject_filter)
-        if count <= 0:
+        known = state.subject_row(subject_filter)
+        if known.msgs <= 0:
             return None
-        row = state.table.get(upto)
-        if row is not None and (row[2] == subject_filter or not intact(row)):
+        row = state.table.get(known.last)
+        if row is not None and (row.subject == subject_filter or not intact(row)):
             # A damaged one is still the last: one before it would be taken for what holds now.
             return row
-        return state.table.last_where(upto, Condition("subject=?", (subject_filter,)))
+        return state.table.last_where(known.last, Condition("subject=?", (subject_filter,)))
 
     def last_rows(self, condition: Condition | None) -> list[Row]:
         """Return the last message of every subject that meets a condition, in order of sequence."""
@@ -62,14 +70,14 @@ class Reader:
         sql = f"SELECT subject FROM subjects WHERE stream=? AND msgs>0 AND {where.sql}"
         subjects = self.rows(sql, self._state.id, *where.bindings)
         found = (self.last_row_of(text(subject)) for (subject,) in subjects)
-        return sorted((row for row in found if row is not None), key=lambda row: row[0])
+        return sorted((row for row in found if row is not None), key=attrgetter("seq"))
 
     # --- sequences
 
     def last_seq_of(self, subject_filter: str) -> int:
         """Return the sequence of the last message that matches, 0 if there is none."""
         row = self.last_row_of(subject_filter)
-        return 0 if row is None else row[0]
+        return 0 if row is None else row.seq
 
     def first_at(self, time: int) -> int:
         """Return the first sequence stored at or after ``time``, by bisection: times grow with sequences."""
@@ -89,15 +97,21 @@ class Reader:
                 high = middle
         return low
 
-    def pairs(self, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return ``(first, last)`` of the subjects that hold just these two; of few subjects none, it does not pay."""
+    def pairs(self, subjects: Sequence[str]) -> dict[str, Pair]:
+        """Return the subjects that hold just two messages, with these; of few subjects none, it does not pay."""
         state = self._state
         rows = {subject: state.subject_row(subject) for subject in subjects} if len(subjects) >= _FEW else {}
-        bounds = {subject: (row[0], row[1]) for subject, row in rows.items() if row[2] == 2 and row[0] < row[1]}
+        bounds = {
+            subject: Pair(row.first, row.last)
+            for subject, row in rows.items()
+            if row.msgs == 2 and row.first < row.last
+        }
         # Both are bounds: that the messages lie there is to be seen.
         there = state.table.subjects_at(seq for pair in bounds.values() for seq in pair)
         return {
-            subject: pair for subject, pair in bounds.items() if there.get(pair[0]) == subject == there.get(pair[1])
+            subject: pair
+            for subject, pair in bounds.items()
+            if there.get(pair.first) == subject == there.get(pair.last)
         }
 
     def deleted(self) -> list[int]:
@@ -119,17 +133,17 @@ class Reader:
 
     # --- counts
 
-    def bounds_of(self, condition: Condition | None) -> tuple[int, int, int]:
+    def bounds_of(self, condition: Condition | None) -> SubjectRow:
         """Return bounds and number of the messages whose subject meets a condition: nothing must be unwritten."""
         state = self._state
         if condition is None:
-            return state.first, state.last, state.msgs
+            return SubjectRow(state.first, state.last, state.msgs)
         sql = (
             "SELECT ifnull(min(first), 0), ifnull(max(last), 0), ifnull(sum(msgs), 0) FROM subjects "
             f"WHERE stream=? AND msgs>0 AND {condition.sql}"
         )
-        first, last, total = integers(self.rows(sql, state.id, *condition.bindings)[0])
-        return first, last, total
+        [row] = self.rows(sql, state.id, *condition.bindings)
+        return SubjectRow(*integers(row))
 
     def count_of(self, condition: Condition | None) -> int:
         """Return how many messages meet a condition about their subject; sums subjects, not messages."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from pelton.storage import Removed, runs, subject_condition, text
 from pelton.streams.reader import ANY, Reader
-from pelton.streams.state import StreamState
+from pelton.streams.state import StreamState, SubjectRow
 
 _CHUNK: Final = 4096
 _FEW: Final = 8
@@ -26,7 +27,7 @@ class Remover:
         """Apply the limits to what the open transaction has appended."""
         state, config = self._state, self._state.config
         if config.max_msgs_per_subject > 0:
-            grown = [subject for subject, delta in state.deltas.items() if delta[2] > 0]
+            grown = [subject for subject, delta in state.deltas.items() if delta.msgs > 0]
             for subject in self._replace(grown) if config.max_msgs_per_subject == 1 else grown:
                 self.trim_subject(subject, config.max_msgs_per_subject)
         if config.discard == "new":
@@ -49,17 +50,17 @@ class Remover:
         """Remove the oldest messages of a subject beyond ``limit``."""
         state = self._state
         row = state.subject_row(subject)
-        excess = row[2] - limit
+        excess = row.msgs - limit
         if excess > 0:
             # Where one is damaged fewer are found than there are: the newest must not go in its place.
-            upto = row[1] - 1 if limit else row[1]
-            removed = state.table.remove_oldest_of(subject, row[0], upto, excess)
+            upto = row.last - 1 if limit else row.last
+            removed = state.table.remove_oldest_of(subject, row.first, upto, excess)
             self._evict(removed)
-            first = row[0]
-            if limit == 1 and state.table.subject_of(row[1]) == subject:
-                first = row[1]
+            first = row.first
+            if limit == 1 and state.table.subject_of(row.last) == subject:
+                first = row.last
             elif removed:
-                first = removed[-1][0] + 1
+                first = removed[-1].seq + 1
             state.begin_with(subject, first)
 
     def _replace(self, subjects: Sequence[str]) -> Sequence[str]:
@@ -67,18 +68,18 @@ class Remover:
         exact = self._reader.pairs(subjects)
         if not exact:
             return subjects
-        self._evict(self._state.table.remove_each(first for first, _ in exact.values()))
-        for subject, (_, last) in exact.items():
-            self._state.begin_with(subject, last)
+        self._evict(self._state.table.remove_each(pair.first for pair in exact.values()))
+        for subject, pair in exact.items():
+            self._state.begin_with(subject, pair.last)
         return [subject for subject in subjects if subject not in exact]
 
     def _front_over(self, limit: int) -> int:
         """Return how many of the oldest messages must go for ``bytes`` to meet the limit (bounded by a chunk)."""
         excess, count = self._state.bytes - limit, 0
-        for _, _, subject, data, hdr in self._state.table.oldest(_CHUNK):
+        for one in self._state.table.oldest(_CHUNK):
             if excess <= 0:
                 break
-            excess -= self._state.cost.size(subject, data, hdr)
+            excess -= self._state.cost.size(one.subject, one.data, one.hdr)
             count += 1
         return count
 
@@ -94,15 +95,16 @@ class Remover:
         if state.is_watched:
             state.effects.removed += removed
         touched_first, deltas, known, lasts = False, state.deltas, state.known, state.lasts
-        for seq, subject, data, hdr in removed:
-            state.bytes -= state.cost.size(len(subject.encode()), data, hdr)
+        for one in removed:
+            seq, subject = one.seq, one.subject
+            state.bytes -= state.cost.size(len(subject.encode()), one.data, one.hdr)
             delta = deltas.get(subject)
             if delta is None:
-                deltas[subject] = [seq, seq, -1]
+                deltas[subject] = SubjectRow(seq, seq, -1)
             else:
-                delta[2] -= 1
+                delta.msgs -= 1
             if (row := known.get(subject)) is not None:
-                row[2] -= 1
+                row.msgs -= 1
             if lasts and lasts.get(subject) == seq:
                 del lasts[subject]
             touched_first = touched_first or seq <= state.first
@@ -140,12 +142,13 @@ class Remover:
         removed = state.table.remove_alike(first, last)
         if removed is None:
             return False
-        subject, count, data, hdr, blocks = removed
+        subject, count, cost = removed.subject, removed.count, state.cost
         state.msgs -= count
-        state.bytes -= count * state.cost.size(len(subject.encode()), 0, -1) + data + hdr + blocks * state.cost.header
-        state.deltas.setdefault(subject, [first, first, 0])[2] -= count
+        state.bytes -= count * cost.size(len(subject.encode()), 0, -1)
+        state.bytes -= removed.data + removed.hdr + removed.with_headers * cost.header
+        state.deltas.setdefault(subject, SubjectRow(first, first, 0)).msgs -= count
         if subject in state.known:
-            state.known[subject][2] -= count
+            state.known[subject].msgs -= count
         if first <= state.first:
             self._find_first()
             state.forget_oldest()
@@ -178,7 +181,7 @@ class Remover:
             return self._purge_all(last)
         condition = subject_condition([filter_subject] if filter_subject else [])
         removed = state.table.remove_where(last, condition or ANY, keep)
-        self._evict(sorted(removed))
+        self._evict(sorted(removed, key=attrgetter("seq")))
         return len(removed)
 
     def _purge_all(self, last: int) -> int:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pelton.api import StreamConfig
 from pelton.api.times import NEVER
-from pelton.storage import MessageTable, Row, integers
+from pelton.storage import MessageTable, Values, integers
 from pelton.streams.counters import Total
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.effects import StreamEffects
@@ -46,6 +48,14 @@ class Cost(NamedTuple):
 COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
 
 
+class SubjectRow(msgspec.Struct, gc=False):
+    """What is known of a subject: bounds of its messages (see the module's invariants), and how many there are."""
+
+    first: int
+    last: int
+    msgs: int
+
+
 class StreamState:
     """The stream with row id ``stream``: what it holds, and what is not written yet."""
 
@@ -62,12 +72,12 @@ class StreamState:
         self.dirty = False
         self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
         self.first = 1
-        # Rows to write; what they change of each subject, as [first, last, messages more]; subjects that begin later.
-        self.rows: list[Row] = []
-        self.deltas: dict[str, list[int]] = {}
+        # Rows to write; what they change of each subject (messages more or less); subjects that begin later.
+        self.rows: list[Values] = []
+        self.deltas: dict[str, SubjectRow] = {}
         self._firsts: dict[str, int] = {}
-        # Rows of subjects that were read, as [first, last, messages], kept up to date.
-        self.known: dict[str, list[int]] = {}
+        # Rows of subjects that were read, kept up to date.
+        self.known: dict[str, SubjectRow] = {}
         # The last sequences of republished subjects, exact while they are here (``mappings.py``).
         self.lasts: dict[str, int] = {}
         # Where counters stand after their last message; read once a transaction (``counting.py``).
@@ -136,7 +146,7 @@ class StreamState:
         if self.rows:
             self.table.insert(self.rows, packed=self.config.compression != "none")
             if self.msgs == len(self.rows):
-                self.first = self.rows[0][0]
+                self.first, *_ = self.rows[0]
             self.rows.clear()
 
     def write_subjects(self) -> None:
@@ -145,7 +155,7 @@ class StreamState:
             return
         firsts, known = self._firsts, self.known
         changed = [
-            (self.id, subject, firsts.get(subject, d[0]), d[1], d[2], subject in firsts)
+            (self.id, subject, firsts.get(subject, d.first), d.last, d.msgs, subject in firsts)
             for subject, d in self.deltas.items()
         ]
         self.effects.arrived.update(self.deltas)
@@ -156,7 +166,7 @@ class StreamState:
         else:
             self.db.executemany(_UPSERT_SUBJECT, changed)
         shrunk = (subject for _, subject, _, _, count, _ in changed if count <= 0)
-        emptied = [(self.id, subject) for subject in shrunk if not ((row := known.get(subject)) and row[2] > 0)]
+        emptied = [(self.id, subject) for subject in shrunk if not ((row := known.get(subject)) and row.msgs > 0)]
         if emptied:
             self.db.executemany("DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=0", emptied)
         if len(known) > _KNOWN_LIMIT:
@@ -173,16 +183,16 @@ class StreamState:
 
     # --- subjects
 
-    def subject_row(self, subject: str) -> list[int]:
-        """Return ``[first, last, msgs]`` of a literal subject (bounds, see the module's invariants)."""
+    def subject_row(self, subject: str) -> SubjectRow:
+        """Return what is known of a literal subject."""
         known = self.known.get(subject)
         if known is None:
             sql = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
             row = self.db.execute(sql, (self.id, subject)).fetchone()
-            known = [0, 0, 0] if row is None else integers(row)
+            known = SubjectRow(0, 0, 0) if row is None else SubjectRow(*integers(row))
             delta = self.deltas.get(subject)
             if delta is not None:
-                known = [known[0] or delta[0], max(known[1], delta[1]), known[2] + delta[2]]
+                known = SubjectRow(known.first or delta.first, max(known.last, delta.last), known.msgs + delta.msgs)
             self.known[subject] = known
         return known
 
@@ -190,22 +200,22 @@ class StreamState:
         """Count one message more of a subject."""
         delta = self.deltas.get(subject)
         if delta is None:
-            self.deltas[subject] = [seq, seq, 1]
+            self.deltas[subject] = SubjectRow(seq, seq, 1)
         else:
-            delta[1] = seq
-            delta[2] += 1
+            delta.last = seq
+            delta.msgs += 1
         known = self.known.get(subject)
         if known is not None:
-            if known[2] == 0:
-                known[0] = seq
-            known[1] = seq
-            known[2] += 1
+            if known.msgs == 0:
+                known.first = seq
+            known.last = seq
+            known.msgs += 1
 
     def begin_with(self, subject: str, first: int) -> None:
         """Note the sequence with which a subject begins now."""
         row = self.subject_row(subject)
-        row[0] = self._firsts[subject] = first
-        self.deltas.setdefault(subject, [first, row[1], 0])
+        row.first = self._firsts[subject] = first
+        self.deltas.setdefault(subject, SubjectRow(first, row.last, 0))
 
     def forget_subjects(self) -> None:
         """All messages are gone."""
@@ -258,6 +268,6 @@ class StreamState:
 
     def is_schedule(self, subject: str) -> bool | None:
         """Whether a subject holds a schedule; None if it holds no message."""
-        if self.subject_row(subject)[2] <= 0:
+        if self.subject_row(subject).msgs <= 0:
             return None
         return self.timers.schedule(subject) is not None

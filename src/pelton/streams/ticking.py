@@ -81,10 +81,10 @@ def _remove_marking(appender: Appender, remover: Remover, doomed: list[int], now
     for seq in doomed:
         row = appender.reader.get(seq)
         if row is not None and intact(row):
-            unmarked[row[2]] = not _is_marker(row[3])
+            unmarked[row.subject] = not _is_marker(row.hdr)
     remover.remove(doomed)
     for subject, wanted in unmarked.items():
-        if wanted and appender.state.subject_row(subject)[2] <= 0:
+        if wanted and appender.state.subject_row(subject).msgs <= 0:
             _mark(appender, subject, now)
 
 

@@ -135,10 +135,10 @@ class Timers:
     def forget(self, removed: Sequence[Removed], *, scheduled: bool) -> None:
         """The deadlines of messages that are gone, which may have been schedules if ``scheduled``."""
         self.flush()
-        self.drop([seq for seq, *_ in removed])
+        self.drop([one.seq for one in removed])
         if not scheduled:
             return
-        held = [(self._stream, subject, seq) for seq, subject, *_ in removed]
+        held = [(self._stream, one.subject, one.seq) for one in removed]
         self._db.executemany("DELETE FROM schedules WHERE stream=? AND subject=? AND seq=?", held)
 
     def clear(self) -> None:

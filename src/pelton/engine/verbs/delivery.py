@@ -75,7 +75,7 @@ def _check_reset(consumer: ConsumerLog, seq: int) -> None:
         reason = "below start seq"
     elif config.deliver_policy == "by_start_time":
         row = consumer.log.reader.next_row_of(seq, "")
-        if row is not None and row[1] < parse_rfc3339(config.opt_start_time):
+        if row is not None and row.ts < parse_rfc3339(config.opt_start_time):
             reason = "below start time"
     if reason:
         raise api_error("JSConsumerInvalidResetErr", stream=consumer.log.name, consumer=config.name, err=reason)

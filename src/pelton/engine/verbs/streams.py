@@ -225,9 +225,8 @@ def _start_time(request: MsgGet) -> int | None:
 
 def _stored(session: Session, log: StreamLog, row: Row) -> WireMessage:
     if not intact(row):
-        raise CorruptMessageError(log.name, row[0], session.db.path)
-    seq, ts, subject, hdr, data, _ = row
-    return WireMessage(subject=subject, seq=seq, hdrs=hdr or b"", data=data, time=rfc3339(ts))
+        raise CorruptMessageError(log.name, row.seq, session.db.path)
+    return WireMessage(subject=row.subject, seq=row.seq, hdrs=row.hdr or b"", data=row.data, time=rfc3339(row.ts))
 
 
 def delete_message(session: Session, request: MsgDelete) -> Success:

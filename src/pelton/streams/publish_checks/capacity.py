@@ -31,16 +31,15 @@ def check_capacity(target: Target, subject: str, size: int, *, replaces: bool) -
 
 def _is_full(target: Target, subject: str) -> bool:
     limit = target.state.config.max_msgs_per_subject
-    return limit > 0 and target.state.subject_row(subject)[2] >= limit
+    return limit > 0 and target.state.subject_row(subject).msgs >= limit
 
 
 def _makes_room(target: Target, subject: str, size: int) -> bool:
     """Whether the oldest message of a full subject makes room for one of ``size`` bytes."""
-    row = target.reader.next_row_of(target.state.subject_row(subject)[0], subject)
+    row = target.reader.next_row_of(target.state.subject_row(subject).first, subject)
     if row is None:
         return False
-    _, _, _, hdr, data, _ = row
-    return size <= target.state.size_of(subject, hdr, data)
+    return size <= target.state.size_of(subject, row.hdr, row.data)
 
 
 def _no_room(text: str) -> ApiError:
