@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.locks.records import Holding, Row, Ticket, encode
+from pelton.locks.records import Holding, LockRow, Ticket, encode
 from pelton.locks.wait_queue import GLANCE_S, PATIENCE_S, AskPresence, AskSlot, TakeSlot, Wait, WaitQueue
 
 
@@ -11,18 +11,18 @@ def _queue(slots: int = 1) -> WaitQueue:
     return WaitQueue([f"s.{number}" for number in range(slots)], 10.0, 0.0)
 
 
-def _held(key: str, revision: int, owner: str, ttl: int = 30, slots: int = 1) -> Row:
-    return Row(key, revision, encode(Holding(owner=owner, ttl=ttl, slots=slots)))
+def _held(key: str, revision: int, owner: str, ttl: int = 30, slots: int = 1) -> LockRow:
+    return LockRow(key, revision, encode(Holding(owner=owner, ttl=ttl, slots=slots)))
 
 
-def _ticket(owner: str, revision: int, number: int = 0, presence: str = "") -> Row:
-    return Row(f"line.s.{owner}", revision, encode(Ticket(number=number, presence=presence)))
+def _ticket(owner: str, revision: int, number: int = 0, presence: str = "") -> LockRow:
+    return LockRow(f"line.s.{owner}", revision, encode(Ticket(number=number, presence=presence)))
 
 
 def test_what_is_free_is_taken_at_its_revision() -> None:
     queue = _queue()
     assert queue.decide("me", 0.0) == TakeSlot("s.0", 0)
-    queue.note(Row("s.0", 5, None), 0.0)
+    queue.note(LockRow("s.0", 5, None), 0.0)
     assert queue.decide("me", 0.0) == TakeSlot("s.0", 5)
 
 
@@ -41,19 +41,19 @@ def test_a_marker_that_comes_too_early_is_not_believed_one_in_time_is() -> None:
         queue = _queue()
         held = _held("s.0", 5, "other")
         queue.note(held._replace(time_ns=100 * second), 1.0)
-        queue.note(Row("s.0", 6, None, (100 + seconds) * second, is_expired=True), 2.0)
+        queue.note(LockRow("s.0", 6, None, (100 + seconds) * second, is_expired=True), 2.0)
         assert queue.decide("me", 2.0) == (Wait(31.0) if wait else TakeSlot("s.0", 6))
         assert queue.decide("me", 31.0) == TakeSlot("s.0", 6)
     # A holder's own word is always believed.
     queue.note(_held("s.0", 7, "other"), 40.0)
-    queue.note(Row("s.0", 8, None), 41.0)
+    queue.note(LockRow("s.0", 8, None), 41.0)
     assert queue.decide("me", 41.0) == TakeSlot("s.0", 8)
 
 
 def test_news_that_are_old_change_nothing() -> None:
     queue = _queue()
     queue.note(_held("s.0", 6, "other"), 1.0)
-    queue.note(Row("s.0", 5, None), 2.0)
+    queue.note(LockRow("s.0", 5, None), 2.0)
     queue.note(_held("s.0", 6, "other"), 20.0)
     assert queue.decide("me", 2.0) == Wait(32.0)
 
@@ -92,7 +92,7 @@ def test_one_who_is_there_has_its_time_and_is_asked_about_once() -> None:
     assert queue.decide("me", 0.1) == Wait(PATIENCE_S)
     # Until there is something it could take anew.
     queue.note(_held("s.0", 5, "other"), 0.2)
-    queue.note(Row("s.0", 6, None), 1.0)
+    queue.note(LockRow("s.0", 6, None), 1.0)
     assert queue.decide("me", 1.0 + GLANCE_S) == AskPresence("a", "at a", 2)
 
 
@@ -102,7 +102,7 @@ def test_an_answer_about_an_older_ticket_says_nothing_of_a_newer_one() -> None:
     queue.note(_ticket("a", 7, number=2, presence="at b"), 0.0)
     queue.answered(AskPresence("a", "at a", 2), 0.1, is_gone=True)
     assert queue.position("me", 0.1) == 1
-    queue.note(Row("line.s.a", 8, None), 0.2)
+    queue.note(LockRow("line.s.a", 8, None), 0.2)
     queue.answered(AskPresence("a", "at b", 7), 0.2, is_gone=True)
     assert queue.position("me", 0.2) == 0
 
@@ -125,7 +125,7 @@ def test_a_ticket_that_is_renewed_keeps_its_place() -> None:
     assert (queue.position("a", 8.0), queue.position("b", 8.0)) == (0, 1)
     # The one that is not renewed ends, told or not.
     assert queue.position("new", 11.0) == 1
-    queue.note(Row("line.s.a", 12, None), 11.0)
+    queue.note(LockRow("line.s.a", 12, None), 11.0)
     assert queue.position("new", 11.0) == 0
 
 
@@ -135,7 +135,7 @@ def test_who_holds_does_not_wait() -> None:
     queue.note(_held("s.0", 3, "a", slots=2), 0.0)
     assert queue.decide("me", 0.0) == TakeSlot("s.1", 0)
     # Also not when it has died before it could remove its ticket.
-    queue.note(Row("s.0", 4, None), 1.0)
+    queue.note(LockRow("s.0", 4, None), 1.0)
     assert queue.position("me", 1.0) == 0
 
 
@@ -164,9 +164,9 @@ def test_a_slot_of_which_only_the_revision_is_known_is_asked_about() -> None:
 
 def test_what_is_no_holding_is_never_taken() -> None:
     queue = _queue()
-    queue.note(Row("s.0", 3, b"\xff"), 0.0)
+    queue.note(LockRow("s.0", 3, b"\xff"), 0.0)
     assert queue.decide("me", 1000.0) == AskSlot("s.0")
-    queue.note(Row("s.0", 4, None), 1000.0)
+    queue.note(LockRow("s.0", 4, None), 1000.0)
     assert queue.decide("me", 1000.0) == TakeSlot("s.0", 4)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from pelton.api import ConfigError, NotFoundError, PeltonError, StoreError, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.locks.lease import HeldLease
-from pelton.locks.records import Holding, LockSpec, Row, Ticket, encode, holding_of
+from pelton.locks.records import Holding, LockRow, LockSpec, Ticket, encode, holding_of
 from pelton.locks.table import LockTable
 from pelton.locks.wait_queue import PATIENCE_S, AskPresence, AskSlot, TakeSlot, Wait, WaitQueue
 from pelton.runtime import Runtime, Signal, counted_from, moment, within
@@ -164,7 +164,7 @@ class Acquisition:
         key, data = self._spec.ticket(self._me), encode(ticket)
         self._shown = revision = await self._table.write(key, data, None, _TICKET_S)
         self._number = self._number or revision
-        queue.note(Row(key, revision, data), now)
+        queue.note(LockRow(key, revision, data), now)
 
     async def _leave(self) -> None:
         # One that stays is passed by.

@@ -29,7 +29,7 @@ Kind = Literal["lock", "semaphore"]
 _MOST_SLOTS: Final = 1_000
 
 
-class Row(NamedTuple):
+class LockRow(NamedTuple):
     """What the store holds under a key, since ``time_ns`` by its clock; ``data`` None for a marker.
 
     A marker tells that it was released or removed, or (``is_expired``) that the store has ended it.

@@ -22,7 +22,7 @@ from pelton.api import (
 from pelton.buckets.entry import OPERATION_HEADER, operation_of
 from pelton.jet import Streams
 from pelton.jet.ordered import OrderedReader
-from pelton.locks.records import Row
+from pelton.locks.records import LockRow
 
 T = TypeVar("T")
 BUCKET: Final = "pelton_locks"
@@ -42,11 +42,11 @@ class LockTable:
         self._jet = jet
         self._is_ready = False
 
-    async def read(self, filters: Iterable[str]) -> list[Row]:
+    async def read(self, filters: Iterable[str]) -> list[LockRow]:
         """Return what is held under some keys; on a cluster a replica may answer, which lags behind."""
         request = DirectGet(multi_last=tuple(_PREFIX + text for text in filters))
 
-        async def read() -> list[Row]:
+        async def read() -> list[LockRow]:
             try:
                 found = (await self._jet.backend.direct_get(_STREAM, request)).messages
             except MessageNotFoundError:
@@ -55,7 +55,7 @@ class LockTable:
 
         return await self._in_bucket(read)
 
-    async def ask(self, key: str) -> Row | None:
+    async def ask(self, key: str) -> LockRow | None:
         """Return what is held under a key, as who decides knows it."""
         try:
             found = (await self._jet.backend.call(MsgGet(stream=_STREAM, last_by_subj=_PREFIX + key))).message
@@ -86,7 +86,7 @@ class LockTable:
         """Whether another opening is known to be gone."""
         return await self._jet.backend.is_gone(presence)
 
-    async def watch(self, filters: Iterable[str]) -> AsyncGenerator[Row | None, None]:
+    async def watch(self, filters: Iterable[str]) -> AsyncGenerator[LockRow | None, None]:
         """Follow some keys: what they hold now, then None, then what they hold as it changes."""
         subjects = [_PREFIX + text for text in filters]
         fields: dict[str, Any] = {"deliver_policy": "last_per_subject", "filter_subjects": subjects}
@@ -148,7 +148,7 @@ class LockTable:
             return (await self._jet.backend.call(StreamInfoRequest(name=_STREAM))).config
 
 
-def _row(key: str, seq: int, time_ns: int, block: bytes | None, data: bytes) -> Row:
+def _row(key: str, seq: int, time_ns: int, block: bytes | None, data: bytes) -> LockRow:
     if not block or operation_of(block) == "put":
-        return Row(key, seq, data, time_ns)
-    return Row(key, seq, None, time_ns, headers.first(block, headers.MARKER_REASON) == _AGED)
+        return LockRow(key, seq, data, time_ns)
+    return LockRow(key, seq, None, time_ns, headers.first(block, headers.MARKER_REASON) == _AGED)

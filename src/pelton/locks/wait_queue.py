@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pelton.locks.records import Holding, Row, holding_of, ticket_of
+from pelton.locks.records import Holding, LockRow, holding_of, ticket_of
 
 # How long one in line waits for each one before it to take what is free.
 PATIENCE_S: Final = 0.5
@@ -97,7 +97,7 @@ class _Slot:
             return None
         return self.seen + (self.holder.ttl + _GRACE_S if self.holder is not None else self.doubt)
 
-    def doubt_about(self, marker: Row, now: float) -> float:
+    def doubt_about(self, marker: LockRow, now: float) -> float:
         """Return for how many seconds a marker that follows this is not to be believed."""
         if self.holder is None or not marker.is_expired or marker.time_ns - self.time_ns >= self.holder.ttl * _NS:
             return 0.0
@@ -124,14 +124,14 @@ class WaitQueue:
         self._ticket_ttl = ticket_ttl
         self._waiters: dict[str, _Waiter] = {}
 
-    def note(self, row: Row, now: float) -> None:
+    def note(self, row: LockRow, now: float) -> None:
         """Take in what the store holds under a key."""
         if row.key in self.slots:
             self._note_slot(row, now)
         else:
             self._note_ticket(row, now)
 
-    def _note_slot(self, row: Row, now: float) -> None:
+    def _note_slot(self, row: LockRow, now: float) -> None:
         known = self.slots[row.key]
         if row.revision < known.revision or (row.revision == known.revision and not known.is_unknown):
             return
@@ -141,7 +141,7 @@ class WaitQueue:
         if holder is not None and holder.owner in self._waiters:
             self._waiters[holder.owner].is_served = True
 
-    def _note_ticket(self, row: Row, now: float) -> None:
+    def _note_ticket(self, row: LockRow, now: float) -> None:
         owner = row.key.rpartition(".")[2]
         known = self._waiters.get(owner)
         if known is not None and row.revision <= known.revision:

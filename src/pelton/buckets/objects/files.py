@@ -13,7 +13,7 @@ Target = str | os.PathLike[str] | BinaryIO
 """Where an object can be written: a path, or an open binary file."""
 
 
-class Written:
+class ObjectFile:
     """A file being written; its methods block. ``unique`` keeps two that are written at once apart."""
 
     def __init__(self, target: Target, unique: str) -> None:

@@ -30,7 +30,7 @@ from pelton.api.times import Seconds
 from pelton.buckets.naming import check_bucket
 from pelton.buckets.objects.cleanup import cleaned
 from pelton.buckets.objects.download import Download
-from pelton.buckets.objects.files import Target, Written
+from pelton.buckets.objects.files import ObjectFile, Target
 from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus
 from pelton.buckets.objects.naming import check_name, meta_subject, stream_of
 from pelton.buckets.objects.records import Records
@@ -121,7 +121,7 @@ class ObjectStore:
         """
         check_callback(self._about(name), "progress", progress)
         records, info = await self._followed(name)
-        written = await asyncio.to_thread(Written, target, self._jet.runtime.ids.new())
+        written = await asyncio.to_thread(ObjectFile, target, self._jet.runtime.ids.new())
         try:
             await _drain(Download(records, info, written.write), info, progress)
             await asyncio.to_thread(written.keep)

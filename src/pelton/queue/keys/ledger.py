@@ -35,7 +35,7 @@ class MovedError(PeltonError):
         self.seq = seq
 
 
-class Written(NamedTuple):
+class StoredRecord(NamedTuple):
     """The record of a key as it stands in the stream, and its sequence there; 0 and None where there is none."""
 
     seq: int
@@ -64,16 +64,16 @@ class Ledger:
             raise MovedError(key, error.seq) from None
         return ack.seq
 
-    async def read(self, key: str) -> Written:
+    async def read(self, key: str) -> StoredRecord:
         """Return the present record of a key, from the stream's leader."""
         request = MsgGet(stream=self._names.keys, last_by_subj=self._names.hold_subject(key))
         try:
             found = (await self._backend.call(request)).message
         except MessageNotFoundError:
-            return Written(0, None)
-        return Written(found.seq, decode(found.data))
+            return StoredRecord(0, None)
+        return StoredRecord(found.seq, decode(found.data))
 
-    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> Written:
+    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> StoredRecord:
         """Publish what a settled record holds, remove its job if it has ended, and return the record that follows.
 
         Doing it again, or twice at once, does no harm. Raises ApiError where a message is refused for good; then the
@@ -90,7 +90,7 @@ class Ledger:
             # Last, so that a job is always somewhere.
             await self.remove_job(hold.job)
         after = carried_out(hold)
-        return Written(await self.write(key, after, seq), after)
+        return StoredRecord(await self.write(key, after, seq), after)
 
     async def remove_job(self, job: int) -> None:
         """Remove a job's message, unless it is gone already."""
