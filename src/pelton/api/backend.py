@@ -1,4 +1,4 @@
-"""The port between the two towers: what a place that keeps streams can do, in the API's own vocabulary.
+"""The port between backends and clients: what a place that keeps streams can do, in the API's own vocabulary.
 
 An embedded store and a NATS cluster both implement it, and everything above is written against it alone. The
 administrative verbs go through one typed method; the hot paths have their own. All methods belong to one
@@ -7,7 +7,9 @@ event loop; `clone` gives a backend for another. Every implementation fails with
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from pelton.api.direct import DirectGet, DirectReply
 from pelton.api.errors import PeltonError
@@ -40,17 +42,32 @@ class BackendSubscription(Protocol):
         ...
 
 
+class Planning(msgspec.Struct, frozen=True, kw_only=True):
+    """What callers plan with, each chosen by how a backend works.
+
+    ``overlapping_pulls``: begin the next pull before the messages of the last one are used up, because an answer takes
+    a round trip. ``consumer_timeout``: seconds to wait for a new consumer before another one is created, because its
+    server may have died; None if a backend always answers. ``atomic_batches``: the messages of one `publish_batch` are
+    one transaction, and batches stay in order whatever happens. ``own_verbs``: the requests that NATS does not have
+    and that this backend answers.
+    """
+
+    overlapping_pulls: bool
+    consumer_timeout: float | None
+    atomic_batches: bool
+    own_verbs: frozenset[type[Request[Any]]]
+
+
 class Backend(Protocol):
     """A place that keeps streams.
 
     ``refuses_late_acks`` says whether an ack of a delivery that was replaced is refused (`AckRejectedError`),
-    ``is_remote`` whether an answer takes a round trip, ``has_exclusive_subjects`` whether consumers know
-    ``max_ack_pending_per_subject``. ``domain_prefix`` is what subjects of buckets carry in front where they lie in
-    another JetStream domain than the servers we are connected to; else empty.
+    ``has_exclusive_subjects`` whether consumers know ``max_ack_pending_per_subject``. ``domain_prefix`` stands in front
+    of the subjects of buckets that lie in another JetStream domain than the connected servers; else it is empty.
     """
 
     refuses_late_acks: bool
-    is_remote: bool
+    planning: Planning
     has_exclusive_subjects: bool
     domain_prefix: str
 

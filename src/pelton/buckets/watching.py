@@ -75,7 +75,7 @@ async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGener
 
     A subject that is there all the while comes once.
     """
-    if jet.backend.is_remote:
+    if StreamLastHeaders not in jet.backend.planning.own_verbs:
         found = present(jet, stream, filters, headers_only=True)
         try:
             async for one in found:

@@ -42,7 +42,7 @@ from pelton.api import (
     Transacting,
 )
 from pelton.api.admission import check_listening, check_request, check_subject
-from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Planning, Progress, StrPath
 from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
 from pelton.cluster.acks import NobodyListens, ack_all
@@ -61,15 +61,17 @@ from pelton.runtime import Deadline, Runtime
 
 R = TypeVar("R")
 _GIVE_BACK_S: Final = 3.0
+# Longer than an election takes: it lets the first request go unanswered, and the second is answered.
+_CONSUMER_TIMEOUT_S: Final = 8.0
 
 
 class Cluster:
     """A Backend on a NATS cluster; belongs to the event loop that uses it first."""
 
-    is_remote = True
-
+    planning = Planning(
+        overlapping_pulls=True, consumer_timeout=_CONSUMER_TIMEOUT_S, atomic_batches=False, own_verbs=frozenset()
+    )
     refuses_late_acks = False
-
     has_exclusive_subjects = False
 
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:

@@ -17,6 +17,7 @@ from pelton._version import VERSION
 from pelton.api import (
     AckOp,
     ApiError,
+    ConsumerUnsettled,
     Delivered,
     DirectGet,
     DirectReply,
@@ -27,9 +28,10 @@ from pelton.api import (
     Request,
     Settled,
     StoreBusyError,
+    StreamLastHeaders,
 )
 from pelton.api.admission import check_request, check_subject
-from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Planning, Progress, StrPath
 from pelton.api.codec import names_of
 from pelton.api.keys import Key
 from pelton.consumers import ConsumerLog
@@ -63,11 +65,14 @@ R = TypeVar("R")
 class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
 
-    is_remote = False
+    planning = Planning(
+        overlapping_pulls=False,
+        consumer_timeout=None,
+        atomic_batches=True,
+        own_verbs=frozenset({ConsumerUnsettled, StreamLastHeaders}),
+    )
     domain_prefix = ""
-
     refuses_late_acks = True
-
     has_exclusive_subjects = True
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:

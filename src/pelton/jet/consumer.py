@@ -284,7 +284,7 @@ class Consumer:
         async def fetch(batch: int, max_bytes: int) -> list[Message]:
             return await self.fetch(batch, timeout=None, max_bytes=max_bytes, **pull)
 
-        overlaps = self._backend.is_remote and room.prefetch > 1
+        overlaps = self._backend.planning.overlapping_pulls and room.prefetch > 1
         return PullSource(fetch, room, (self.stream_name, self.name), overlaps=overlaps)
 
     def __aiter__(self) -> AsyncIterator[Message]:

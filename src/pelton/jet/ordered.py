@@ -32,8 +32,6 @@ from pelton.runtime import Runtime, within
 HEARTBEAT_S: Final = 5.0
 _IDLE_S: Final = 300
 _TRIES: Final = 2
-# Longer than a cluster's silence is waited out: an election lets the first request go, and answers the second.
-_ANSWER_S: Final = 8.0
 
 
 class OrderedReader:
@@ -132,12 +130,14 @@ class OrderedReader:
 
     async def _begin(self) -> Pushed:
         """Begin with a new consumer; with another one where a cluster does not answer (ADR-17)."""
-        for _ in range(_TRIES if self._backend.is_remote else 0):
-            try:
-                return await within(self._runtime.clock, _ANSWER_S, self._make())
-            except TimeoutError:
-                # One that was placed on a server that has just died exists, and answers nobody.
-                self._end()
+        timeout = self._backend.planning.consumer_timeout
+        if timeout is not None:
+            for _ in range(_TRIES):
+                try:
+                    return await within(self._runtime.clock, timeout, self._make())
+                except TimeoutError:
+                    # A consumer that was placed on a server that has just died exists, but never answers.
+                    self._end()
         return await self._make()
 
     async def _make(self) -> Pushed:

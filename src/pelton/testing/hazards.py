@@ -255,7 +255,7 @@ class HazardBackend:
         self._inner = inner
         self._client = client
         self.refuses_late_acks = inner.refuses_late_acks
-        self.is_remote = inner.is_remote
+        self.planning = inner.planning
         self.domain_prefix = inner.domain_prefix
         self.has_exclusive_subjects = inner.has_exclusive_subjects
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import pelton
@@ -126,7 +127,7 @@ class _Disordered:
     def __init__(self, backend: Any) -> None:
         self._backend = backend
         self._batches = 0
-        self.is_remote = True
+        self.planning = msgspec.structs.replace(backend.planning, atomic_batches=False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,14 +11,22 @@ from pelton.buckets.objects.info import ObjectInfo, decoded, encoded
 from pelton.buckets.objects.naming import check_name, chunk_subject, meta_subject
 from pelton.jet import AnyMessage, Stream, Streams
 
-# As many chunks as one transaction of an embedded store removes: others get their turn in between.
+# As many chunks as one transaction of an embedded store removes.
 _PURGED_AT_ONCE: Final = 512
 _EXPECTED: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE
 ROLLED_UP: Final = {headers.ROLLUP: "sub"}
 
 
 class Records:
-    """The descriptions in one object store."""
+    """The descriptions in one object store, written one by one.
+
+    ``puts_in_flight`` is how many batches of chunks may be under way at once: a connection that is lost may change
+    their order. ``ends_together``: the last chunks may go with the description; a server might store what follows a
+    refused message.
+    """
+
+    puts_in_flight = 1
+    ends_together = False
 
     def __init__(self, jet: Streams, stream: Stream, bucket: str) -> None:
         self.jet = jet
@@ -56,17 +63,14 @@ class Records:
         ack = await self.jet.publish(subject, data, headers=ROLLED_UP, expected_last_subject_seq=expected)
         return self.written(info, ack)
 
-    async def write_all(self, asked: Sequence[tuple[ObjectInfo, int]]) -> ObjectInfo:
-        """Describe objects, each where the name has the revision beside it, in one transaction; return the first.
+    async def move(self, new: ObjectInfo, expected: int, gone: ObjectInfo) -> ObjectInfo:
+        """Describe an object under a new name, which has the revision ``expected``, and its old name as deleted.
 
         Raises WrongLastSequenceError.
         """
-        messages: list[AnyMessage] = [
-            (meta_subject(self.bucket, info.name), encoded(info), {**ROLLED_UP, _EXPECTED: str(expected)})
-            for info, expected in asked
-        ]
-        acks = await self.jet.publish_batch(messages)
-        return self.written(asked[0][0], acks[0])
+        written = await self.write(new, expected=expected)
+        await self.write(gone, expected=gone.revision)
+        return written
 
     def written(self, info: ObjectInfo, ack: PubAck) -> ObjectInfo:
         """Return an object with what is known once its description is stored."""
@@ -74,10 +78,27 @@ class Records:
 
     async def purge_chunks(self, nuid: str) -> None:
         """Remove what is stored of an object."""
+        await self.stream.purge(filter=chunk_subject(self.bucket, nuid))
+
+
+class AtomicRecords(Records):
+    """The same where a batch is one transaction: of the embedded store."""
+
+    puts_in_flight = 4
+    ends_together = True
+
+    async def move(self, new: ObjectInfo, expected: int, gone: ObjectInfo) -> ObjectInfo:
+        """Describe both names in one transaction: a crash must not leave an object with two names."""
+        messages: list[AnyMessage] = [
+            (meta_subject(self.bucket, info.name), encoded(info), {**ROLLED_UP, _EXPECTED: str(revision)})
+            for info, revision in ((new, expected), (gone, gone.revision))
+        ]
+        acks = await self.jet.publish_batch(messages)
+        return self.written(new, acks[0])
+
+    async def purge_chunks(self, nuid: str) -> None:
+        """Remove what is stored of an object, some of it at a time: other writers get their turn in between."""
         subject = chunk_subject(self.bucket, nuid)
-        if self.jet.backend.is_remote:
-            await self.stream.purge(filter=subject)
-            return
         try:
             first = (await self.stream.get_next_message(subject)).seq
             last = (await self.stream.get_last_message(subject)).seq
@@ -86,3 +107,8 @@ class Records:
         for seq in range(first + _PURGED_AT_ONCE, last + 1, _PURGED_AT_ONCE):
             await self.stream.purge(filter=subject, seq=seq)
         await self.stream.purge(filter=subject)
+
+
+def records_of(jet: Streams, stream: Stream, bucket: str) -> Records:
+    """Return the descriptions in the object store ``bucket``, in the way of its backend."""
+    return (AtomicRecords if jet.backend.planning.atomic_batches else Records)(jet, stream, bucket)

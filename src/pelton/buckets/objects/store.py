@@ -33,7 +33,7 @@ from pelton.buckets.objects.download import Download
 from pelton.buckets.objects.files import ObjectFile, Target
 from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus
 from pelton.buckets.objects.naming import check_name, meta_subject, stream_of
-from pelton.buckets.objects.records import Records
+from pelton.buckets.objects.records import Records, records_of
 from pelton.buckets.objects.sources import Content, source_of
 from pelton.buckets.objects.upload import Progress, Upload
 from pelton.buckets.objects.watching import watched
@@ -53,7 +53,7 @@ class ObjectStore:
         self.name = name
         self._jet = jet
         self._check_loop = jet.backend.check_loop
-        self._records = Records(jet, stream, name)
+        self._records = records_of(jet, stream, name)
 
     def _about(self, name: object) -> str:
         return f"object store {self.name!r}, object {name!r}"
@@ -162,7 +162,7 @@ class ObjectStore:
         if bucket == self.name:
             return self._records
         try:
-            return Records(self._jet, await self._jet.stream(stream_of(bucket)), bucket)
+            return records_of(self._jet, await self._jet.stream(stream_of(bucket)), bucket)
         except StreamNotFoundError:
             raise BucketNotFoundError(bucket, "create_objects") from None
 
@@ -269,22 +269,14 @@ class ObjectStore:
         if taken is not None and not taken.deleted:
             raise ObjectExistsError(self.name, new.name)
         try:
-            written = await self._moved(old, new, 0 if taken is None else taken.revision)
+            gone = msgspec.structs.replace(old, deleted=True, size=0, chunks=0, digest="")
+            written = await records.move(new, 0 if taken is None else taken.revision, gone)
         except WrongLastSequenceError:
             half = await records.find(new.name, latest=True)
             if half is not None and half.nuid == old.nuid:
                 await records.stream.purge(filter=meta_subject(self.name, new.name))
             raise
         await records.stream.purge(filter=meta_subject(self.name, old.name))
-        return written
-
-    async def _moved(self, old: ObjectInfo, new: ObjectInfo, expected: int) -> ObjectInfo:
-        gone = msgspec.structs.replace(old, deleted=True, size=0, chunks=0, digest="")
-        if not self._jet.backend.is_remote:
-            # In one transaction: a crash must not leave an object with two names.
-            return await self._records.write_all([(new, expected), (gone, old.revision)])
-        written = await self._records.write(new, expected=expected)
-        await self._records.write(gone, expected=old.revision)
         return written
 
     async def add_link(self, name: str, target: ObjectInfo) -> ObjectInfo:

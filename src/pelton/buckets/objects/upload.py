@@ -32,7 +32,6 @@ from pelton.jet import AnyMessage
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
 """Called with how many bytes of how many are done; of how many is 0 where nobody knows."""
-_AT_ONCE: Final = 4
 _EXPECTED: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE
 _EXPECTED_OF: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT
 
@@ -54,8 +53,6 @@ class Upload:
         self._is_described = False
         self._held = Batch([], True)
         self._storing: list[asyncio.Task[Any]] = []
-        # A connection that is lost may change the order of what is on its way.
-        self._at_once = 1 if records.jet.backend.is_remote else _AT_ONCE
         self._task_name = f"pelton puts {info.name!r}"
 
     async def run(self) -> ObjectInfo:
@@ -76,7 +73,7 @@ class Upload:
             following = await self._source.read()
             if not following.chunks:
                 break
-            while len(self._storing) >= self._at_once:
+            while len(self._storing) >= self._records.puts_in_flight:
                 await self._stored()
             work = _tried(self._store(self._held.chunks))
             self._storing.append(self._records.jet.runtime.spawn(work, self._task_name))
@@ -140,8 +137,7 @@ class Upload:
             self._info, size=chunker.bytes, chunks=chunker.chunks, digest=digest_text(chunker.digest)
         )
         is_long = self._last_seq > 0
-        if is_long or records.jet.backend.is_remote:
-            # A server may store what follows a refused message.
+        if is_long or not records.ends_together:
             await self._store(chunks)
             chunks = []
         if is_long:
