@@ -53,7 +53,7 @@ async def test_who_is_cut_off_is_told_before_others_can_have_it() -> None:
     async with World() as world:
         client, other = world.client("a"), world.client("b")
         held = await acquired(world, client)
-        since = held._lease.clock.confirmed.boot
+        since = held._lease.clock.confirmed
         client.hazards = Hazards(lost_request=1.0)
         told: list[float] = []
 

@@ -4,14 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pelton.locks.lease import HeldLease
-from pelton.runtime import Moment, counted_from
+from pelton.locks.lease import ClockReading, HeldLease, counted_from
 
-_START = Moment(1000.0, 1_700_000_000_000_000_000)
+_START = ClockReading(1000.0, 1_700_000_000_000_000_000)
 
 
-def _after(start: Moment, seconds: float, wall: float | None = None) -> Moment:
-    return Moment(start.boot + seconds, start.wall + round((seconds if wall is None else wall) * 1e9))
+def _after(start: ClockReading, seconds: float, wall: float | None = None) -> ClockReading:
+    return ClockReading(start.boot + seconds, start.wall + round((seconds if wall is None else wall) * 1e9))
 
 
 def test_it_is_due_at_a_third_and_over_at_four_fifths() -> None:
@@ -76,7 +75,7 @@ class LeaseMachine(RuleBasedStateMachine):
         # When the store took the last write: never before it was sent.
         self.stored = self.now.boot
         self.revision = 1
-        self.sent: Moment | None = None
+        self.sent: ClockReading | None = None
 
     @rule(seconds=st.floats(0, 5), step=st.sampled_from([0.0, -100.0]))
     def time_passes(self, seconds: float, step: float) -> None:

@@ -17,11 +17,11 @@ import msgspec
 
 from pelton.api import ConfigError, NotFoundError, PeltonError, StoreError, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.locks.lease import HeldLease
+from pelton.locks.lease import HeldLease, counted_from, moment
 from pelton.locks.records import Holding, LockRow, LockSpec, Ticket, encode, holding_of
 from pelton.locks.table import LockTable
 from pelton.locks.wait_queue import PATIENCE_S, AskPresence, AskSlot, TakeSlot, Wait, WaitQueue
-from pelton.runtime import Runtime, Signal, counted_from, moment, within
+from pelton.runtime import Runtime, Signal, within
 
 _log: Final = logging.getLogger("pelton")
 # How long a ticket lives, and how old it is when it is renewed.

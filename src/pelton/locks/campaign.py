@@ -55,7 +55,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pelton.runtime import LeaseClock, LeaseShares, Moment
+from pelton.runtime import LeaseClock, LeaseShares
 
 # Shares of the TTL: the age at which a write is renewed, its writer has stood down, and others count on that.
 RENEW: Final = 0.75
@@ -242,9 +242,9 @@ class Campaign:
         self._tries, self.due = 0, now
         if self.hold is not None:
             self.hold.revision = revision
-            self.hold.lease.confirm(Moment(write.sent))
+            self.hold.lease.confirm(write.sent)
         else:
-            lease = LeaseClock(Moment(write.sent), self.ttl, SHARES)
+            lease = LeaseClock(write.sent, self.ttl, SHARES)
             self.hold = TermHold(revision, revision, lease, self._announce_at(now, write, revision))
         self._know(revision, "put")
         self._unsure = False

@@ -11,10 +11,10 @@ from typing import Final
 from pelton.api import LockLostError, LockNotHeldError, PeltonError, WrongLastSequenceError
 from pelton.locks.acquisition import Got
 from pelton.locks.keeper import Renewal
-from pelton.locks.lease import ENDS_AFTER
+from pelton.locks.lease import ENDS_AFTER, moment
 from pelton.locks.manager import LockManager
 from pelton.locks.records import LockSpec, holding_of
-from pelton.runtime import Signal, moment, owner, within
+from pelton.runtime import Signal, owner, within
 
 _TRIES: Final = 3
 

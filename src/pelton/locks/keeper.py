@@ -21,10 +21,10 @@ from typing import Any, Final
 from pelton.api import Backend, PeltonError, WrongLastSequenceError
 from pelton.jet import Streams
 from pelton.jet.own_connection import OwnConnection
-from pelton.locks.lease import HeldLease
+from pelton.locks.lease import HeldLease, counted_from, moment
 from pelton.locks.records import Holding, encode, holding_of
 from pelton.locks.table import LockTable
-from pelton.runtime import LoopThread, Runtime, Signal, Tasks, counted_from, moment, within
+from pelton.runtime import LoopThread, Runtime, Signal, Tasks, within
 
 _log: Final = logging.getLogger("pelton")
 _FAR_S: Final = 3600.0

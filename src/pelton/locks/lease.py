@@ -13,9 +13,9 @@ store's, so that setting it forward ends a lease for everybody at once.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from pelton.runtime import LeaseClock, LeaseShares, Moment
+from pelton.runtime import Clock, LeaseClock, LeaseShares
 
 LeaseState = Literal["held", "released", "lost"]
 _SHARES: Final = LeaseShares(renew=1 / 3, stop=0.8, again=1 / 20, longest_try=1 / 4)
@@ -23,17 +23,37 @@ _SHARES: Final = LeaseShares(renew=1 / 3, stop=0.8, again=1 / 20, longest_try=1 
 ENDS_AFTER: Final = 1 - _SHARES.stop
 
 
+class ClockReading(NamedTuple):
+    """One reading of both clocks: seconds since boot, wall nanoseconds."""
+
+    boot: float
+    wall: int
+
+
+def moment(clock: Clock) -> ClockReading:
+    """Read both clocks."""
+    return ClockReading(clock.boottime(), clock.now())
+
+
+def counted_from(asked: ClockReading, answered: ClockReading) -> ClockReading:
+    """Return from when a write counts that was sent and answered then: never later than the store's own word for it.
+
+    The wall clock may have been set back in between.
+    """
+    return ClockReading(asked.boot, min(asked.wall, answered.wall))
+
+
 class HeldLease:
     """A key held with a ``token`` since the write that made it was sent (``asked``), for ``ttl`` seconds at a time."""
 
     __slots__ = ("_next_try", "clock", "key", "reason", "revision", "state", "token", "ttl")
 
-    def __init__(self, key: str, token: int, ttl: int, asked: Moment) -> None:
+    def __init__(self, key: str, token: int, ttl: int, asked: ClockReading) -> None:
         self.key = key
         self.token = token
         self.ttl = ttl
         self.revision = token
-        self.clock = LeaseClock(asked, ttl, _SHARES)
+        self.clock = LeaseClock(asked.boot, ttl, _SHARES, asked.wall)
         self.state: LeaseState = "held"
         self.reason = ""
         self._next_try = self.clock.due_at
@@ -43,22 +63,22 @@ class HeldLease:
         """How many seconds after it was confirmed it is due to be renewed."""
         return self.clock.renew_after
 
-    def is_over(self, now: Moment) -> bool:
+    def is_over(self, now: ClockReading) -> bool:
         """Whether the holder must have stopped, told or not."""
-        return self.state != "held" or self.clock.is_over(now)
+        return self.state != "held" or self.clock.is_over(*now)
 
-    def left(self, now: Moment) -> float:
+    def left(self, now: ClockReading) -> float:
         """Return for how many seconds the holder may go on if it is never renewed."""
-        return self.clock.left(now) if self.state == "held" else 0.0
+        return self.clock.left(*now) if self.state == "held" else 0.0
 
-    def judge(self, now: Moment) -> bool:
+    def judge(self, now: ClockReading) -> bool:
         """Note that time is up, if it is; return whether this is news."""
         if self.state != "held" or not self.is_over(now):
             return False
         self.lose("it was not renewed in time")
         return True
 
-    def is_due(self, now: Moment) -> bool:
+    def is_due(self, now: ClockReading) -> bool:
         """Whether it is to be renewed now."""
         return self.state == "held" and now.boot >= self._next_try
 
@@ -66,23 +86,23 @@ class HeldLease:
         """Return the second since boot at which something is to be done about it."""
         return min(self._next_try, self.clock.over_at)
 
-    def try_until(self, now: Moment) -> float:
+    def try_until(self, now: ClockReading) -> float:
         """Begin to renew it: return for how many seconds at most. It is not due again before :meth:`failed`."""
         self._next_try = float("inf")
-        return self.clock.try_for(now) if self.state == "held" else 0.0
+        return self.clock.try_for(*now) if self.state == "held" else 0.0
 
-    def renewed(self, revision: int, asked: Moment) -> None:
+    def renewed(self, revision: int, asked: ClockReading) -> None:
         """Note that the store has taken a renewal that was sent at ``asked``."""
         self.revision = revision
-        self.clock.confirm(asked)
+        self.clock.confirm(*asked)
         self._next_try = self.clock.due_at
 
-    def found(self, revision: int, now: Moment) -> None:
+    def found(self, revision: int, now: ClockReading) -> None:
         """Note that the store holds a renewal of which no answer came: it is renewed anew, at once."""
         self.revision = revision
         self._next_try = now.boot
 
-    def failed(self, now: Moment) -> None:
+    def failed(self, now: ClockReading) -> None:
         """Note that nobody knows whether a renewal was taken: it is tried again soon."""
         self._next_try = now.boot + self.clock.pause
 

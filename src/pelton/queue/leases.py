@@ -25,7 +25,7 @@ from pelton.api import AckOp, Delivered, PeltonError
 from pelton.jet import ack_of
 from pelton.jet.own_connection import OwnConnection
 from pelton.queue.failure import describe
-from pelton.runtime import LeaseClock, LeaseShares, LoopThread, Moment, within
+from pelton.runtime import LeaseClock, LeaseShares, LoopThread, within
 
 if TYPE_CHECKING:
     from pelton.queue.job_source import Extender
@@ -55,13 +55,13 @@ class TimedHold:
 
     def __init__(self, delivered: Delivered, asked: float, duration: float, *, by_clock: bool) -> None:
         self.delivered = delivered
-        self.clock = LeaseClock(Moment(asked), duration, _SHARES)
+        self.clock = LeaseClock(asked, duration, _SHARES)
         self.by_clock = by_clock
         self.lost = False
 
     def is_doubtful(self, now: float) -> bool:
         """Whether somebody else may hold the message by now (seconds since boot), as far as we can tell."""
-        return self.clock.is_over(Moment(now))
+        return self.clock.is_over(now)
 
     def is_over(self, now: float) -> bool:
         """Whether it is lost, known or not: where only the clock can tell, doubt is enough."""
@@ -69,7 +69,7 @@ class TimedHold:
 
     def extended(self, asked: float) -> None:
         """Note that the store has taken an extension: it counts from before that was asked for."""
-        self.clock.confirm(Moment(asked))
+        self.clock.confirm(asked)
 
     def holds(self) -> list[DeliveryHold]:
         """Return what it keeps."""
@@ -211,8 +211,7 @@ class LeaseKeeper:
         for lease in list(self._leases.values()):
             if lease.is_over(now):
                 lease.lose("it was not extended in time")
-        at = Moment(now)
-        return [lease for lease in list(self._leases.values()) if not lease.lost and lease.clock.is_due(at)]
+        return [lease for lease in list(self._leases.values()) if not lease.lost and lease.clock.is_due(now)]
 
     async def _extend(self, backend: Extender, due: list[TimedHold]) -> None:
         groups: dict[tuple[str, str], list[TimedHold]] = {}
@@ -237,12 +236,12 @@ class LeaseKeeper:
                 hold.lose(str(refused))
 
     def _time_left(self, leases: list[TimedHold], now: float) -> float:
-        left = min(lease.clock.try_for(Moment(now)) for lease in leases)
+        left = min(lease.clock.try_for(now) for lease in leases)
         # What is late already is asked for all the same: nobody may have taken it yet.
         return left or self._duration * _SHARES.longest_try
 
     def _give_up_late(self, leases: list[TimedHold], reason: str) -> None:
-        now = Moment(self._clock.boottime())
+        now = self._clock.boottime()
         for lease in leases:
             if lease.clock.left(now) <= lease.clock.pause and id(lease) in self._leases:
                 lease.lose(f"the lease could not be extended in time: {reason}")

@@ -15,7 +15,7 @@ from pelton.runtime.halt import Halt, on_thread
 from pelton.runtime.home import Home, running_loop
 from pelton.runtime.ids import Ids
 from pelton.runtime.iteration import at_home
-from pelton.runtime.lease_clock import LeaseClock, LeaseShares, Moment, counted_from, moment
+from pelton.runtime.lease_clock import LeaseClock, LeaseShares
 from pelton.runtime.loop_thread import LoopThread
 from pelton.runtime.owner import calls_for, owner, this_thread
 from pelton.runtime.runtime import Runtime, system_runtime
@@ -34,7 +34,6 @@ __all__ = [
     "LeaseClock",
     "LeaseShares",
     "LoopThread",
-    "Moment",
     "Random",
     "Runtime",
     "Service",
@@ -46,9 +45,7 @@ __all__ = [
     "Timer",
     "at_home",
     "calls_for",
-    "counted_from",
     "cpu_wait",
-    "moment",
     "on_thread",
     "owner",
     "pause",

@@ -15,7 +15,6 @@ from pelton.queue import Outcome, Queue
 from pelton.queue.job_source import JobSource, TakenJob
 from pelton.queue.leases import JobLease
 from pelton.queue.records import Ended
-from pelton.runtime import Moment
 from pelton.testing.hazards import Hazards, SimulatedClient, World
 from pelton.testing.history import Contradiction, JobEvent, check_history
 
@@ -231,16 +230,16 @@ class Hand:
         while not lease.lost:
             await self._clock.sleep(pause)
             now = self._clock.monotonic()
-            left = lease.clock.left(Moment(now))
+            left = lease.clock.left(now)
             if left <= lease.clock.pause:
                 lease.lose("late")
-            elif lease.clock.is_due(Moment(now)):
+            elif lease.clock.is_due(now):
                 asking = self._client.spawn(self._extend(job_source, lease, now))
-                limit = self._client.spawn(self._clock.sleep(lease.clock.try_for(Moment(now))))
+                limit = self._client.spawn(self._clock.sleep(lease.clock.try_for(now)))
                 await asyncio.wait((asking, limit), return_when=asyncio.FIRST_COMPLETED)
                 asking.cancel()
                 limit.cancel()
-            pause = LEASE_S / 6 if lease.clock.confirmed.boot == now else lease.clock.pause
+            pause = LEASE_S / 6 if lease.clock.confirmed == now else lease.clock.pause
 
     async def _extend(self, job_source: JobSource, lease: JobLease, now: float) -> None:
         with suppress(StoreError):
