@@ -1,12 +1,12 @@
 """The time of a lease, as its holder counts it: pure, and the same for locks, elections and jobs.
 
-A lease is held for some seconds at a time, and confirmed again and again. Its holder counts from *before* it asked for
-the confirmation it was given, and stops at a share of those seconds: so it has stopped before anybody else can begin,
-however long answers take, as long as a second is about a second everywhere.
+A lease is held for some seconds at a time and renewed again and again. Its holder counts from *before* it asked for a
+renewal, and stops at a share of those seconds. So it has stopped before another holder can begin, however long answers
+take, as long as a second is about a second everywhere.
 
-What counts is the time since boot, in which the machine's sleep is included: monotonic time stands still meanwhile. If
-the lease's end is judged by the wall clock of this same machine, that is given as well, and the one counts on which more
-has passed.
+The time since boot counts, which includes the machine's sleep: monotonic time stands still while it sleeps. If the end
+of a lease is judged by the wall clock of this same machine, that is given as well, and the clock on which more time has
+passed decides.
 """
 
 from __future__ import annotations
