@@ -43,10 +43,9 @@ _SAVE: Final = (
 
 
 class ConsumerLog:
-    """The consumer with row id ``consumer`` on the stream of ``log``.
+    """The consumer with row id ``consumer`` of a stream; tokens of its deliveries are above ``token_floor``.
 
-    ``token_floor`` is the store's when it was made: tokens of its deliveries are above. ``loaded`` are the consumers of
-    the store that have read their states.
+    ``loaded`` are the consumers of the store that have read their states.
     """
 
     def __init__(

@@ -100,11 +100,7 @@ class Engine:
         self._subscriptions = Subscriptions(self, self._pushes, self._clock, self._db.path, polled=polled)
         self._pulls = Pulls(self, self._waiting, self._channel, self._clock)
         self._committer = Committer(
-            self._db,
-            self,
-            mode=settings.sync,
-            interval=settings.interval,
-            busy_timeout=settings.busy_timeout,
+            self._db, self, mode=settings.sync, interval=settings.interval, busy_timeout=settings.busy_timeout
         )
         self._transactions = Transactions(
             self, self._db, self._committer, self._clock, busy_timeout=settings.busy_timeout
