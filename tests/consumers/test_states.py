@@ -1,4 +1,4 @@
-"""Every line of the table of delivery states, played on a store whose rows are looked at."""
+"""Every line of the picture of a delivery's states, played on a store whose rows are looked at."""
 
 from __future__ import annotations
 
@@ -8,10 +8,32 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.consumers.states import TRANSITIONS, DeliveryState
+from pelton.consumers.states import AFTER_ACK, SETTLED, DeliveryState
+from pelton.jet import ack_of
 from pelton.testing import ManualRuntime
 
 Line = tuple[DeliveryState | None, str, DeliveryState]
+
+LINES: tuple[Line, ...] = (
+    (None, "pull or push", "delivered"),
+    (None, "its subject is taken", "parked"),
+    (None, "last of its subject at the start", "ready"),
+    ("parked", "its predecessor is settled", "ready"),
+    ("ready", "pull or push", "delivered"),
+    ("delivered", "ack", "acked"),
+    ("delivered", "term", "termed"),
+    ("delivered", "in_progress", "delivered"),
+    ("delivered", "nak, ack wait or backoff passes", "due"),
+    ("due", "pull or push", "delivered"),
+    ("due", "in_progress", "delivered"),
+    ("due", "ack", "acked"),
+    ("due", "term", "termed"),
+    ("due", "max_deliver reached", "exhausted"),
+    ("parked", "removed from the stream", "removed"),
+    ("ready", "removed from the stream", "removed"),
+    ("delivered", "removed from the stream", "removed"),
+    ("due", "removed from the stream", "removed"),
+)
 
 
 class Stage:
@@ -109,8 +131,8 @@ OTHERWISE: dict[str, Callable[[Stage], Awaitable[None]]] = {
 }
 
 
-@pytest.mark.parametrize("line", TRANSITIONS, ids=lambda line: f"{line[0]}-{line[1]}".replace(" ", "_"))
-async def test_the_rows_go_as_the_table_says(jet: pelton.Jet, runtime: ManualRuntime, line: Line) -> None:
+@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line[0]}-{line[1]}".replace(" ", "_"))
+async def test_the_rows_go_as_the_picture_says(jet: pelton.Jet, runtime: ManualRuntime, line: Line) -> None:
     before, event, after = line
     stage = Stage(jet, runtime)
     await stage.come_to(before, event)
@@ -122,6 +144,22 @@ async def test_the_rows_go_as_the_table_says(jet: pelton.Jet, runtime: ManualRun
 
 
 def test_every_state_is_reached_and_the_settled_ones_are_left_by_nothing() -> None:
-    reached = {after for _, _, after in TRANSITIONS}
-    assert {before for before, _, _ in TRANSITIONS} == {None, "parked", "ready", "delivered", "due"}
+    reached = {after for _, _, after in LINES}
+    assert {before for before, _, _ in LINES} == {None, "parked", "ready", "delivered", "due"}
     assert reached == {"parked", "ready", "delivered", "due", "acked", "termed", "exhausted", "removed"}
+
+
+@pytest.mark.parametrize("kind", AFTER_ACK)
+@pytest.mark.parametrize("late", [False, True])
+async def test_an_ack_makes_of_its_delivery_what_the_table_says(
+    jet: pelton.Jet, runtime: ManualRuntime, kind: pelton.AckKind, late: bool
+) -> None:
+    stage = Stage(jet, runtime)
+    await stage.come_to("due" if late else "delivered", "ack")
+    delivered = stage.taken[1].delivered
+    stage.ended = "termed" if kind == "term" else "acked"
+    info = await stage.consumer.info()
+    assert await jet.backend.ack("s", "c", [ack_of(delivered, kind)]) == [None]
+    assert await stage.state() == AFTER_ACK[kind]
+    left = (await stage.consumer.info()).num_ack_pending
+    assert left == info.num_ack_pending - (AFTER_ACK[kind] in SETTLED)

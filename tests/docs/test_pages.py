@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.consumers.states import TRANSITIONS as DELIVERY
-from pelton.queue import TRANSITIONS
 from pelton.testing.nats_server import nats_cluster
+from tests.consumers.test_states import LINES as DELIVERY_LINES
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
+from tests.queue.test_states import LINES as JOB_LINES
 
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
@@ -131,14 +131,14 @@ def test_every_room_is_in_the_architecture_and_its_drawing() -> None:
 
 def test_the_states_of_a_job_are_drawn_as_they_are() -> None:
     (drawing,) = blocks(ROOT / "docs" / "guides" / "queue.md", "mermaid")
-    drawn = set(re.findall(r"(\S+) --> (\w+):", drawing.text))
-    assert drawn == {(before or "[*]", after) for before, _, after in TRANSITIONS}
+    drawn = re.findall(r"(\S+) --> (\w+): (.+)", drawing.text)
+    assert drawn == [(before or "[*]", after, event) for before, event, after in JOB_LINES]
 
 
 def test_the_states_of_a_delivery_are_drawn_as_they_are() -> None:
     (drawing,) = blocks(ROOT / "docs" / "consumers.md", "mermaid")
     drawn = re.findall(r"(\S+) --> (\w+): (.+)", drawing.text)
-    assert drawn == [(before or "[*]", after, event) for before, event, after in DELIVERY]
+    assert drawn == [(before or "[*]", after, event) for before, event, after in DELIVERY_LINES]
 
 
 # --- the public surface ---------------------------------------------------------------------------

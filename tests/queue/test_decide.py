@@ -4,11 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.api import Backoff
-from pelton.queue.decide import Again, Finish, after_deaths, after_error
+from pelton.api import (
+    Backoff,
+    JobCancelledError,
+    JobResultError,
+    PermanentJobError,
+    RetryJob,
+)
+from pelton.api.errors import from_reply
+from pelton.queue.decide import COMPLETED, Again, Decide, Finish, after_deaths, after_error, after_refusal
 from pelton.queue.failure import describe, trace
 from pelton.queue.job import DEFAULT_BACKOFF, JobRules
-from pelton.queue.model import ENDINGS, TRANSITIONS
+from pelton.queue.model import AFTER_ATTEMPT, ENDINGS, AttemptEnd
 from pelton.runtime import Random
 
 
@@ -60,8 +67,35 @@ def test_tracebacks_are_storable_and_bounded(error: BaseException) -> None:
     assert len(text.encode()) <= 8192
 
 
-def test_the_table_of_transitions_is_whole() -> None:
-    states = {state for _, _, state in TRANSITIONS}
-    assert states == {"pending", "running", "retrying", *ENDINGS}
-    assert {before for before, _, _ in TRANSITIONS} == {None, *states} - set(ENDINGS)
-    assert len({(before, event) for before, event, _ in TRANSITIONS}) == len(TRANSITIONS)
+@pytest.mark.parametrize(
+    ("error", "attempt", "end"),
+    [
+        (ValueError(), 1, "error"),
+        (RetryJob(5), 1, "error"),
+        (ValueError(), 3, "last attempt"),
+        (RetryJob(5), 3, "last attempt"),
+        (PermanentJobError(), 1, "permanent error"),
+        (JobResultError("job", "x"), 1, "permanent error"),
+        (KeyError(), 1, "permanent error"),
+        (JobCancelledError("1"), 1, "JobCancelledError"),
+        (JobCancelledError("1"), 3, "JobCancelledError"),
+    ],
+)
+@pytest.mark.parametrize("decide", [after_error, after_refusal])
+def test_an_error_is_followed_by_what_the_table_says(
+    error: BaseException, attempt: int, end: AttemptEnd, decide: Decide
+) -> None:
+    decision = decide(error, attempt, JobRules(max_attempts=3, permanent=(KeyError,)), Random(0))
+    assert (decision.state if isinstance(decision, Finish) else "retrying") == AFTER_ATTEMPT[end]
+    assert isinstance(decision, Again) == (AFTER_ATTEMPT[end] == "retrying")
+    if isinstance(decision, Again) and isinstance(error, RetryJob):
+        assert decision.delay == 5
+
+
+def test_an_attempt_ends_in_some_way_with_every_ending() -> None:
+    refused = after_refusal(from_reply(400, 10054, "too large"), 1, JobRules(), Random(0))
+    ways = (refused, after_deaths(9, 3), COMPLETED)
+    assert [finish.state for finish in ways if isinstance(finish, Finish)] == [
+        AFTER_ATTEMPT[end] for end in ("refused", "deaths", "return")
+    ]
+    assert set(AFTER_ATTEMPT.values()) == {"retrying", *ENDINGS}

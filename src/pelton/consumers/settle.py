@@ -1,4 +1,4 @@
-"""What an ack does to its delivery; the states of a delivery are one table, in ``states.py``.
+"""Carrying out what an ack does to its delivery, by the table in ``states.py``.
 
 An ack names the delivery it belongs to. One that belongs to an earlier delivery, or to a settled message, is
 rejected and told so; it never counts twice, and never hinders its neighbours.
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from pelton.api import AckOp, AckRejectedError, PeltonError
 from pelton.api.durations import Duration
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after
 from pelton.consumers.sampling import ALL
-from pelton.storage import TOKEN_EPOCH, integer, runs
+from pelton.consumers.states import AFTER_ACK, SETTLED, Answered
+from pelton.storage import TOKEN_EPOCH, decoded, integers, runs
 
 _MANY: Final = 8
 # Each says what is known of the message, and what to do where something can be done.
@@ -30,11 +33,18 @@ _REMOVED: Final = (
 )
 _OF_ANOTHER: Final = "its consumer was deleted: the one that has its name now may deliver the message again"
 
-Known = dict[int, tuple[int, str | None, int]]
-"""Of unsettled messages by sequence.
 
-The number of the last delivery, the subject where claims are kept, and how often it was delivered.
-"""
+class _Held(msgspec.Struct, frozen=True, gc=False):
+    """A row of ``pending``: the number of the last delivery, and the subject where claims are kept."""
+
+    seq: int
+    dseq: int
+    subject: str | None
+    deliveries: int
+
+
+Known = dict[int, _Held]
+"""Unsettled messages by sequence."""
 
 
 class Settlement:
@@ -100,7 +110,7 @@ class Settlement:
             rows = c.db.execute(f"{select} BETWEEN ? AND ?", (c.id, first, last)).fetchall()
         else:
             rows = [row for ack in acks for row in c.db.execute(f"{select}=?", (c.id, ack.seq))]
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}  # type: ignore[misc]  # the columns of Known
+        return {held.seq: held for held in decoded(_Held, rows)}
 
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
         found = known.get(ack.seq)
@@ -108,21 +118,30 @@ class Settlement:
             return self._rejected(ack, _OF_ANOTHER)
         if found is None:
             return self._one_removed(ack, known)
-        if found[0] != ack.consumer_seq:
+        if found.dseq != ack.consumer_seq:
             return self._rejected(ack, _REPLACED)
-        if ack.kind == "ack":
-            if self._c.sampled:
-                self._sample(ack, found[2])
+        after = AFTER_ACK[ack.kind]
+        self._tell(ack, after, found.deliveries)
+        if after in SETTLED:
             self._settle(ack, known)
-        elif ack.kind == "term":
-            self._c.advisories.send(MessageTerminated(**self._names(ack, found[2]), reason=ack.reason))
-            self._settle(ack, known)
-        elif ack.kind == "nak":
-            self._c.advisories.send(MessageNaked(**self._names(ack, found[2])))
-            self._again.append((self._now + ack.delay_ns, 1, self._c.id, ack.seq))
         else:
-            self._again.append((due_after(self._c.config, found[2], self._now), 0, self._c.id, ack.seq))
+            due = self._due(ack, after, found.deliveries)
+            self._again.append((due, int(after == "due"), self._c.id, ack.seq))
         return None
+
+    def _tell(self, ack: AckOp, after: Answered, deliveries: int) -> None:
+        """Say what an ack made of its delivery to those who listen for it."""
+        if after == "acked":
+            if self._c.sampled:
+                self._sample(ack, deliveries)
+        elif after == "termed":
+            self._c.advisories.send(MessageTerminated(**self._names(ack, deliveries), reason=ack.reason))
+        elif after == "due":
+            self._c.advisories.send(MessageNaked(**self._names(ack, deliveries)))
+
+    def _due(self, ack: AckOp, after: Answered, deliveries: int) -> int:
+        """Return when a delivery that goes on may be delivered again."""
+        return self._now + ack.delay_ns if after == "due" else due_after(self._c.config, deliveries, self._now)
 
     def _one_removed(self, ack: AckOp, known: Known) -> PeltonError | None:
         """Judge an ack of what is not pending: it may have left the stream while it was in somebody's hands."""
@@ -134,11 +153,12 @@ class Settlement:
             return harmless
         if last is None:
             return self._rejected(ack, _SETTLED)
-        if last[0] != ack.consumer_seq:
+        dseq, deliveries = integers(last)
+        if dseq != ack.consumer_seq:
             return self._rejected(ack, _REPLACED)
-        if ack.kind in ("nak", "progress"):
-            is_back = ack.kind == "nak"
-            due = self._now + ack.delay_ns if is_back else due_after(c.config, integer(last[1]), self._now)
+        after = AFTER_ACK[ack.kind]
+        if after not in SETTLED:
+            due = self._due(ack, after, deliveries)
             c.db.execute("UPDATE pending_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
             c.due, c.dirty = min(c.due, due), True
         elif c.config.ack_policy == "all":
@@ -174,19 +194,19 @@ class Settlement:
         if self._c.config.ack_policy == "all":
             self._settle_upto(ack, known)
         else:
-            self._done[ack.seq] = known.pop(ack.seq)[1]
+            self._done[ack.seq] = known.pop(ack.seq).subject
 
     def _settle_upto(self, ack: AckOp, known: Known) -> None:
         self._c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND seq<=?", (self._c.id, ack.seq))
         for seq in [seq for seq in known if seq <= ack.seq]:
-            self._done[seq] = known.pop(seq)[1]
+            self._done[seq] = known.pop(seq).subject
 
     def write(self) -> None:
         """Apply what was taken, once."""
         c = self._c
         if self._again:
             c.db.executemany("UPDATE pending SET due=?, waits=? WHERE consumer=? AND seq=?", self._again)
-            c.due = min(c.due, min(again[0] for again in self._again))
+            c.due = min(c.due, min(due for due, _, _, _ in self._again))
             c.dirty = True
         if not self._done:
             return

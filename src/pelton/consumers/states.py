@@ -1,4 +1,4 @@
-"""The states of a delivery, and what moves a message between them, as one table.
+"""The states of a delivery, and what each kind of ack makes of it.
 
 For every consumer a message is in one of these states; where it is kept says which::
 
@@ -15,32 +15,25 @@ For every consumer a message is in one of these states; where it is kept says wh
                its holder keeps a subject, it stays in ``pending`` until then
 
 An ack names the delivery it belongs to. One that belongs to an earlier delivery, or to a message that is settled or
-given up, moves nothing and is told so; one of a removed message in time is the answer to it, and harmless later.
+given up, moves nothing and is told so; one of a removed message in time is the answer to it, and harmless later. What
+else moves a message (pulls, time, limits) moves rows in SQL: ``docs/consumers.md`` draws all of it, and a test plays
+each line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
-DeliveryState = Literal["parked", "ready", "delivered", "due", "acked", "termed", "exhausted", "removed"]
+from pelton.api import AckKind
 
-TRANSITIONS: Final[tuple[tuple[DeliveryState | None, str, DeliveryState], ...]] = (
-    (None, "pull or push", "delivered"),
-    (None, "its subject is taken", "parked"),
-    (None, "last of its subject at the start", "ready"),
-    ("parked", "its predecessor is settled", "ready"),
-    ("ready", "pull or push", "delivered"),
-    ("delivered", "ack", "acked"),
-    ("delivered", "term", "termed"),
-    ("delivered", "in_progress", "delivered"),
-    ("delivered", "nak, ack wait or backoff passes", "due"),
-    ("due", "pull or push", "delivered"),
-    ("due", "in_progress", "delivered"),
-    ("due", "ack", "acked"),
-    ("due", "term", "termed"),
-    ("due", "max_deliver reached", "exhausted"),
-    ("parked", "removed from the stream", "removed"),
-    ("ready", "removed from the stream", "removed"),
-    ("delivered", "removed from the stream", "removed"),
-    ("due", "removed from the stream", "removed"),
-)
+Answered = Literal["delivered", "due", "acked", "termed"]
+DeliveryState = Answered | Literal["parked", "ready", "exhausted", "removed"]
+
+AFTER_ACK: Final[Mapping[AckKind, Answered]] = {
+    "ack": "acked",
+    "term": "termed",
+    "nak": "due",
+    "progress": "delivered",
+}
+SETTLED: Final[frozenset[Answered]] = frozenset({"acked", "termed"})

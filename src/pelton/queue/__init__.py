@@ -5,12 +5,11 @@ from pelton.queue.claims import Claims
 from pelton.queue.context import JobContext
 from pelton.queue.handle import JobHandle
 from pelton.queue.job import Job, JobCall, JobRules
-from pelton.queue.model import TRANSITIONS, Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.model import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
 from pelton.queue.queue import Queue
 from pelton.queue.transaction import JobTransaction, Transaction
 
 __all__ = [
-    "TRANSITIONS",
     "Attempt",
     "ClaimedJob",
     "Claims",

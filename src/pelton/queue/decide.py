@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -16,7 +17,7 @@ from pelton.api import (
 )
 from pelton.queue.failure import describe, trace
 from pelton.queue.job import JobRules
-from pelton.queue.model import Ending
+from pelton.queue.model import AFTER_ATTEMPT, AttemptEnd, Ending
 from pelton.runtime import Random
 
 
@@ -40,16 +41,23 @@ Decide = Callable[[BaseException, int, JobRules, Random], Finish | Again]
 
 def after_error(error: BaseException, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
     """Decide what follows an attempt that raised ``error``; ``attempt`` counts from 1."""
-    text = describe(error)
+    end, text = _end_by(error, attempt, rules), describe(error)
+    state = AFTER_ATTEMPT[end]
+    if state == "retrying":
+        asked = error.delay if isinstance(error, RetryJob) else None
+        return Again(rules.backoff.delay(attempt, random) if asked is None else max(asked, 0.0), text)
+    if end == "last attempt":
+        text = f"{text} (attempt {attempt} of {rules.max_attempts})"
+    return Finish(state, text, trace(error) if state == "failed" else "")
+
+
+def _end_by(error: BaseException, attempt: int, rules: JobRules) -> AttemptEnd:
+    """Return how an attempt ends that raised ``error``."""
     if isinstance(error, JobCancelledError):
-        return Finish("cancelled", text)
+        return "JobCancelledError"
     if isinstance(error, (PermanentJobError, JobArgumentsError, JobResultError, *rules.permanent)):
-        return Finish("failed", text, trace(error))
-    if attempt >= rules.max_attempts:
-        return Finish("failed", f"{text} (attempt {attempt} of {rules.max_attempts})", trace(error))
-    if isinstance(error, RetryJob) and error.delay is not None:
-        return Again(max(error.delay, 0.0), text)
-    return Again(rules.backoff.delay(attempt, random), text)
+        return "permanent error"
+    return "last attempt" if attempt >= rules.max_attempts else "error"
 
 
 def after_refusal(refused: BaseException, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
@@ -57,7 +65,7 @@ def after_refusal(refused: BaseException, attempt: int, rules: JobRules, random:
     if isinstance(refused, MessageTooLargeError):
         # Another attempt would do the same work again, and be refused again.
         what = "the job ran to its end, but its result, or a message that it emitted, is too large to be stored"
-        return Finish("failed", f"{what}: {describe(refused)}")
+        return _finished("refused", f"{what}: {describe(refused)}")
     return after_error(refused, attempt, rules, random)
 
 
@@ -65,4 +73,14 @@ def after_deaths(attempt: int, max_attempts: int) -> Finish | None:
     """Decide, before running, about a job whose workers died during all its attempts."""
     if attempt <= max_attempts:
         return None
-    return Finish("failed", f"the worker died, or lost its lease, during attempt {attempt - 1} of {max_attempts}")
+    return _finished("deaths", f"the worker died, or lost its lease, during attempt {attempt - 1} of {max_attempts}")
+
+
+def _finished(end: AttemptEnd, error: str = "") -> Finish:
+    state = AFTER_ATTEMPT[end]
+    assert state != "retrying", f"{end}: the job has ended"
+    return Finish(state, error)
+
+
+COMPLETED: Final = _finished("return")
+"""What follows an attempt that ran to its end, and whose result and messages are stored."""

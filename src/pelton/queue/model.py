@@ -1,6 +1,6 @@
 """What a queue stores, and the states of a job.
 
-The states and what moves a job between them, as one table (goalpost's words in brackets)::
+The states and what moves a job between them (goalpost's words in brackets)::
 
     enqueue            -> pending    [uack]   stored in the queue's stream, not started
     pending  take      -> running    [uack]   held by one worker under a lease
@@ -12,11 +12,13 @@ The states and what moves a job between them, as one table (goalpost's words in 
     running  worker stops -> pending          handed back: no attempt
     retrying backoff passes -> pending
 
-A job's id is the sequence of its message in the queue's stream.
+A job's id is the sequence of its message in the queue's stream. What becomes of a job after an attempt is
+:data:`AFTER_ATTEMPT`, by which ``decide.py`` decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -27,17 +29,21 @@ JobState = Literal["pending", "running", "retrying", "completed", "failed", "can
 Ending = Literal["completed", "failed", "cancelled"]
 ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled")
 
-TRANSITIONS: Final[tuple[tuple[JobState | None, str, JobState], ...]] = (
-    (None, "enqueue", "pending"),
-    ("pending", "take", "running"),
-    ("retrying", "backoff passes", "pending"),
-    ("running", "return", "completed"),
-    ("running", "error", "retrying"),
-    ("running", "permanent error or last attempt", "failed"),
-    ("running", "JobCancelledError", "cancelled"),
-    ("running", "worker dies", "running"),
-    ("running", "worker stops", "pending"),
-)
+AttemptEnd = Literal["return", "error", "permanent error", "last attempt", "refused", "deaths", "JobCancelledError"]
+"""How an attempt ends that is not handed back.
+
+``refused``: its messages can never be stored; ``deaths``: the workers of all its attempts died.
+"""
+
+AFTER_ATTEMPT: Final[Mapping[AttemptEnd, Ending | Literal["retrying"]]] = {
+    "return": "completed",
+    "error": "retrying",
+    "permanent error": "failed",
+    "last attempt": "failed",
+    "refused": "failed",
+    "deaths": "failed",
+    "JobCancelledError": "cancelled",
+}
 
 
 class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -10,7 +10,7 @@ import msgspec
 from pelton.api import AckOp, Delivered, Outgoing
 from pelton.jet import ack_of
 from pelton.queue.codec import NOTHING
-from pelton.queue.decide import Again, Finish, after_deaths
+from pelton.queue.decide import COMPLETED, Again, Finish, after_deaths
 from pelton.queue.job import JobRules
 from pelton.queue.model import Attempt, DeadLetter, Envelope, Outcome
 from pelton.queue.naming import QueueNames
@@ -94,7 +94,7 @@ class AttemptRecords:
 
     def completed(self, result: msgspec.Raw, emitted: Sequence[Outgoing], now: int) -> Ended:
         """Return the end of a job that has completed, with the messages it emitted."""
-        outcome = self._outcome(Finish("completed"), result, now)
+        outcome = self._outcome(COMPLETED, result, now)
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
         return Ended(self.delivered, ack_of(self.delivered, "ack"), record, emitted)
 

@@ -1,0 +1,139 @@
+"""Every line of the picture of a job's states, played on a store with a clock that stands still."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import pelton
+from pelton.api import Backoff, JobCancelledError, PermanentJobError, PullRequest
+from pelton.queue import JobHandle, JobRules, JobState, Queue
+from pelton.testing import ManualRuntime, manual_runtime
+
+LEASE_S = 30
+RULES = JobRules(max_attempts=3, backoff=Backoff(base=600, jitter=0))
+
+LINES: tuple[tuple[JobState | None, str, JobState], ...] = (
+    (None, "enqueue", "pending"),
+    ("pending", "taken by a worker", "running"),
+    ("running", "returns", "completed"),
+    ("running", "raises", "retrying"),
+    ("retrying", "backoff passes", "pending"),
+    ("running", "permanent error, or the last attempt", "failed"),
+    ("running", "raises JobCancelledError", "cancelled"),
+    ("running", "worker dies, lease runs out, another takes it", "running"),
+    ("running", "worker stops, job is handed back", "pending"),
+)
+
+
+class Stage:
+    """A queue with one job."""
+
+    def __init__(self, queue: Queue, runtime: ManualRuntime) -> None:
+        self.queue = queue
+        self.runtime = runtime
+        self.handle: JobHandle | None = None
+
+    async def enqueue(self) -> None:
+        @self.queue.job
+        def paint() -> None: ...
+
+        self.handle = await paint.enqueue()
+
+    async def state(self) -> JobState | None:
+        return (await self.handle.info()).state if self.handle is not None else None
+
+    async def take(self) -> None:
+        """Take it as a worker that dies at once: nobody keeps its lease."""
+        job_source = self.queue.job_source("gone")
+        [_] = await job_source.take(job_source.lines[0], PullRequest(no_wait=True))
+
+    async def end(self, error: BaseException | None = None) -> None:
+        """Have it end with the next worker."""
+        async with self.queue.claims(RULES) as claims:
+            [job] = await claims.take(1)
+            if error is None:
+                job.complete()
+            else:
+                job.fail(error)
+            assert await self.state() == "running"
+            assert await claims.settle([job]) == []
+
+    async def come_to(self, state: JobState | None) -> None:
+        if state is not None:
+            await self.enqueue()
+        if state == "retrying":
+            await self.end(ValueError())
+
+
+async def _returns(stage: Stage) -> None:
+    await stage.end()
+
+
+async def _raises(stage: Stage) -> None:
+    await stage.end(ValueError())
+
+
+async def _waits(stage: Stage) -> None:
+    stage.runtime.clock.advance(600)
+
+
+async def _ends_for_good(stage: Stage) -> None:
+    await stage.end(PermanentJobError("x"))
+
+
+async def _is_cancelled(stage: Stage) -> None:
+    await stage.end(JobCancelledError("x"))
+
+
+async def _dies(stage: Stage) -> None:
+    await stage.take()
+    stage.runtime.clock.advance(LEASE_S + 1)
+    await stage.take()
+
+
+async def _stops(stage: Stage) -> None:
+    async with stage.queue.claims(RULES) as claims:
+        [_] = await claims.take(1)
+        assert await stage.state() == "running"
+
+
+MOVES: dict[str, Callable[[Stage], Awaitable[None]]] = {
+    "enqueue": Stage.enqueue,
+    "taken by a worker": Stage.take,
+    "returns": _returns,
+    "raises": _raises,
+    "backoff passes": _waits,
+    "permanent error, or the last attempt": _ends_for_good,
+    "raises JobCancelledError": _is_cancelled,
+    "worker dies, lease runs out, another takes it": _dies,
+    "worker stops, job is handed back": _stops,
+}
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        yield Stage(await jet.queue("garage", lease=LEASE_S), runtime)
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[1].replace(" ", "_"))
+async def test_a_job_goes_as_the_picture_says(stage: Stage, line: Any) -> None:
+    before, event, after = line
+    await stage.come_to("pending" if before == "running" else before)
+    assert await stage.state() == ("pending" if before == "running" else before)
+    await MOVES[event](stage)
+    assert await stage.state() == after
+
+
+async def test_the_last_attempt_ends_it(stage: Stage) -> None:
+    await stage.enqueue()
+    for state in ("retrying", "retrying", "failed"):
+        await stage.end(ValueError())
+        assert await stage.state() == state
+        stage.runtime.clock.advance(3600)
+
+
+def test_ended_is_for_good() -> None:
+    assert not {before for before, _, _ in LINES} & {"completed", "failed", "cancelled"}
