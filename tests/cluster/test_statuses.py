@@ -15,6 +15,7 @@ from pelton.api import (
     PullRequest,
 )
 from pelton.cluster.pull import Pull
+from pelton.cluster.status import Status
 from pelton.testing import ManualClock
 
 
@@ -26,7 +27,7 @@ class _Connection:
 def _is_over(status: int, text: str, **request: Any) -> bool:
     connection: Any = _Connection()
     pull = Pull(connection, "$JS.API.CONSUMER.MSG.NEXT.S.c", PullRequest(**request), ("S", "c"))
-    return pull._is_over((status, text))
+    return pull._is_over(Status(status, text))
 
 
 @pytest.mark.parametrize(("status", "text"), [(404, "No Messages"), (408, "Request Timeout")])

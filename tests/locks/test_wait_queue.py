@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.locks.records import Holding, LockRow, Ticket, encode
-from pelton.locks.wait_queue import GLANCE_S, PATIENCE_S, AskPresence, AskSlot, TakeSlot, Wait, WaitQueue
+from pelton.locks.wait_queue import GLANCE_S, PATIENCE_S, AskPresence, AskSlot, PassedTicket, TakeSlot, Wait, WaitQueue
 
 
 def _queue(slots: int = 1) -> WaitQueue:
@@ -67,7 +67,7 @@ def test_the_first_in_line_takes_it_and_the_others_wait_for_their_turn() -> None
     assert queue.decide("c", 0.0) == Wait(2 * PATIENCE_S)
     assert queue.decide("new", 0.0) == Wait(3 * PATIENCE_S)
     # Those who are passed by have had their turn: their tickets go with that.
-    assert queue.decide("c", 2 * PATIENCE_S) == TakeSlot("s.0", 0, (("a", 2), ("b", 3)))
+    assert queue.decide("c", 2 * PATIENCE_S) == TakeSlot("s.0", 0, (PassedTicket("a", 2), PassedTicket("b", 3)))
 
 
 def test_one_who_is_gone_is_crossed_off_as_soon_as_it_lets_a_free_slot_lie() -> None:

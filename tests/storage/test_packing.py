@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.storage import Database, MessageTable, Values, intact, message_table
+from pelton.storage import Database, MessageTable, RowValues, intact, message_table
 from pelton.storage.checksum import row_checksum
 from pelton.storage.packing import ORIGINAL_LENGTH, pack, unpack, unpack_all
 
 
-def row(data: bytes, seq: int = 7, hdr: bytes | None = b"h") -> Values:
+def row(data: bytes, seq: int = 7, hdr: bytes | None = b"h") -> RowValues:
     return seq, 5, "s.a", hdr, data, row_checksum(seq, 5, "s.a", hdr, data)
 
 

@@ -40,6 +40,7 @@ from pelton.cluster.client import NatsClient
 from pelton.cluster.connecting import connected, denied, refusal
 from pelton.cluster.loop_guard import LoopGuard
 from pelton.cluster.settings import ClusterSettings
+from pelton.cluster.status import NO_RESPONDERS, status_of
 from pelton.runtime import Runtime, Signal
 
 _log: Final = logging.getLogger("pelton")
@@ -47,7 +48,6 @@ _SILENCE_S: Final = 5.0
 _FIRST_S: Final = 1.0
 _SWEEP_S: Final = 1.0
 _BAD_SUBJECT: Final = re.compile(r"[\s\0]", re.ASCII)
-NO_RESPONDERS: Final = 503
 
 
 class Interrupted(Exception):  # noqa: N818 - never leaves this room
@@ -71,12 +71,12 @@ class Answer(NamedTuple):
     @property
     def status(self) -> int:
         """The status of a server's own message; 0 for any other."""
-        return 0 if self.block is None else status_of(self.block)[0]
+        return 0 if self.block is None else status_of(self.block).code
 
     @property
     def text(self) -> str:
         """What a server's own message says."""
-        return status_of(self.block)[1]
+        return status_of(self.block).text
 
     @property
     def is_unheard(self) -> bool:
@@ -89,14 +89,6 @@ class _Waiting(NamedTuple):
     subject: str
     until: float
     take: Callable[[Answer], bool] | None = None
-
-
-def status_of(block: bytes | None) -> tuple[int, str]:
-    """Return status and text of a server's own message; 0 for any other."""
-    if block is None or not block[9:12].isdigit():
-        return 0, ""
-    opening = block.partition(b"\r\n")[0]
-    return int(opening[9:12]), opening[13:].decode(errors="replace")
 
 
 class Connection:

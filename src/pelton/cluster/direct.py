@@ -12,7 +12,8 @@ import msgspec
 
 from pelton.api import DirectGet, DirectReply, StoredMessage, api_error, headers, parse_rfc3339
 from pelton.api.errors import from_reply
-from pelton.cluster.connection import NO_RESPONDERS, Answer, Connection
+from pelton.cluster.connection import Answer, Connection
+from pelton.cluster.status import NO_RESPONDERS
 from pelton.subjects import is_subject
 
 _END: Final = 204

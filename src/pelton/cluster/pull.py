@@ -22,7 +22,8 @@ import nats.errors
 from pelton.api import Delivered, PullRequest, api_error, delivery_of
 from pelton.api.errors import from_reply
 from pelton.cluster.client import NatsClient
-from pelton.cluster.connection import NO_RESPONDERS, Connection, Interrupted, status_of
+from pelton.cluster.connection import Connection, Interrupted
+from pelton.cluster.status import NO_RESPONDERS, Status, status_of
 from pelton.runtime import Deadline, Signal, within
 
 _LONGEST_S: Final = 30.0
@@ -35,8 +36,8 @@ _DRAIN_S: Final = 3.0
 # The server sends one where it has nothing else to say; shorter pulls than two of them go without.
 _HEARTBEAT_S: Final = 1.5
 _BEATS: Final = 2.5
-_LOST_WORD: Final = (-1, "")
-_SILENT_WORD: Final = (-2, "")
+_LOST_WORD: Final = Status(-1, "")
+_SILENT_WORD: Final = Status(-2, "")
 _HEARTBEAT: Final = 100
 _TIMED_OUT: Final = (404, 408)
 _CONFLICT: Final = 409
@@ -97,10 +98,10 @@ class Channel:
         self._enough = 0
         self._asked = 0
         self._came = 0
-        self._early_word: tuple[int, str] | None = None
+        self._early_word: Status | None = None
         self._sent = 0
         self.messages: list[Delivered] = []
-        self.last_word: tuple[int, str] | None = None
+        self.last_word: Status | None = None
 
     async def ask(self, subject: str, batch: int, body: dict[str, object]) -> None:
         """Send a pull; what comes back is in ``messages`` and ``last_word``."""
@@ -160,9 +161,9 @@ class Channel:
                 await subscription.unsubscribe()
 
     def _arrived(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
-        status, text = status_of(block)
+        status = status_of(block)
         is_of_this = subject.endswith(f".{self._number}")
-        if not status:
+        if not status.code:
             self.messages.append(delivery_of(subject, reply, block, data))
             self._came += is_of_this
             if self._early_word is not None and self._came >= self._sent:
@@ -170,12 +171,12 @@ class Channel:
             elif len(self.messages) != 1 and len(self.messages) < self._enough:
                 # Whoever waits looks when there is enough, or when it is quiet.
                 return
-        elif status != _HEARTBEAT and is_of_this:
+        elif status.code != _HEARTBEAT and is_of_this:
             self._sent = self._asked - _not_sent(block, self._asked)
             if self._came < self._sent:
-                self._early_word = (status, text)
+                self._early_word = status
             else:
-                self.last_word = (status, text)
+                self.last_word = status
         self._signal.notify()
 
     def _lost(self) -> None:
@@ -246,10 +247,10 @@ class Pull:
             body["idle_heartbeat"] = int(_HEARTBEAT_S * 1e9)
         return body | ({} if self._busy else {"no_wait": True}), left + _SLACK_S
 
-    def _is_over(self, last_word: tuple[int, str] | None) -> bool:
+    def _is_over(self, last_word: Status | None) -> bool:
         """Judge the last word of a pull that got nothing: over, to be asked again, or an error."""
         assert last_word is not None
-        status, text = last_word
+        (status, text), (stream, consumer) = last_word, self._where
         known = text.lower()
         if status in _TIMED_OUT:
             if known == _BUSY and not self._request.no_wait:
@@ -261,6 +262,5 @@ class Pull:
         if status == _CONFLICT and known in _ASK_AGAIN:
             return False
         if status == NO_RESPONDERS or known == _CONSUMER_GONE:
-            stream, consumer = self._where
             raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=consumer)
-        raise from_reply(status, 0, text, stream=self._where[0], consumer=self._where[1])
+        raise from_reply(status, 0, text, stream=stream, consumer=consumer)

@@ -15,7 +15,7 @@ class Claim(NamedTuple):
     held: int
 
 
-class Taken(msgspec.Struct, gc=False):
+class SubjectClaims(msgspec.Struct, gc=False):
     """How many claims of a subject are held, and whether some wait behind them."""
 
     held: int

@@ -15,7 +15,7 @@ from pelton.api import Delivered, PullRequest, headers
 from pelton.api.events import MaxDeliveries
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
-from pelton.storage import Row, Values, all_intact, decoded, intact
+from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact
 
 _log: Final = logging.getLogger("pelton")
 _SCAN_AT_LEAST: Final = 16
@@ -31,7 +31,7 @@ _LEAST_DUE: Final = (
 )
 
 
-class _Pending(NamedTuple):
+class _DueRow(NamedTuple):
     """A row of ``pending``: a message that is due again, its deliveries so far, its subject where claims are kept."""
 
     seq: int
@@ -39,7 +39,7 @@ class _Pending(NamedTuple):
     subject: str | None
 
 
-class _Ready(NamedTuple):
+class _ReadyRow(NamedTuple):
     """A row of ``ready``."""
 
     seq: int
@@ -102,7 +102,7 @@ class Delivery:
         limit = self._batch + _SCAN_AT_LEAST
         more = True
         while more:
-            again = decoded(_Pending, c.db.execute(sql, (c.id, self._now, limit)).fetchall())
+            again = decoded(_DueRow, c.db.execute(sql, (c.id, self._now, limit)).fetchall())
             before = len(self._out)
             for pending in again:
                 if self._full or len(self._out) >= self._batch:
@@ -115,7 +115,7 @@ class Delivery:
         c.due = NEVER if least is None else int(least)
         c.dirty = True
 
-    def _deliver_again(self, pending: _Pending) -> None:
+    def _deliver_again(self, pending: _DueRow) -> None:
         c, (seq, deliveries, subject) = self._c, pending
         row = self._log.reader.get(seq)
         if row is None or not self._intact(row):
@@ -141,7 +141,7 @@ class Delivery:
         sql = "SELECT seq, subject FROM ready WHERE consumer=? ORDER BY seq LIMIT ?"
         while self._wants():
             limit = min(self._batch - len(self._out), c.room - c.unsettled)
-            rows = decoded(_Ready, c.db.execute(sql, (c.id, limit)).fetchall())
+            rows = decoded(_ReadyRow, c.db.execute(sql, (c.id, limit)).fetchall())
             if not rows:
                 return
             for ready in rows:
@@ -179,7 +179,7 @@ class Delivery:
                 self._take_all(found)
                 is_through = True
             else:
-                is_through = self._offer(list(map(Row._make, found)))
+                is_through = self._offer(list(map(MessageRow._make, found)))
             if len(found) < limit and is_through:
                 # Nothing that matches is left: what does not match need not be met again.
                 self._pass_all()
@@ -213,7 +213,7 @@ class Delivery:
                 for row in log.table.scan(seq, min(seq + _SCAN_AT_MOST - 1, log.state.last), _SCAN_AT_MOST):
                     self._intact(row)
 
-    def _offer(self, rows: list[Row]) -> bool:
+    def _offer(self, rows: list[MessageRow]) -> bool:
         """Deliver rows that lie ahead, one by one; return whether all of them were met."""
         c = self._c
         for row in rows:
@@ -244,7 +244,7 @@ class Delivery:
         c = self._c
         return not (c.per_subject or c.replay_upto or c.config.headers_only) and self._bytes_left == NEVER
 
-    def _take_all(self, rows: Sequence[Values]) -> None:
+    def _take_all(self, rows: Sequence[RowValues]) -> None:
         """Deliver rows that lie ahead and were looked at: what ``_offer`` does, for all of them at once."""
         c = self._c
         seqs, times, subjects, blocks, payloads, _ = zip(*rows, strict=True)
@@ -291,7 +291,7 @@ class Delivery:
 
     # --- shared
 
-    def _take(self, row: Row, deliveries: int) -> bool:
+    def _take(self, row: MessageRow, deliveries: int) -> bool:
         """Add one message to what the pull gets; False when its bytes do not fit any more."""
         seq, ts, subject, hdr, data, _ = row
         c = self._c
@@ -320,7 +320,7 @@ class Delivery:
         )
         return True
 
-    def _fits(self, row: Row, hdr: bytes | None, data: bytes, deliveries: int) -> bool:
+    def _fits(self, row: MessageRow, hdr: bytes | None, data: bytes, deliveries: int) -> bool:
         """Take a message's bytes off what is left; they are those a NATS server sends: with the subject of its ack."""
         c, left = self._c, self._c.ahead + self._c.waiting - (deliveries == 1)
         reply = f"$JS.ACK.{self._log.name}.{c.name}.{deliveries}.{row.seq}.{c.dseq + 1}.{row.ts}.{left}"
@@ -330,7 +330,7 @@ class Delivery:
             self._bytes_left -= size
         return not self._full
 
-    def _keep_pending(self, row: Row, subject: str | None) -> None:
+    def _keep_pending(self, row: MessageRow, subject: str | None) -> None:
         c = self._c
         if c.config.ack_policy == "none":
             return
@@ -362,7 +362,7 @@ class Delivery:
             if delivered.num_delivered == 1:
                 left += 1
 
-    def _intact(self, row: Row) -> bool:
+    def _intact(self, row: MessageRow) -> bool:
         """Check a row; a damaged one is put in quarantine and reported, never delivered."""
         if intact(row):
             return True

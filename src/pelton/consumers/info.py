@@ -44,9 +44,10 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
 def _group(consumer: ConsumerLog, group: str, now: int) -> PriorityGroupState:
     sql = "SELECT pin, since FROM pins WHERE consumer=? AND grp=? AND seen>?"
     row = consumer.db.execute(sql, (consumer.id, group, now - consumer.config.priority_timeout.ns)).fetchone()
-    if row is None or not row[0]:
+    pin, since = row or ("", 0)
+    if not pin:
         return PriorityGroupState(group=group)
-    return PriorityGroupState(group=group, pinned_client_id=text(row[0]), pinned_ts=rfc3339(integer(row[1])))
+    return PriorityGroupState(group=group, pinned_client_id=text(pin), pinned_ts=rfc3339(integer(since)))
 
 
 def _position(consumer_seq: int, stream_seq: int, last_active: int) -> SequenceInfo:

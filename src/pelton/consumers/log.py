@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api import ConsumerConfig, parse_rfc3339
-from pelton.consumers.claims import Claim, Taken
+from pelton.consumers.claims import Claim, SubjectClaims
 from pelton.consumers.sampling import sample_percent
 from pelton.storage import Condition, Database, column, decoded, integer, integers, subject_condition, text
 from pelton.streams import Advisories, StreamLog
@@ -72,7 +72,7 @@ class ConsumerLog:
         self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
         self.replay_upto = self.replay_shift = self.replay_due = 0
         self.due = NEVER
-        self.taken: dict[str, Taken] = {}
+        self.taken: dict[str, SubjectClaims] = {}
         self._loaded = loaded
         self.configure(config)
 
@@ -237,7 +237,7 @@ class ConsumerLog:
 
     # --- exclusive subjects
 
-    def taken_of(self, subject: str) -> Taken:
+    def taken_of(self, subject: str) -> SubjectClaims:
         """Return what is claimed of a subject."""
         taken = self.taken.get(subject)
         if taken is None:
@@ -245,7 +245,7 @@ class ConsumerLog:
             parked = self._parked(subject, 1)
             sql = "SELECT count(*) FROM claims WHERE consumer=? AND subject=? AND seq<?"
             held = self.db.value(sql, (self.id, subject, parked[0] if parked else NEVER))
-            taken = self.taken[subject] = Taken(int(held), bool(parked))
+            taken = self.taken[subject] = SubjectClaims(int(held), bool(parked))
         return taken
 
     def _parked(self, subject: str, limit: int) -> list[int]:
@@ -264,7 +264,7 @@ class ConsumerLog:
         if not (taken.held or taken.has_parked):
             del self.taken[subject]
 
-    def _promote(self, subject: str, taken: Taken) -> None:
+    def _promote(self, subject: str, taken: SubjectClaims) -> None:
         while taken.has_parked and taken.held < self.per_subject:
             seq, *others = self._parked(subject, 2)
             key = (self.id, subject, seq)

@@ -34,7 +34,7 @@ _REMOVED: Final = (
 _OF_ANOTHER: Final = "its consumer was deleted: the one that has its name now may deliver the message again"
 
 
-class _Held(msgspec.Struct, frozen=True, gc=False):
+class _PendingRow(msgspec.Struct, frozen=True, gc=False):
     """A row of ``pending``: the number of the last delivery, and the subject where claims are kept."""
 
     seq: int
@@ -43,7 +43,7 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
     deliveries: int
 
 
-Known = dict[int, _Held]
+Known = dict[int, _PendingRow]
 """Unsettled messages by sequence."""
 
 
@@ -110,7 +110,7 @@ class Settlement:
             rows = c.db.execute(f"{select} BETWEEN ? AND ?", (c.id, first, last)).fetchall()
         else:
             rows = [row for ack in acks for row in c.db.execute(f"{select}=?", (c.id, ack.seq))]
-        return {held.seq: held for held in decoded(_Held, rows)}
+        return {held.seq: held for held in decoded(_PendingRow, rows)}
 
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
         found = known.get(ack.seq)

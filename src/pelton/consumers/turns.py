@@ -41,6 +41,7 @@ class Turn:
         self._request = request
         self._puller = puller
         self._now = now
+        self._group = request.group
         self._key = (consumer.id, request.group)
 
     def verdict(self, *, counted: bool) -> GroupDecision:
@@ -70,7 +71,8 @@ class Turn:
         row = self._db.execute("SELECT pin, seen FROM pins WHERE consumer=? AND grp=?", self._key).fetchone()
         if row is None:
             return None
-        pin, seen = text(row[0]), integer(row[1])
+        name, seen = row
+        pin, seen = text(name), integer(seen)
         sql = "SELECT ifnull(max(due), 0) FROM pending WHERE consumer=? AND waits=0"
         return Pin(pin, seen, 0 if pin else int(self._db.value(sql, (self._c.id,))))
 
@@ -148,7 +150,7 @@ class Turn:
             pin = new_id()
             values = (*self._key, pin, self._now, self._now)
             self._db.execute("INSERT OR REPLACE INTO pins VALUES(?, ?, ?, ?, ?)", values)
-            names = {"stream": self._c.log.name, "consumer": self._c.name, "group": str(self._key[1])}
+            names = {"stream": self._c.log.name, "consumer": self._c.name, "group": self._group}
             self._c.advisories.send(GroupPinned(account=ACCOUNT, **names, pinned_id=pin))
         for message in messages:
             message.headers = headers.with_value(message.headers, headers.PIN_ID, pin)
@@ -160,7 +162,7 @@ class Turn:
             return False
         self._db.execute("DELETE FROM pins WHERE consumer=? AND grp=?", self._key)
         self._c.dirty = True
-        say_unpinned(self._c, str(self._key[1]), "timeout")
+        say_unpinned(self._c, self._group, "timeout")
         return True
 
 

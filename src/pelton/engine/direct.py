@@ -9,7 +9,7 @@ from typing import Final
 
 from pelton.api import DirectGet, DirectGetDisabledError, DirectReply
 from pelton.engine.session import Session
-from pelton.storage import Row
+from pelton.storage import MessageRow
 from pelton.streams import DirectReads, StreamLog, stored_message
 from pelton.subjects import has_wildcard
 
@@ -44,7 +44,7 @@ class DirectGets:
             return None
         return DirectReply([stored_message(row)])
 
-    def _fast_row(self, log: StreamLog, request: DirectGet) -> Row | None:
+    def _fast_row(self, log: StreamLog, request: DirectGet) -> MessageRow | None:
         seq, subject = request.seq, request.last_by_subj
         if request.start_time or request.up_to_seq or request.up_to_time:
             return None

@@ -209,8 +209,8 @@ class Acquisition:
         except BaseException:
             self._runtime.spawn(self._undo(take.key), "pelton-lock-undo")
             raise
-        for owner, ticket in take.passes:
-            self._runtime.spawn(self._cross_off(owner, ticket), "pelton-lock-cross-off")
+        for ticket in take.passes:
+            self._runtime.spawn(self._cross_off(ticket.owner, ticket.revision), "pelton-lock-cross-off")
         lease = HeldLease(take.key, token, self._spec.ttl, counted_from(asked, moment(self._clock)))
         return Got(lease, msgspec.structs.replace(holding, token=token))
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.locks.records import Holding, LockRow, holding_of, ticket_of
 
@@ -40,6 +40,20 @@ _LOOK_S: Final = 5.0
 _NS: Final = 1_000_000_000
 
 
+class PassedTicket(NamedTuple):
+    """The place in line of an owner, at a revision."""
+
+    owner: str
+    revision: int
+
+
+class _Free(NamedTuple):
+    """A slot that can be taken from a time on; the first is the one that is free longest."""
+
+    at: float
+    key: str
+
+
 @dataclass(frozen=True)
 class TakeSlot:
     """The slot ``key`` is to be taken, where ``revision`` is still its last.
@@ -49,7 +63,7 @@ class TakeSlot:
 
     key: str
     revision: int
-    passes: tuple[tuple[str, int], ...] = ()
+    passes: tuple[PassedTicket, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -203,18 +217,18 @@ class WaitQueue:
         unknown = [key for key, slot in self.slots.items() if slot.is_unknown and now >= slot.seen + _LOOK_S]
         if unknown:
             return AskSlot(unknown[0])
-        free = sorted((slot.free_at, key) for key, slot in self.slots.items() if slot.free_at is not None)
-        ready = [(at, key) for at, key in free if at <= now]
+        free = sorted(_Free(slot.free_at, key) for key, slot in self.slots.items() if slot.free_at is not None)
+        ready = [slot for slot in free if slot.at <= now]
         ahead = self._ahead(me, now)
         if len(ahead) < len(ready):
-            return self._take(ready[len(ahead)][1])
+            return self._take(ready[len(ahead)].key)
         wake = [slot.seen + _LOOK_S for slot in self.slots.values() if slot.is_unknown]
-        wake += [at for at, _ in free if at > now]
+        wake += [slot.at for slot in free if slot.at > now]
         if ready:
-            since = ready[0][0]
+            since = ready[0].at
             turn = since + PATIENCE_S * (len(ahead) - len(ready) + 1)
             if turn <= now:
-                return self._take(ready[-1][1], ahead)
+                return self._take(ready[-1].key, ahead)
             doubted = self._doubted(ahead[: len(ready)], since)
             if doubted is not None and since + glance <= now:
                 return doubted
@@ -228,5 +242,5 @@ class WaitQueue:
         return next((AskPresence(owner, one.presence, one.revision) for owner, one in doubted), None)
 
     def _take(self, key: str, passes: Iterable[str] = ()) -> TakeSlot:
-        tickets = tuple((owner, self._waiters[owner].revision) for owner in passes)
+        tickets = tuple(PassedTicket(owner, self._waiters[owner].revision) for owner in passes)
         return TakeSlot(key, self.slots[key].revision, tickets)

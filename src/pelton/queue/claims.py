@@ -52,7 +52,7 @@ _ASK_AGAIN_S: Final = 0.5
 _PULL: Final = 1 / 3
 
 
-class _Settling(msgspec.Struct, frozen=True, gc=False):
+class _EndedJob(msgspec.Struct, frozen=True, gc=False):
     """A job on its way out, and what is written down of it."""
 
     job: ClaimedJob
@@ -185,14 +185,14 @@ class Claims:
         await self._look_up(jobs)
         now = self._clock.now()
         fit: list[ClaimedJob] = []
-        unfit: list[_Settling] = []
+        unfit: list[_EndedJob] = []
         for job in jobs:
             job.records.started = now
             decision = self._judge(job.records)
             if decision is None:
                 fit.append(job)
             else:
-                unfit.append(_Settling(job, job.records.after(decision, now)))
+                unfit.append(_EndedJob(job, job.records.after(decision, now)))
         await self._settle(unfit)
         return fit
 
@@ -241,14 +241,14 @@ class Claims:
         now = self._clock.now()
         leases = self._leases
         held = [job for job in jobs if job.lease in leases]
-        return await self._settle([_Settling(job, self._ended(job, job.ending, now)) for job in held if job.ending])
+        return await self._settle([_EndedJob(job, self._ended(job, job.ending, now)) for job in held if job.ending])
 
     def _ended(self, job: ClaimedJob, ending: Completed | Failed, now: int) -> Ended:
         if isinstance(ending, Failed):
             return job.records.after(self._after(job.records, ending.error), now)
         return job.completed(ending.result, now)
 
-    async def _settle(self, endings: Sequence[_Settling]) -> list[ClaimedJob]:
+    async def _settle(self, endings: Sequence[_EndedJob]) -> list[ClaimedJob]:
         lost: list[ClaimedJob] = []
         while endings:
             late = self._late([ending.job for ending in endings])
@@ -285,14 +285,14 @@ class Claims:
 
     def _take_in(
         self,
-        endings: Sequence[_Settling],
+        endings: Sequence[_EndedJob],
         answers: Sequence[PeltonError | None],
         lost: list[ClaimedJob],
-    ) -> list[_Settling]:
+    ) -> list[_EndedJob]:
         """Let go of what is settled; return what is to be settled again, or in another way."""
         pairs = zip(endings, answers, strict=True)
         self._release([ending.job for ending, refused in pairs if refused is None])
-        again: list[_Settling] = []
+        again: list[_EndedJob] = []
         for ending, refused in zip(endings, answers, strict=True) if any(answers) else ():
             if refused is None:
                 continue
@@ -301,7 +301,7 @@ class Claims:
             elif isinstance(refused, StoreError):
                 again.append(ending)
             else:
-                again.append(_Settling(ending.job, self._otherwise(ending.job, ending.ended, refused)))
+                again.append(_EndedJob(ending.job, self._otherwise(ending.job, ending.ended, refused)))
         return again
 
     def _otherwise(self, job: ClaimedJob, ended: Ended, refused: PeltonError) -> Ended:
@@ -322,7 +322,7 @@ class Claims:
         try:
             # Of those no take has returned it is not known yet how often they were handed back.
             await self._look_up(self._ready)
-            await self._settle([_Settling(job, job.records.handed_back()) for job in left if not job.lost])
+            await self._settle([_EndedJob(job, job.records.handed_back()) for job in left if not job.lost])
         finally:
             self._release(left)
 

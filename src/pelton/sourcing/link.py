@@ -27,8 +27,9 @@ from pelton.api import ApiError, LimitError, MaxMessagesPerSubjectError, Message
 from pelton.api.info import ErrorBody
 from pelton.sourcing.plan import Plan, identity_of, unconditional
 from pelton.sourcing.position import Position
-from pelton.storage import Database, Removed, Row, intact
+from pelton.storage import Database, MessageRow, Removed, intact
 from pelton.streams import StreamLog, is_bare
+from pelton.streams.counters import CounterOrigin
 
 _log: Final = logging.getLogger("pelton")
 _CHUNK: Final = 1024
@@ -70,7 +71,7 @@ class SourceLink:
             if position.seq >= origin.state.last or position.stalled:
                 break
             rows = origin.table.scan(position.seq + 1, origin.state.last, _CHUNK, self.plan.condition)
-            reached = rows[-1][0] if len(rows) == _CHUNK else origin.state.last
+            reached = rows[-1].seq if len(rows) == _CHUNK else origin.state.last
             taken += self._mirror(rows) if self._mirrors else self._source(rows)
             if not position.stalled:
                 position.seq = reached
@@ -102,7 +103,7 @@ class SourceLink:
 
     # --- sources
 
-    def _source(self, rows: Sequence[Row]) -> list[int]:
+    def _source(self, rows: Sequence[MessageRow]) -> list[int]:
         stream, taken = self.stream, []
         if stream.appender.is_plain:
             bare = [row for row in rows if is_bare(row.hdr) and intact(row)]
@@ -127,7 +128,7 @@ class SourceLink:
                 self.position.park(subject, row.seq)
         return taken
 
-    def _append_plain(self, rows: Sequence[Row]) -> None:
+    def _append_plain(self, rows: Sequence[MessageRow]) -> None:
         plan, identity = self.plan, self._identity
         messages = [
             Outgoing(plan.renamed(subject), data, plan.signed(hdr, seq, subject, identity))
@@ -135,12 +136,12 @@ class SourceLink:
         ]
         self.stream.appender.append_plain(messages, self._now())
 
-    def _append(self, row: Row) -> ApiError | None:
+    def _append(self, row: MessageRow) -> ApiError | None:
         """Store a message; return why it was refused, None if it was not."""
         seq, _, subject, hdr, data, _ = row
         signed = self.plan.signed(hdr, seq, subject, self._identity)
         try:
-            origin = (self.origin.name, subject)
+            origin = CounterOrigin(self.origin.name, subject)
             self.stream.copier.append_sourced(self.plan.renamed(subject), signed, data, self._now(), origin)
         except ApiError as refusal:
             return refusal
@@ -148,7 +149,7 @@ class SourceLink:
 
     # --- mirrors
 
-    def _mirror(self, rows: Sequence[Row]) -> list[int]:
+    def _mirror(self, rows: Sequence[MessageRow]) -> list[int]:
         stream, taken = self.stream, []
         rows = [row for row in rows if row.seq > stream.state.last]
         plain = stream.copier.keeps_rows and not self.plan.source.subject_transforms
@@ -161,8 +162,8 @@ class SourceLink:
                 continue
             seq, time, subject, hdr, data, _ = row
             try:
-                times = (time, self._now())
-                stream.copier.append_mirrored(seq, self.plan.renamed(subject), unconditional(hdr), data, times)
+                subject, hdr = self.plan.renamed(subject), unconditional(hdr)
+                stream.copier.append_mirrored(seq, subject, hdr, data, time, self._now())
             except ApiError as refusal:
                 self._stall(seq, refusal)
                 break
@@ -182,7 +183,7 @@ class SourceLink:
         body = ErrorBody(code=refusal.code, err_code=refusal.err_code, description=refusal.description)
         self.position.problem = _encode(body).decode()
 
-    def _is_sound(self, row: Row) -> bool:
+    def _is_sound(self, row: MessageRow) -> bool:
         if intact(row):
             return True
         _log.error(

@@ -45,8 +45,9 @@ class Position:
             self.id = self.origin = self.seq = self.parked = self.taken = self.active = 0
             self.stalled, self.problem = False, ""
             return False
-        self.id, self.origin, self.seq, self.parked, self.taken, self.active = integers(row[:6])
-        self.stalled, self.problem = bool(row[6]), text(row[7])
+        *numbers, stalled, problem = row
+        self.id, self.origin, self.seq, self.parked, self.taken, self.active = integers(numbers)
+        self.stalled, self.problem = bool(stalled), text(problem)
         return True
 
     def begin(self, origin: int, seq: int) -> None:

@@ -10,7 +10,7 @@ from pelton.storage.fast_get import FastGet
 from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, translated
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
-from pelton.storage.packing import Row, Values
+from pelton.storage.packing import MessageRow, RowValues
 from pelton.storage.rows import blob, column, decoded, integer, integers, text
 from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
 from pelton.storage.spool import Spool
@@ -40,13 +40,14 @@ __all__ = [
     "Joined",
     "Medium",
     "MemoryChannel",
+    "MessageRow",
     "MessageTable",
     "Participant",
     "PlacedSums",
     "Portion",
     "Refusal",
     "Removed",
-    "Row",
+    "RowValues",
     "Split",
     "SplitColumns",
     "Spool",
@@ -54,7 +55,6 @@ __all__ = [
     "SumsOfColumns",
     "SyncMode",
     "UserSql",
-    "Values",
     "WakeChannel",
     "Work",
     "Writer",

@@ -25,7 +25,7 @@ from pelton.storage.checksum import SumsOfColumns, sums_of_columns
 from pelton.storage.database import Database
 from pelton.storage.joined import Joined, JoinedRead, Split, SplitColumns
 from pelton.storage.messages import DAMAGED, Condition, MessageTable, intact
-from pelton.storage.packing import Row, Values, unpack
+from pelton.storage.packing import MessageRow, RowValues, unpack
 
 _KNOWN_LIMIT: Final = 50_000
 _MOST: Final = 256
@@ -96,7 +96,7 @@ class _Gathering:
         self.count = 0
         self.reached = 0
 
-    def add(self, rows: Sequence[Values]) -> int:
+    def add(self, rows: Sequence[RowValues]) -> int:
         """Take rows and return their payload bytes: without a line of Python a row, because this is the cost of it."""
         seqs, times, subjects, headers, payloads, sums = zip(*rows, strict=True)
         count = len(rows)
@@ -242,13 +242,13 @@ class BulkRead:
                 return False
         return rows < self._limit
 
-    def _add_each(self, found: _Gathering, rows: Sequence[Values], left: int) -> int:
+    def _add_each(self, found: _Gathering, rows: Sequence[RowValues], left: int) -> int:
         """Add rows one by one until ``left`` bytes are reached, and return their bytes; damaged ones are named."""
         size, kept = 0, []
         for row in rows:
             seq, _, _, _, data, _ = row
             stands_for_it = not isinstance(data, bytes)
-            whole = Row._make((self._table.get(seq) if stands_for_it else unpack(row)) or row)
+            whole = MessageRow._make((self._table.get(seq) if stands_for_it else unpack(row)) or row)
             if intact(whole):
                 kept.append(whole)
                 size += len(whole.data)

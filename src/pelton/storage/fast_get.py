@@ -15,7 +15,7 @@ import apsw
 from pelton.storage.checksum import row_checksum
 from pelton.storage.database import Database
 from pelton.storage.messages import DAMAGED, intact
-from pelton.storage.packing import Row, unpack
+from pelton.storage.packing import MessageRow, unpack
 
 _COLUMNS: Final = "m.seq, m.ts, m.subject, m.hdr, m.data, m.crc, (SELECT value FROM meta WHERE key='catalogue')"
 _NOT_PLAIN: Final = (apsw.Error, OverflowError, *DAMAGED)
@@ -33,24 +33,24 @@ class FastGet:
             f"WHERE m.seq=(SELECT last FROM subjects WHERE stream={stream} AND subject=?1) AND m.subject=?1"
         )
 
-    def by_seq(self, seq: int, version: int) -> Row | None:
+    def by_seq(self, seq: int, version: int) -> MessageRow | None:
         """Return the message with a sequence, if the catalogue is at ``version`` still."""
         return self._one(self._by_seq, seq, version)
 
-    def last_of(self, subject: str, version: int) -> Row | None:
+    def last_of(self, subject: str, version: int) -> MessageRow | None:
         """Return the last message of a literal subject, if the catalogue is at ``version`` still."""
         return self._one(self._last_of, subject, version)
 
-    def _one(self, sql: str, value: int | str, version: int) -> Row | None:
+    def _one(self, sql: str, value: int | str, version: int) -> MessageRow | None:
         rows: Any
         try:
             rows = self._database.read_whole(sql, (value,)).fetchall()
             for seq, ts, subject, hdr, data, crc, present in rows:
                 if present == version and row_checksum(seq, ts, subject, hdr, data) == crc:
-                    return Row(seq, ts, subject, hdr, data, crc)
+                    return MessageRow(seq, ts, subject, hdr, data, crc)
         except _NOT_PLAIN:
             return None
         for *values, present in rows:
-            if present == version and intact(row := Row._make(unpack(tuple(values)))):
+            if present == version and intact(row := MessageRow._make(unpack(tuple(values)))):
                 return row
         return None

@@ -20,7 +20,7 @@ import msgspec
 from pelton.storage.checksum import PlacedSums, placed_checksums, placed_sums, row_checksum, row_checksums
 from pelton.storage.columns import FIELD, Columns, pairs
 from pelton.storage.database import Database
-from pelton.storage.packing import ORIGINAL_LENGTH, Row, Values, pack, unpack, unpack_all
+from pelton.storage.packing import ORIGINAL_LENGTH, MessageRow, RowValues, pack, unpack, unpack_all
 from pelton.storage.rows import column, decoded, integer, integers, text
 
 
@@ -68,7 +68,7 @@ _REMOVED: Final = f"RETURNING seq, CAST(subject AS BLOB), {ORIGINAL_LENGTH}, ifn
 DAMAGED: Final = (TypeError, ValueError, AttributeError, struct.error)
 
 
-def intact(row: Values) -> bool:
+def intact(row: RowValues) -> bool:
     """Return whether a row still carries the checksum that it was written with."""
     seq, ts, subject, hdr, data, crc = row
     try:
@@ -77,7 +77,7 @@ def intact(row: Values) -> bool:
         return False
 
 
-def all_intact(rows: Sequence[Values]) -> bool:
+def all_intact(rows: Sequence[RowValues]) -> bool:
     """Return whether all of these rows are intact: a third of the work that asking for each is."""
     try:
         seqs, times, subjects, blocks, payloads, sums = zip(*rows, strict=True)
@@ -114,7 +114,7 @@ class MessageTable:
             f"SELECT octet_length(subject), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {name} ORDER BY seq LIMIT ?"
         )
 
-    def insert(self, rows: Sequence[Values], *, packed: bool = False) -> None:
+    def insert(self, rows: Sequence[RowValues], *, packed: bool = False) -> None:
         """Append rows; ``packed``: with their payloads compressed where that pays."""
         if packed:
             rows = [pack(row) for row in rows]
@@ -145,30 +145,30 @@ class MessageTable:
         else:
             self._db.execute(self._insert_uneven, (*bindings, columns.pieces))
 
-    def get(self, seq: int) -> Row | None:
+    def get(self, seq: int) -> MessageRow | None:
         found = self._read(self._get, (seq,))
-        return Row._make(found[0]) if found else None
+        return MessageRow._make(found[0]) if found else None
 
-    def scan(self, first: int, last: int, limit: int, condition: Condition | None = None) -> list[Row]:
+    def scan(self, first: int, last: int, limit: int, condition: Condition | None = None) -> list[MessageRow]:
         """Return rows from ``first`` to ``last`` inclusive in order, at most ``limit``, that meet ``condition``."""
-        return list(map(Row._make, self.scan_values(first, last, limit, condition)))
+        return list(map(MessageRow._make, self.scan_values(first, last, limit, condition)))
 
-    def scan_values(self, first: int, last: int, limit: int, condition: Condition | None = None) -> list[Values]:
+    def scan_values(self, first: int, last: int, limit: int, condition: Condition | None = None) -> list[RowValues]:
         """Return what :meth:`scan` does, for those who take rows by columns."""
         if condition is None:
             return self._read(self._scan, (first, last, limit))
         sql = self._scan_filtered.format(condition.sql)
         return self._read(sql, (first, last, *condition.bindings, limit))
 
-    def _read(self, sql: str, bindings: tuple[int | str, ...]) -> list[Values]:
+    def _read(self, sql: str, bindings: tuple[int | str, ...]) -> list[RowValues]:
         try:
-            return unpack_all(self._db.execute(sql, bindings).fetchall())  # type: ignore[arg-type]  # Values
+            return unpack_all(self._db.execute(sql, bindings).fetchall())  # type: ignore[arg-type]  # RowValues
         except UnicodeDecodeError:
             # A damaged subject must not hide its neighbours; what stands in for it fails the checksum.
             rows = self._db.execute(sql.replace(_COLUMNS, DAMAGED_COLUMNS), bindings).fetchall()
-            return unpack_all([(seq, ts, text(subject), *rest) for seq, ts, subject, *rest in rows])  # type: ignore[misc]  # Values
+            return unpack_all([(seq, ts, text(subject), *rest) for seq, ts, subject, *rest in rows])  # type: ignore[misc]  # RowValues
 
-    def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[Row]:
+    def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[MessageRow]:
         """Go through what :meth:`scan` returns, row by row; ends before a damaged one."""
         sql = self._scan if condition is None else self._scan_filtered.format(condition.sql)
         bindings = () if condition is None else condition.bindings
@@ -177,9 +177,9 @@ class MessageTable:
             for row in rows:
                 seq, ts, subject, hdr, data, crc = row
                 if row_checksum(seq, ts, subject, hdr, data) == crc:
-                    yield Row(seq, ts, subject, hdr, data, crc)
+                    yield MessageRow(seq, ts, subject, hdr, data, crc)
                 elif intact(unpacked := unpack(row)):
-                    yield Row._make(unpacked)
+                    yield MessageRow._make(unpacked)
                 else:
                     return
 
@@ -193,11 +193,11 @@ class MessageTable:
         for seq, subject in self._db.execute(sql, (first, last, *where.bindings)):
             yield integer(seq), text(subject)
 
-    def last_where(self, upto: int, condition: Condition) -> Row | None:
+    def last_where(self, upto: int, condition: Condition) -> MessageRow | None:
         """Return the last row at or before ``upto`` that meets ``condition``."""
         sql = f"SELECT {_COLUMNS} FROM {self.name} WHERE seq<=? AND {condition.sql} ORDER BY seq DESC LIMIT 1"
         found = self._read(sql, (upto, *condition.bindings))
-        return Row._make(found[0]) if found else None
+        return MessageRow._make(found[0]) if found else None
 
     def count(self, first: int, last: int, condition: Condition | None = None) -> int:
         """Return how many rows from ``first`` to ``last`` meet ``condition``."""

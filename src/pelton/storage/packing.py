@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 
 from pelton.storage.checksum import row_checksum
 
-Values = tuple[int, int, str, bytes | None, bytes, int]
+RowValues = tuple[int, int, str, bytes | None, bytes, int]
 """The columns of a row as SQLite takes and returns them: rows that go by the many keep this form."""
 
 
-class Row(NamedTuple):
+class MessageRow(NamedTuple):
     """A row of a message table."""
 
     seq: int
@@ -48,7 +48,7 @@ _MEMORY: Final = 6
 _length = struct.Struct("<Q").pack
 
 
-def pack(row: Values) -> Values:
+def pack(row: RowValues) -> RowValues:
     """Return a row with its payload compressed, or the row itself where that does not pay."""
     seq, ts, subject, hdr, data, _ = row
     if len(data) < _LEAST:
@@ -60,7 +60,7 @@ def pack(row: Values) -> Values:
     return seq, ts, subject, hdr, small, len(data) << 32 | _packed_checksum(row, small, len(data))
 
 
-def unpack(row: Values) -> Values:
+def unpack(row: RowValues) -> RowValues:
     """Return a row with its payload as it was published."""
     _, _, _, _, _, crc = row
     # A flipped bit can make anything of a column; what is no such number is for the checksum to refuse.
@@ -69,7 +69,7 @@ def unpack(row: Values) -> Values:
     return _unpacked(row)
 
 
-def unpack_all(rows: list[Values]) -> list[Values]:
+def unpack_all(rows: list[RowValues]) -> list[RowValues]:
     """Return rows with their payloads as they were published; the same list where none is packed."""
     for _, _, _, _, _, crc in rows:
         if crc.__class__ is int and crc > _SUM:
@@ -77,12 +77,12 @@ def unpack_all(rows: list[Values]) -> list[Values]:
     return rows
 
 
-def _packed_checksum(row: Values, stored: bytes, length: int) -> int:
+def _packed_checksum(row: RowValues, stored: bytes, length: int) -> int:
     seq, ts, subject, hdr, _, _ = row
     return zlib.crc32(_length(length), row_checksum(seq, ts, subject, hdr, stored))
 
 
-def _unpacked(row: Values) -> Values:
+def _unpacked(row: RowValues) -> RowValues:
     seq, ts, subject, hdr, stored, crc = row
     try:
         length = crc >> 32

@@ -18,7 +18,7 @@ import apsw
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
 from pelton.storage.messages import DAMAGED_COLUMNS, intact
-from pelton.storage.packing import Values, unpack
+from pelton.storage.packing import RowValues, unpack
 from pelton.storage.rows import integer, text
 from pelton.storage.schema import message_table
 from pelton.storage.tokens import set_tokens_apart, token_floor
@@ -129,7 +129,7 @@ def _copy_messages(source: Database, copy: Database, moment: SalvageSnapshot, st
             copy.executemany(f"INSERT OR IGNORE INTO m_{stream} VALUES(?, ?, ?, ?, ?, ?)", rows)
 
 
-def _readable(source: Database, moment: SalvageSnapshot, stream: int, last: int) -> Iterator[list[Values]]:
+def _readable(source: Database, moment: SalvageSnapshot, stream: int, last: int) -> Iterator[list[RowValues]]:
     sql = f"SELECT {DAMAGED_COLUMNS} FROM m_{stream} WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_CHUNK}"
     ranges = [(0, last)]
     while ranges:
@@ -148,6 +148,6 @@ def _readable(source: Database, moment: SalvageSnapshot, stream: int, last: int)
             yield rows
 
 
-def _with_text(row: Any) -> Values:
+def _with_text(row: Any) -> RowValues:
     seq, ts, subject, *rest = row
     return seq, ts, subject.decode(errors="replace") if isinstance(subject, bytes) else subject, *rest

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pelton.api import ApiError, api_error, headers
-from pelton.storage import Row
+from pelton.storage import MessageRow
 from pelton.streams.appender import Appender
+from pelton.streams.counters import CounterOrigin
 from pelton.streams.publish_checks import StorageOptions, check_capacity, expiry, rollup_of, seconds_of
 
 
@@ -22,7 +23,7 @@ class Copier:
         self._appender = appender
         self._state = appender.state
 
-    def append_sourced(self, subject: str, hdr: bytes, data: bytes, now: int, origin: tuple[str, str]) -> None:
+    def append_sourced(self, subject: str, hdr: bytes, data: bytes, now: int, origin: CounterOrigin) -> None:
         """Store a message of the stream and under the subject that ``origin`` names, or drop it as a duplicate.
 
         Raises ApiError before anything has changed.
@@ -41,8 +42,8 @@ class Copier:
             state.ids.add(seq, now, msg_id)
             state.dirty = True
 
-    def append_mirrored(self, seq: int, subject: str, hdr: bytes | None, data: bytes, times: tuple[int, int]) -> None:
-        """Store a message under a later sequence than all before it; ``times``: its own, and now.
+    def append_mirrored(self, seq: int, subject: str, hdr: bytes | None, data: bytes, ts: int, now: int) -> None:
+        """Store a message under a later sequence than all before it, with its own time.
 
         Raises ApiError before anything has changed.
         """
@@ -53,7 +54,7 @@ class Copier:
         if appender.is_bounded and self._state.is_wanted(subject):
             self._check_capacity(subject, hdr, data, self._options(hdr, 0))
         self.skip_to(seq)
-        self._keep(subject, hdr, data, *times)
+        self._keep(subject, hdr, data, ts, now)
 
     def skip_to(self, seq: int) -> None:
         """Leave out all sequences before ``seq`` that are not stored yet."""
@@ -113,7 +114,7 @@ class Copier:
         asks = config.allow_rollup_hdrs or config.allow_msg_ttl
         return self._appender.is_plain and self._appender.mappings is None and not (asks or config.max_age)
 
-    def append_rows(self, rows: Sequence[Row]) -> None:
+    def append_rows(self, rows: Sequence[MessageRow]) -> None:
         """Store rows of another stream under their own sequences; the caller has seen that :attr:`keeps_rows` holds."""
         state = self._state
         gaps = rows[-1].seq - state.last != len(rows)

@@ -125,7 +125,14 @@ def counted(before: Total, block: bytes | None, increment: str) -> Counted:
     return Counted(block, data, Total(after, _told_sources(block, data)))
 
 
-def contributed(before: Total, block: bytes, data: bytes, origin: tuple[str, str]) -> Counted:
+class CounterOrigin(NamedTuple):
+    """Where another counter is: its stream, and its subject there."""
+
+    stream: str
+    subject: str
+
+
+def contributed(before: Total, block: bytes, data: bytes, origin: CounterOrigin) -> Counted:
     """Return what is stored for a message of another counter, of the stream and subject ``origin``.
 
     What that one has contributed up to now is replaced by its total: a message that is lost or comes twice on the
@@ -133,7 +140,7 @@ def contributed(before: Total, block: bytes, data: bytes, origin: tuple[str, str
     """
     if not headers.first(block, headers.INCREMENT):
         raise api_error("JSMessageIncrMissingErr")
-    stream, subject = origin
+    stream, subject = origin.stream, origin.subject
     total = total_of(None, data).value
     known = Decimal(before.sources.get(stream, {}).get(subject, "0"))
     increment = _EXACT.subtract(total, known)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pelton.api import api_error
 from pelton.storage import intact
-from pelton.streams.counters import Counted, Total, contributed, counted, total_of
+from pelton.streams.counters import Counted, CounterOrigin, Total, contributed, counted, total_of
 from pelton.streams.reader import Reader
 from pelton.streams.state import StreamState
 
@@ -27,7 +27,7 @@ class Counting:
         """Return what is stored for an increment, and count on from there; raises ApiError 10169, 10171, 10172."""
         return self._count_on(subject, counted(self._total(subject), hdr, increment))
 
-    def add_sourced(self, subject: str, hdr: bytes, data: bytes, origin: tuple[str, str]) -> Counted:
+    def add_sourced(self, subject: str, hdr: bytes, data: bytes, origin: CounterOrigin) -> Counted:
         """Return what is stored for a message of another counter, and count on from there; raises as `add`."""
         return self._count_on(subject, contributed(self._total(subject), hdr, data, origin))
 
@@ -50,4 +50,4 @@ class Counting:
             return Total()
         if not intact(row):
             raise api_error("JSMessageCounterBrokenErr")
-        return total_of(row[3], row[4])
+        return total_of(row.hdr, row.data)

@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from pelton.storage import Database, integer, text
 
 _FORGET_EVERY: Final = 512
+
+
+class _KnownId(msgspec.Struct, frozen=True, gc=False):
+    """An id within the window, and the message that was stored under it."""
+
+    seq: int
+    ts: int
+    msg_id: str
 
 
 class DuplicateWindow:
@@ -25,7 +35,7 @@ class DuplicateWindow:
         self._loaded = 0
         self._stale = True
         self._ids: dict[str, int] = {}
-        self._order: deque[tuple[int, int, str]] = deque()
+        self._order: deque[_KnownId] = deque()
         self._fresh: list[tuple[int, int, int, str]] = []
         self._forgotten = 0
 
@@ -51,8 +61,10 @@ class DuplicateWindow:
 
     def last_id(self, seq: int) -> str:
         """Return the id under which the last sequence was stored, or an empty text; the window does not matter."""
-        if self._fresh and self._fresh[-1][1] == seq:
-            return self._fresh[-1][3]
+        if self._fresh:
+            _, last, _, msg_id = self._fresh[-1]
+            if last == seq:
+                return msg_id
         return str(self._db.value("SELECT id FROM ids WHERE stream=? AND seq=?", (self._stream, seq)) or "")
 
     def add(self, seq: int, now: int, msg_id: str) -> None:
@@ -68,7 +80,7 @@ class DuplicateWindow:
             self._fresh.clear()
         if self._forgotten and (len(self._order) < _FORGET_EVERY or self._forgotten % _FORGET_EVERY == 0):
             # The newest id stays, however old: it may be expected as the last one.
-            first = self._order[0][0] if self._order else self._loaded
+            first = self._order[0].seq if self._order else self._loaded
             self._db.execute("DELETE FROM ids WHERE stream=? AND seq<?", (self._stream, first))
             self._forgotten = 0
 
@@ -80,14 +92,14 @@ class DuplicateWindow:
 
     def _remember(self, seq: int, ts: int, msg_id: str) -> None:
         self._ids[msg_id] = seq
-        self._order.append((seq, ts, msg_id))
+        self._order.append(_KnownId(seq, ts, msg_id))
         self._loaded = seq
 
     def _forget(self, now: int) -> None:
         limit = now - self.window
         order = self._order
-        while order and order[0][1] <= limit:
-            seq, _, msg_id = order.popleft()
-            if self._ids.get(msg_id) == seq:
-                del self._ids[msg_id]
+        while order and order[0].ts <= limit:
+            known = order.popleft()
+            if self._ids.get(known.msg_id) == known.seq:
+                del self._ids[known.msg_id]
             self._forgotten += 1

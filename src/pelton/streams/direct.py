@@ -22,7 +22,7 @@ from pelton.api import (
 )
 from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
 from pelton.api.errors import from_reply
-from pelton.storage import Row, intact
+from pelton.storage import MessageRow, intact
 from pelton.streams.filter_count import FilterCount
 from pelton.streams.last_per_subject import last_of_each
 from pelton.streams.log import StreamLog
@@ -31,7 +31,7 @@ _LARGEST: Final = (1 << 63) - 1
 _SPANS: Final = 1000
 
 
-def stored_message(row: Row) -> StoredMessage:
+def stored_message(row: MessageRow) -> StoredMessage:
     """Return a row, found intact, as a message."""
     seq, ts, subject, hdr, data, _ = row
     return StoredMessage(subject, seq, ts, hdr or b"", data)
@@ -82,16 +82,17 @@ class DirectReads:
         return DirectReply(messages, pending - len(messages), last)
 
     def _span(self, log: StreamLog, subject_filter: str) -> FilterCount:
-        key = (log.id, "" if subject_filter == ">" else subject_filter)
+        wanted = "" if subject_filter == ">" else subject_filter
+        key = (log.id, wanted)
         span = self._spans.get(key)
         if span is None:
             if len(self._spans) >= _SPANS:
                 self._spans.clear()
-            span = self._spans[key] = FilterCount(key[1])
+            span = self._spans[key] = FilterCount(wanted)
         span.refresh(log)
         return span
 
-    def _intact(self, log: StreamLog, row: Row | None) -> StoredMessage:
+    def _intact(self, log: StreamLog, row: MessageRow | None) -> StoredMessage:
         if row is None:
             raise api_error("JSNoMessageFoundErr", stream=log.name)
         if not intact(row):
@@ -99,7 +100,7 @@ class DirectReads:
         return stored_message(row)
 
 
-def _row(log: StreamLog, request: DirectGet) -> Row | None:
+def _row(log: StreamLog, request: DirectGet) -> MessageRow | None:
     """Return the one row that a request asks for."""
     if request.last_by_subj:
         return log.reader.last_row_of(request.last_by_subj)
@@ -109,7 +110,7 @@ def _row(log: StreamLog, request: DirectGet) -> Row | None:
     return log.reader.next_row_of(seq, "") if request.start_time else log.reader.get(seq)
 
 
-def _taken(rows: Iterable[Row], max_bytes: int) -> list[StoredMessage]:
+def _taken(rows: Iterable[MessageRow], max_bytes: int) -> list[StoredMessage]:
     """Take messages until one reaches ``max_bytes``."""
     left = max_bytes or MAX_BYTES
     messages: list[StoredMessage] = []

@@ -59,11 +59,11 @@ class FilterCount:
     def _counted(self, log: StreamLog, seq: int) -> int:
         """Count the shortest way: from the mark, from the first, or to the last."""
         count, condition = log.table.count, self.condition
-        ways = (abs(seq - self._mark), seq - self.first, self.last - seq)
-        if ways[0] == min(ways):
+        from_mark, from_first, to_last = abs(seq - self._mark), seq - self.first, self.last - seq
+        if from_mark <= min(from_first, to_last):
             if seq > self._mark:
                 return self._after_mark - count(self._mark, seq - 1, condition)
             return self._after_mark + count(seq, self._mark - 1, condition)
-        if ways[1] < ways[2]:
+        if from_first < to_last:
             return self.total - count(self.first, seq - 1, condition)
         return count(seq, self.last, condition)

@@ -39,4 +39,4 @@ def last_headers_of(log: StreamLog, filters: Sequence[str], after: str, limit: i
 def _looked_for(log: StreamLog, subject: str) -> LastHeaders | None:
     """Return the head of a subject whose last message is not where it is said to be."""
     row = log.reader.last_row_of(subject)
-    return None if row is None else LastHeaders(subject, row[0], row[3])
+    return None if row is None else LastHeaders(subject, row.seq, row.hdr)

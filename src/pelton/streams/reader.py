@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from pelton.storage import Condition, Row, column, intact, integer, integers, subject_condition, text
+from pelton.storage import Condition, MessageRow, column, intact, integer, integers, subject_condition, text
 from pelton.streams.state import StreamState, SubjectRow
 from pelton.subjects import has_wildcard
 
@@ -29,12 +29,12 @@ class Reader:
 
     # --- single messages
 
-    def get(self, seq: int) -> Row | None:
+    def get(self, seq: int) -> MessageRow | None:
         """Return the message with a sequence."""
         self._state.write_rows()
         return self._state.table.get(seq)
 
-    def next_row_of(self, seq: int, subject_filter: str) -> Row | None:
+    def next_row_of(self, seq: int, subject_filter: str) -> MessageRow | None:
         """Return the first message at or after ``seq`` that matches."""
         state = self._state
         state.write_rows()
@@ -47,7 +47,7 @@ class Reader:
         found = state.table.scan(first, last, 1, subject_condition([subject_filter] if subject_filter else []))
         return found[0] if found else None
 
-    def last_row_of(self, subject_filter: str) -> Row | None:
+    def last_row_of(self, subject_filter: str) -> MessageRow | None:
         """Return the last message that matches a subject or filter."""
         state = self._state
         state.write_rows()
@@ -64,7 +64,7 @@ class Reader:
             return row
         return state.table.last_where(known.last, Condition("subject=?", (subject_filter,)))
 
-    def last_rows(self, condition: Condition | None) -> list[Row]:
+    def last_rows(self, condition: Condition | None) -> list[MessageRow]:
         """Return the last message of every subject that meets a condition, in order of sequence."""
         where = condition or ANY
         sql = f"SELECT subject FROM subjects WHERE stream=? AND msgs>0 AND {where.sql}"

@@ -29,7 +29,12 @@ _OF_A_STREAM: Final = 50
 _OF_ALL: Final = 1000
 _STORED, _ENDED = "1", "eob"
 
-Key = tuple[int, str]
+
+class BatchKey(NamedTuple):
+    """Names a batch: the row id of its stream, and its own id."""
+
+    stream: int
+    batch: str
 
 
 class BatchMember(NamedTuple):
@@ -58,7 +63,7 @@ class _Open:
 
 
 class _Undo(NamedTuple):
-    key: Key
+    key: BatchKey
     batch: _Open | None
     length: int
     due: int
@@ -90,7 +95,7 @@ class Staging:
     def __init__(self, database: Database, say: Callable[[Event], None]) -> None:
         self._db = database
         self._say = say
-        self._open: dict[Key, _Open] = {}
+        self._open: dict[BatchKey, _Open] = {}
         self._undo: list[_Undo] = []
 
     # --- transactions
@@ -128,7 +133,7 @@ class Staging:
             raise api_error("JSAtomicPublishDisabledErr", stream=log.name)
         member = member_of(message.headers or b"")
         self.sweep(now)
-        key = (log.id, member.batch)
+        key = BatchKey(log.id, member.batch)
         self._check(log, key, member)
         batch = self._open.get(key) or _Open(log.name)
         if member.commit is None:
@@ -141,7 +146,7 @@ class Staging:
         messages = [*batch.messages, message] if member.commit == _STORED else _ended(batch.messages)
         return append_atomic(self._db, log, messages, member.batch, now)
 
-    def _check(self, log: StreamLog, key: Key, member: BatchMember) -> None:
+    def _check(self, log: StreamLog, key: BatchKey, member: BatchMember) -> None:
         """Raise where the message cannot be the next of its batch, which has met its end then."""
         batch = self._open.get(key)
         error, reason = self._judged(log, batch, member)
@@ -149,7 +154,7 @@ class Staging:
             return
         self._drop(key)
         if reason is not None:
-            self._say(BatchAbandoned(stream=log.name, batch=key[1], reason=reason))
+            self._say(BatchAbandoned(stream=log.name, batch=key.batch, reason=reason))
         raise error
 
     def _judged(
@@ -171,7 +176,7 @@ class Staging:
         return (incomplete, "incomplete") if batch is None and member.commit == _ENDED else (None, None)
 
     def _is_full(self, stream: int) -> bool:
-        return len(self._open) >= _OF_ALL or sum(key[0] == stream for key in self._open) >= _OF_A_STREAM
+        return len(self._open) >= _OF_ALL or sum(key.stream == stream for key in self._open) >= _OF_A_STREAM
 
     # --- the end of batches
 
@@ -185,19 +190,19 @@ class Staging:
         for key in [key for key, batch in self._open.items() if batch.due <= now]:
             stream = self._open[key].stream
             self._drop(key)
-            self._say(BatchAbandoned(stream=stream, batch=key[1], reason="timeout"))
+            self._say(BatchAbandoned(stream=stream, batch=key.batch, reason="timeout"))
 
     def drop_stream(self, stream: int) -> None:
         """Forget the batches of a stream that is gone, or takes no batches any more."""
-        for key in [key for key in self._open if key[0] == stream]:
+        for key in [key for key in self._open if key.stream == stream]:
             self._drop(key)
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: BatchKey) -> None:
         if key in self._open:
             self._remember(key)
             del self._open[key]
 
-    def _remember(self, key: Key) -> None:
+    def _remember(self, key: BatchKey) -> None:
         batch = self._open.get(key)
         self._undo.append(_Undo(key, batch, len(batch.messages) if batch else 0, batch.due if batch else 0))
 

@@ -17,7 +17,7 @@ import msgspec
 
 from pelton.api import StreamConfig
 from pelton.api.times import NEVER
-from pelton.storage import MessageTable, Values, integers
+from pelton.storage import MessageTable, RowValues, integers
 from pelton.streams.counters import Total
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.effects import StreamEffects
@@ -73,7 +73,7 @@ class StreamState:
         self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
         self.first = 1
         # Rows to write; what they change of each subject (messages more or less); subjects that begin later.
-        self.rows: list[Values] = []
+        self.rows: list[RowValues] = []
         self.deltas: dict[str, SubjectRow] = {}
         self._firsts: dict[str, int] = {}
         # Rows of subjects that were read, kept up to date.

@@ -115,14 +115,14 @@ def _fire(appender: Appender, remover: Remover, firing: Firing, now: int) -> Non
     try:
         if row is None or not intact(row):
             raise ValueError("its message is damaged")
-        hdr = row[3] or b""
+        hdr = row.hdr or b""
         schedule = schedule_of(hdr)
         following = next_due(schedule, firing.due, now)
     except (ApiError, ValueError) as error:
         _log.error("stream %s: the schedule on %s cannot fire and stands still: %s", state.name, firing.subject, error)
         state.timers.stop(firing.subject)
         return
-    _produce(appender, firing.subject, hdr, row[4], schedule, following, now)
+    _produce(appender, firing.subject, hdr, row.data, schedule, following, now)
     if state.timers.schedule(firing.subject) != firing:
         # What it made has taken its place.
         return
@@ -140,7 +140,7 @@ def _produce(
     source = headers.first(hdr, headers.SCHEDULE_SOURCE)
     sampled = appender.reader.last_row_of(source) if source else None
     if sampled is not None and intact(sampled):
-        carried, data = sampled[3], sampled[4]
+        carried, data = sampled.hdr, sampled.data
     block = with_header(without_headers(carried, *_NOT_CARRIED), headers.SCHEDULER, subject)
     when = PURGE if following is None else due_text(schedule, following)
     block = with_header(block, headers.SCHEDULE_NEXT, when)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.api import (
     DirectGetDisabledError,
@@ -22,9 +22,13 @@ from pelton.buckets.objects.info import ObjectInfo, is_digest
 from pelton.buckets.objects.naming import chunk_subject
 from pelton.buckets.objects.records import Records
 
-Found = list[tuple[int, bytes]]
 _AT_ONCE: Final = 1024
 BATCH_BYTES: Final = 4 * 1024 * 1024
+
+
+class _Chunk(NamedTuple):
+    seq: int
+    data: bytes
 
 
 class Download:
@@ -46,11 +50,11 @@ class Download:
         size = self._info.size
         found = await self._fetch(1) if size else []
         while found:
-            chunks = [chunk for _, chunk in found]
+            chunks = [chunk.data for chunk in found]
             self._done += sum(map(len, chunks))
             # The thread first: an embedded store reads on this one.
             digesting = asyncio.to_thread(self._digested, chunks)
-            following = self._fetch(found[-1][0] + 1) if self._done < size else _nothing()
+            following = self._fetch(found[-1].seq + 1) if self._done < size else _nothing()
             _, found = await asyncio.gather(digesting, following)
             yield chunks
         if self._done != size or (size and not is_digest(self._info.digest, self._digest)):
@@ -63,23 +67,23 @@ class Download:
         if self._take is not None:
             self._take(chunks)
 
-    async def _fetch(self, seq: int) -> Found:
+    async def _fetch(self, seq: int) -> list[_Chunk]:
         """Return the next chunks, at least one."""
         stream = self._records.stream
         try:
             read = await stream.get_messages(_AT_ONCE, seq=seq, subject=self._subject, max_bytes=BATCH_BYTES)
         except DirectGetDisabledError:
             read = []
-        return [(one.seq, one.data) for one in read] or await self._asked(seq)
+        return [_Chunk(one.seq, one.data) for one in read] or await self._asked(seq)
 
-    async def _asked(self, seq: int) -> Found:
+    async def _asked(self, seq: int) -> list[_Chunk]:
         """Ask the stream's leader for a chunk that a replica does not have, or not yet."""
         request = MsgGet(stream=self._records.stream.name, seq=seq, next_by_subj=self._subject)
         try:
             message = (await self._records.jet.backend.call(request)).message
         except MessageNotFoundError:
             raise await self._missing() from None
-        return [(message.seq, message.data)]
+        return [_Chunk(message.seq, message.data)]
 
     async def _missing(self) -> Exception:
         info = self._info
@@ -91,5 +95,5 @@ class Download:
         return ObjectDamagedError(info.bucket, info.name, text)
 
 
-async def _nothing() -> Found:
+async def _nothing() -> list[_Chunk]:
     return []

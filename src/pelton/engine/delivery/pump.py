@@ -55,6 +55,8 @@ class Pump:
         self._host = host
         self.consumer = consumer
         self._key: Key = (consumer.log.name, consumer.name)
+        # Where answers to flow control go.
+        self._answers = f"$JS.FC.{consumer.log.name}.{consumer.name}"
         self._waiting = waiting
         self._clock: Clock = runtime.clock
         self._owner = owner
@@ -66,7 +68,7 @@ class Pump:
         self._subscription = 0
         self._is_blocked = False
         self._signal: Signal = waiting.join(self._key, consumer.filters)
-        self._task = runtime.spawn(self._run(), f"pelton pushes {self._key[0]}/{self._key[1]}")
+        self._task = runtime.spawn(self._run(), f"pelton pushes {consumer.log.name}/{consumer.name}")
 
     def poke(self) -> None:
         """There may be room again."""
@@ -125,7 +127,7 @@ class Pump:
 
     async def _subscribe_to_answers(self) -> None:
         if self.consumer.config.flow_control:
-            subject = f"$JS.FC.{self._key[0]}.{self._key[1]}.*"
+            subject = f"{self._answers}.*"
             self._subscription = await self._host.stage(
                 lambda: self._host.session.bus.join(subject, "", self), durable=False
             )
@@ -233,7 +235,7 @@ class Pump:
         self._ahead_bytes += size
         many = config.ack_policy == "flow_control" and 2 * log.unsettled >= log.room
         if not self._asked and (many or 2 * self._ahead_bytes >= _WINDOW_BYTES):
-            self._asked = f"$JS.FC.{self._key[0]}.{self._key[1]}.{self._host.session.new_id()}"
+            self._asked = f"{self._answers}.{self._host.session.new_id()}"
             self._asked_bytes = self._ahead_bytes
             self._send(log, Incoming(config.deliver_subject, b"", _FLOW_CONTROL, self._asked))
 

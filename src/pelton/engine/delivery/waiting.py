@@ -40,7 +40,8 @@ class WaitingPulls:
         wanted = tuple(filters) or _EVERYTHING
         if self._filters.get(key) == wanted:
             return
-        index = self._by_stream.setdefault(key[0], SubjectIndex())
+        stream, _ = key
+        index = self._by_stream.setdefault(stream, SubjectIndex())
         for text in self._filters.get(key, ()):
             index.remove(text, key)
         for text in wanted:
@@ -51,11 +52,12 @@ class WaitingPulls:
         self._counts[key] -= 1
         if self._counts[key] == 0:
             del self._counts[key], self._signals[key]
-            index = self._by_stream[key[0]]
+            stream, _ = key
+            index = self._by_stream[stream]
             for text in self._filters.pop(key):
                 index.remove(text, key)
             if not len(index):
-                del self._by_stream[key[0]]
+                del self._by_stream[stream]
 
     def count(self, consumer: ConsumerLog) -> int:
         return self._counts.get((consumer.log.name, consumer.name), 0)
@@ -69,7 +71,7 @@ class WaitingPulls:
         """Wake those whom a committed transaction concerns."""
         woken = {key for key in news.consumers if key in self._signals}
         if news.streams:
-            woken.update(key for key in self._signals if key[0] in news.streams)
+            woken.update((stream, name) for stream, name in self._signals if stream in news.streams)
         for stream, subjects in news.arrived.items():
             index = self._by_stream.get(stream)
             if index is not None:

@@ -142,14 +142,14 @@ def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
     stream.load()
     sql = f"SELECT length(CAST(subject AS BLOB)), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {stream.table.name}"
     sizes = [stream.state.cost.size(*integers(row)) for row in database.execute(sql)]
-    bounds = database.execute(f"SELECT min(seq), max(seq) FROM {stream.table.name}").fetchone() or (None, None)
-    first = stream.state.last + 1 if bounds[0] is None else bounds[0]
+    [(least, greatest)] = database.execute(f"SELECT min(seq), max(seq) FROM {stream.table.name}").fetchall()
+    first = stream.state.last + 1 if least is None else integer(least)
     yield from _compare(
         {"msgs": stream.state.msgs, "bytes": stream.state.bytes, "first": stream.state.first},
         {"msgs": len(sizes), "bytes": sum(sizes), "first": first},
     )
-    if bounds[1] is not None and integer(bounds[1]) > stream.state.last:
-        yield f"last is kept as {stream.state.last}, the rows go on to {bounds[1]}"
+    if greatest is not None and integer(greatest) > stream.state.last:
+        yield f"last is kept as {stream.state.last}, the rows go on to {greatest}"
     newest = database.value("SELECT max(seq) FROM ids WHERE stream=?", (stream.id,))
     if newest is not None and newest > stream.state.last:
         yield f"a message id is kept for sequence {newest}, after the last, {stream.state.last}"
@@ -157,13 +157,13 @@ def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
 
 def _subjects(database: Database, stream: StreamLog) -> Iterator[str]:
     kept = {
-        row[0]: row[1:]
-        for row in database.execute(
+        subject: numbers
+        for subject, *numbers in database.execute(
             "SELECT CAST(subject AS BLOB), first, last, msgs FROM subjects WHERE stream=?", (stream.id,)
         )
     }
     sql = f"SELECT CAST(subject AS BLOB), min(seq), max(seq), count(*) FROM {stream.table.name} GROUP BY subject"
-    found = {row[0]: row[1:] for row in database.execute(sql)}
+    found = {subject: numbers for subject, *numbers in database.execute(sql)}
     for subject in kept.keys() | found.keys():
         first, last, msgs = integers(kept.get(subject, (0, 0, 0)))
         low, high, count = integers(found.get(subject, (first, last, 0)))
@@ -237,8 +237,8 @@ def _consumer(database: Database, consumer: ConsumerLog) -> Iterator[str]:
 def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
     """The invariants of exclusive subjects, as ``consumers/log.py`` states them."""
     run, key = database.execute, (consumer.id,)
-    pending = {row[0]: row[1] for row in run("SELECT seq, subject FROM pending WHERE consumer=?", key)}
-    ready = {row[0]: row[1] for row in run("SELECT seq, subject FROM ready WHERE consumer=?", key)}
+    pending = dict(run("SELECT seq, subject FROM pending WHERE consumer=?", key))
+    ready = dict(run("SELECT seq, subject FROM ready WHERE consumer=?", key))
     held: dict[Any, Any] = {}
     parked: dict[Any, Any] = {}
     by_subject: dict[Any, list[int]] = {}

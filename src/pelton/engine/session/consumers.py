@@ -21,7 +21,7 @@ from pelton.streams import Advisories, StreamLog
 _decode: Final = msgspec.json.Decoder(ConsumerConfig, dec_hook=dec_hook).decode
 
 
-class _Row(NamedTuple):
+class _ConsumerRow(NamedTuple):
     id: int
     stream: int
     config: bytes
@@ -53,7 +53,7 @@ class ConsumerRegistry:
         self.pushed.clear()
         self._by_stream, self._configs = {}, {}
         sql = "SELECT id, stream, config, created, token_floor FROM consumers ORDER BY id"
-        for row in decoded(_Row, self._db.execute(sql).fetchall()):
+        for row in decoded(_ConsumerRow, self._db.execute(sql).fetchall()):
             consumer = known.get(row.id)
             if consumer is None:
                 config = _decode(row.config)
@@ -69,7 +69,7 @@ class ConsumerRegistry:
         key = (consumer.log.name, consumer.name)
         self._configs[consumer.id] = raw
         self.by_name[key] = consumer
-        self._by_stream.setdefault(key[0], {})[key[1]] = consumer
+        self._by_stream.setdefault(consumer.log.name, {})[consumer.name] = consumer
         self.pushed.pop(key, None)
         if consumer.config.deliver_subject:
             self.pushed[key] = consumer
@@ -88,10 +88,10 @@ class ConsumerRegistry:
         )
 
     def drop(self, consumer: ConsumerLog) -> None:
-        key = (consumer.log.name, consumer.name)
-        del self.by_name[key], self._by_stream[key[0]][key[1]], self._configs[consumer.id]
-        if not self._by_stream[key[0]]:
-            del self._by_stream[key[0]]
+        key = stream, name = consumer.log.name, consumer.name
+        del self.by_name[key], self._by_stream[stream][name], self._configs[consumer.id]
+        if not self._by_stream[stream]:
+            del self._by_stream[stream]
         self.pushed.pop(key, None)
         self._loaded.discard(consumer)
 

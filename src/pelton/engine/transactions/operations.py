@@ -7,7 +7,7 @@ not committed is seen through it alone. What reaches others when it commits goes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pelton.api import AckOp, DirectGet, DirectReply, Outgoing, PeltonError, PubAck
 from pelton.consumers import Settlement
@@ -19,6 +19,14 @@ from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare
 
 
+class _OpenSettlement(NamedTuple):
+    """Acks of one consumer that were judged, and are not written yet."""
+
+    stream: str
+    consumer: str
+    settlement: Settlement
+
+
 class Operations:
     """For one transaction at a time. ``is_late`` says whether that one's time is over."""
 
@@ -28,8 +36,7 @@ class Operations:
         self.writer = Writer(self.db)
         self._direct = DirectGets(session)
         self._sql = UserSql(self.db, is_late)
-        # Acks that were judged, and are not written yet.
-        self._settling: tuple[tuple[str, str], Settlement] | None = None
+        self._settling: _OpenSettlement | None = None
 
     def began(self) -> None:
         """Look what others have written: the transaction has just been opened."""
@@ -74,18 +81,20 @@ class Operations:
 
         What else the transaction does is done only if they hold, so what is harmless alone is refused here.
         """
-        key = (stream, name)
-        if self._settling is None or self._settling[0] != key:
+        settling = self._settling
+        if settling is None or (settling.stream, settling.consumer) != (stream, name):
             self._settle_up()
             registry = self.session.registry
             consumer = registry.consumer(stream, name)
             interest = registry.interests.get(consumer.log)
-            self._settling = (key, Settlement(consumer, self.session.now(), interest))
-        return self._settling[1].take(acks)
+            settling = self._settling = _OpenSettlement(
+                stream, name, Settlement(consumer, self.session.now(), interest)
+            )
+        return settling.settlement.take(acks)
 
     def _settle_up(self) -> None:
         if self._settling is not None:
-            self._settling[1].write()
+            self._settling.settlement.write()
             self._settling = None
 
     def flush(self) -> None:

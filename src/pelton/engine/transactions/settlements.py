@@ -84,7 +84,8 @@ class SettleWork(SharedWork[Settling]):
 
 
 def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
-    return numbered[1].stream, numbered[1].consumer
+    _, entry = numbered
+    return entry.stream, entry.consumer
 
 
 async def settle_all(

@@ -31,7 +31,7 @@ from pelton.api import (
 from pelton.consumers import follow_purge
 from pelton.engine.session import Session, create_stream, delete_stream, retire, update_stream
 from pelton.sourcing import check_circle, check_mirror_change, check_sourcing
-from pelton.storage import Row, intact
+from pelton.storage import MessageRow, intact
 from pelton.streams import (
     StreamLog,
     changed_stream,
@@ -223,7 +223,7 @@ def _start_time(request: MsgGet) -> int | None:
         raise api_error("JSInvalidJSONErr", stream=request.stream, err=error) from None
 
 
-def _stored(session: Session, log: StreamLog, row: Row) -> WireMessage:
+def _stored(session: Session, log: StreamLog, row: MessageRow) -> WireMessage:
     if not intact(row):
         raise CorruptMessageError(log.name, row.seq, session.db.path)
     return WireMessage(subject=row.subject, seq=row.seq, hdrs=row.hdr or b"", data=row.data, time=rfc3339(row.ts))

@@ -31,6 +31,13 @@ class Chance(NamedTuple):
     hold: KeyRecord | None
 
 
+class _Planned(NamedTuple):
+    """When a key is to be looked at; the first is the earliest."""
+
+    due: float
+    key: str
+
+
 class _Key:
     """What is known of a key. ``due``: when there is something to do, ``is_ours``: whether we are at it."""
 
@@ -57,7 +64,7 @@ class KeyTable:
         self._keys: dict[str, _Key] = {}
         # Taken from its beginning over and over, which a dict is slow at.
         self._ready: OrderedDict[str, None] = OrderedDict()
-        self._later: list[tuple[float, str]] = []
+        self._later: list[_Planned] = []
         self._idle: OrderedDict[str, None] = OrderedDict()
 
     def saw_job(self, key: str, seq: int, now: float) -> bool:
@@ -101,7 +108,7 @@ class KeyTable:
 
         Which of the oldest comes first is left to chance, so that workers who see the same do not all try the same.
         """
-        while self._later and self._later[0][0] <= now:
+        while self._later and self._later[0].due <= now:
             _, key = heapq.heappop(self._later)
             entry = self._keys.get(key)
             if entry is not None and entry.due <= now and not entry.is_ours:
@@ -128,7 +135,7 @@ class KeyTable:
 
     def next_due(self) -> float:
         """Return when to look next, if nothing happens; infinity for never."""
-        return self._later[0][0] if self._later else inf
+        return self._later[0].due if self._later else inf
 
     def _entry(self, key: str) -> _Key:
         entry = self._keys.get(key)
@@ -156,8 +163,9 @@ class KeyTable:
         if due <= now:
             self._ready[key] = None
         elif due < inf:
-            heapq.heappush(self._later, (due, key))
+            heapq.heappush(self._later, _Planned(due, key))
         else:
             self._idle[key] = None
             if len(self._idle) > _IDLE_KEYS:
-                self._keys.pop(self._idle.popitem(last=False)[0])
+                oldest, _ = self._idle.popitem(last=False)
+                del self._keys[oldest]
