@@ -248,3 +248,26 @@ async def test_root_compacts_a_store_for_its_user(tmp_path: Path) -> None:
     pelton.compact(path)
     found = path.stat()
     assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12345, 12346, 0o600)
+
+
+async def test_tables_of_the_users_own_stay_out_of_copies_of_streams(tmp_path: Path) -> None:
+    path, whole, streams, other = (tmp_path / f"{name}.pelton" for name in "abcd")
+    await a_store(path)
+    async with pelton.open(path) as jet:
+        async with jet.transaction() as tx:
+            # Names and columns that Pelton's own tables have, or nearly.
+            await tx.sql("CREATE TABLE m_other(a)")
+            await tx.sql("CREATE TABLE notes(stream INTEGER, consumer INTEGER, text)")
+            await tx.sql("INSERT INTO notes VALUES(1, 1, 'mine')")
+        await jet.backup(whole)
+        await jet.backup(streams, streams=["s"])
+    async with pelton.open(whole) as copy, copy.transaction() as tx:
+        assert await tx.sql("SELECT text FROM notes") == [("mine",)]
+    async with pelton.open(other) as there:
+        for backup in (whole, streams):
+            await there.restore(backup, streams=["s"])
+            assert (await (await there.stream("s")).info()).state.messages == 3
+            await there.delete_stream("s")
+        async with there.transaction() as tx:
+            assert await tx.sql("SELECT name FROM sqlite_schema WHERE name IN ('notes', 'm_other')") == []
+    assert recount(str(streams)) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pelton.storage import Database, Refusal, UserSql, message_table
-from pelton.storage.user_sql import is_reserved
+from pelton.storage.schema import is_reserved
 
 
 class Late:

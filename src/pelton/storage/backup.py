@@ -22,7 +22,7 @@ from pelton.storage.database import Database
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import unlock
 from pelton.storage.rows import integer, text
-from pelton.storage.schema import message_table
+from pelton.storage.schema import is_reserved, message_table
 from pelton.storage.tokens import set_tokens_apart, token_floor
 from pelton.storage.unfinished import unfinished
 
@@ -139,9 +139,9 @@ def in_parts(source: Database, table: str, where: str) -> Iterator[list[Any]]:
 
 
 def tables(source: Database) -> list[str]:
-    """Return the names of all tables."""
-    sql = "SELECT name FROM sqlite_schema WHERE type='table' AND name NOT GLOB 'sqlite_*'"
-    return [text(name) for (name,) in source.execute(sql)]
+    """Return the names of Pelton's tables; those that a user made beside them belong to no stream."""
+    found = (text(name) for (name,) in source.execute("SELECT name FROM sqlite_schema WHERE type='table'"))
+    return [name for name in found if is_reserved(name)]
 
 
 def belonging(source: Database, table: str, streams: list[int]) -> str | None:

@@ -131,6 +131,8 @@ UPDATE meta SET key='subscriptions' WHERE key='listeners';
 # The script at position v carries a store from version v to v + 1; version 0 is an empty file.
 MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)
 _MADE: Final = re.compile(r"(?:CREATE TABLE|RENAME TO) (\w+)")
+_OURS: Final = frozenset(name.lower() for script in MIGRATIONS for name in _MADE.findall(script))
+_MESSAGES: Final = re.compile(r"m_\d+")
 
 
 def message_table(stream: int) -> str:
@@ -152,9 +154,10 @@ def migrate(connection: apsw.Connection, version: int) -> None:
     connection.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
 
 
-def table_names() -> frozenset[str]:
-    """Return the names of the tables that a store has, or had in an earlier version, but for those of messages."""
-    return frozenset(name.lower() for script in MIGRATIONS for name in _MADE.findall(script))
+def is_reserved(name: str | None) -> bool:
+    """Return whether a table of this name is one of Pelton's, was one in an earlier version, or may become one."""
+    lowered = (name or "").lower()
+    return lowered in _OURS or _MESSAGES.fullmatch(lowered) is not None
 
 
 def _check_names_are_free(connection: apsw.Connection, script: str) -> None:

@@ -11,22 +11,19 @@ Foreign keys are enforced. A statement that runs when the time of its transactio
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import apsw
 
 from pelton.storage.database import Database
-from pelton.storage.schema import table_names
+from pelton.storage.schema import is_reserved
 
 RefusalKind = Literal["forbidden", "constraint", "mistake"]
 Bindings = Sequence[Any] | Mapping[str, Any]
 
 _MARK: Final = "/* user */ "
 _STEPS: Final = 20_000
-_OURS: Final = table_names()
-_MESSAGES: Final = re.compile(r"m_\d+")
 _STRAY: Final = (
     "SELECT name FROM sqlite_schema WHERE type='table' AND lower(name) GLOB 'm_[0-9]*' "
     "AND NOT EXISTS(SELECT 1 FROM streams WHERE lower(sqlite_schema.name)='m_' || streams.id)"
@@ -73,12 +70,6 @@ class Refusal(Exception):  # noqa: N818  # a refusal is not an error yet: the en
         super().__init__(kind, reason)
         self.kind: RefusalKind = kind
         self.reason = reason
-
-
-def is_reserved(name: str | None) -> bool:
-    """Whether a table of this name is one of Pelton's, or may become one."""
-    lowered = (name or "").lower()
-    return lowered in _OURS or _MESSAGES.fullmatch(lowered) is not None
 
 
 class UserSql:
