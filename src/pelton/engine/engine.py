@@ -17,7 +17,6 @@ from pelton._version import VERSION
 from pelton.api import (
     AckOp,
     ApiError,
-    ConsumerUnsettled,
     Delivered,
     DirectGet,
     DirectReply,
@@ -28,10 +27,9 @@ from pelton.api import (
     Request,
     Settled,
     StoreBusyError,
-    StreamLastHeaders,
 )
 from pelton.api.admission import check_request, check_subject
-from pelton.api.backend import Backups, EmbeddedStore, Planning, Progress, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
 from pelton.api.keys import Key
 from pelton.consumers import ConsumerLog
@@ -48,7 +46,7 @@ from pelton.engine.maintenance.background import Background
 from pelton.engine.maintenance.online import OnlineMaintenance
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Committed, Session
-from pelton.engine.settings import EngineSettings
+from pelton.engine.settings import PLANNING, EngineSettings
 from pelton.engine.transactions.settlements import Settling, settle_all, settling_apart
 from pelton.engine.transactions.submissions import Submissions
 from pelton.engine.transactions.transaction import OpenTransaction
@@ -65,12 +63,7 @@ R = TypeVar("R")
 class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
 
-    planning = Planning(
-        overlapping_pulls=False,
-        consumer_timeout=None,
-        atomic_batches=True,
-        own_verbs=frozenset({ConsumerUnsettled, StreamLastHeaders}),
-    )
+    planning = PLANNING
     domain_prefix = ""
     refuses_late_acks = True
     has_exclusive_subjects = True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from pelton.api import AccountLimits
+from pelton.api import AccountLimits, ConsumerUnsettled, StreamLastHeaders
+from pelton.api.backend import Planning
 from pelton.storage import OWNER_ONLY, SyncMode
 from pelton.storage.wal import SyncFile, WriteFile, sync_to_disk, write_to
 
@@ -24,3 +26,12 @@ class EngineSettings:
     key: bytes | None = field(default=None, repr=False)
     vfs: str | None = None
     mode: int = OWNER_ONLY
+
+
+PLANNING: Final = Planning(
+    overlapping_pulls=False,
+    consumer_timeout=None,
+    atomic_batches=True,
+    own_verbs=frozenset({ConsumerUnsettled, StreamLastHeaders}),
+)
+"""What callers plan with, of any embedded store."""
