@@ -46,7 +46,7 @@ class Stage:
     async def take(self) -> None:
         """Take it as a worker that dies at once: nobody keeps its lease."""
         job_source = self.queue.job_source("gone")
-        [_] = await job_source.take(job_source.lines[0], PullRequest(no_wait=True))
+        [_] = await job_source.take(job_source.channels[0], PullRequest(no_wait=True))
 
     async def end(self, error: BaseException | None = None) -> None:
         """Have it end with the next worker."""
