@@ -44,7 +44,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     def messages(self) -> list[Outgoing]:
         """What to publish, in order: whoever sees the record finds everything else."""
         if self.dead_letter is not None:
-            return [self.dead_letter, self.record]
+            return [*self.emitted, self.dead_letter, self.record]
         return [*self.emitted, self.record] if self.emitted else [self.record]
 
     def without_dead_letter(self) -> Ended:
@@ -96,7 +96,8 @@ class AttemptRecords:
         """Return the end of a job that has completed, with the messages it emitted."""
         outcome = self._outcome(COMPLETED, result, now)
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, emitted)
+        # As they are now: whoever still holds the context can't add to what is written down.
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, tuple(emitted))
 
     def after(self, decision: Finish | Again, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
