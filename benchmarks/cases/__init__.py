@@ -22,6 +22,7 @@ from benchmarks.cases import (
     noop_jobs,
     objects,
     on_server,
+    processes,
     publish_batch,
     publish_each,
     publish_in_flight,
@@ -57,4 +58,5 @@ CASES: tuple[Case, ...] = (
     feed.CASE,
     *buckets.ALL,
     locks.CASE,
+    *processes.ALL,
 )
