@@ -48,7 +48,7 @@ async def test_a_worker_waits_for_its_servers(
                     await asyncio.sleep(0)
                 assert not work.done()
                 net.mend()
-                await asyncio.wait_for(_logged(caplog, "queue 'garage' goes on"), 20)
+                await asyncio.wait_for(_logged(caplog, "queue 'garage' resumes"), 20)
                 held.set()
                 await paint.enqueue(key="car1")
                 await asyncio.wait_for(done.wait(), 20)
