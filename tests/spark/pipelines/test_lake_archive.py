@@ -116,7 +116,7 @@ def test_what_cannot_be_archived_is_told(spark: SparkSession, tmp_path: Path) ->
         pipelines.append(spark.sql("SELECT 'a' AS stream"), str(tmp_path))
     with pytest.raises(pelton.ConfigError, match="readStream"):
         pipelines.archive(spark.range(1), str(tmp_path), checkpoint=str(tmp_path))
-    with pytest.raises(pelton.ConfigError, match="no Delta table"):
+    with pytest.raises(pelton.ConfigError, match="not a Delta table"):
         pipelines.read_archive(spark, str(tmp_path / "none"))
 
 

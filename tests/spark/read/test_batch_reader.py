@@ -238,7 +238,7 @@ def damage(path: Path, sql: str) -> None:
         ({"failOnDataLoss": "perhaps"}, "true or false"),
         ({"decode": "xml"}, "choose json, msgpack or text"),
         ({"decode": "json"}, "needs valueSchema"),
-        ({"subjects": "a..b"}, "no subject filter"),
+        ({"subjects": "a..b"}, "not a subject filter"),
         ({"startingSequence": "1", "startingTime": "2026-01-02T03:04:05Z"}, "both bound"),
         ({"startingSequence": '{"oders": 3}'}, "'oders', which option stream does not: orders"),
         ({"startingOffsets": "earliest"}, "did you mean 'startingSequence'"),

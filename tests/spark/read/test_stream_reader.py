@@ -209,7 +209,7 @@ def test_a_stream_that_is_deleted_under_a_query_is_an_error(pipe: Pipe) -> None:
     with pytest.raises(StreamingQueryException, match="it was deleted"):
         pipe.drain()
     pipe.publish(5)
-    with pytest.raises(StreamingQueryException, match="made anew"):
+    with pytest.raises(StreamingQueryException, match="created again"):
         pipe.drain()
     pipe.drain(failOnDataLoss="false")
     assert pipe.sizes() == [10, 5]

@@ -98,7 +98,7 @@ def test_a_batch_that_comes_again_too_late_is_refused_unless_that_is_wanted(
         lose_last_commit(tmp_path / "checkpoint")
         noted = jet.stream("SPARK_COMMITS").get_message(jet.stream("SPARK_COMMITS").info().state.last_seq)
         jet.publish(noted.subject, noted.data.replace(b"true", b"false"))
-    with pytest.raises(Exception, match=r"was begun at .* and not finished"):
+    with pytest.raises(Exception, match=r"started at .* and was not finished"):
         run(spark, tmp_path, **to_cluster(servers))
     run(spark, tmp_path, **to_cluster(servers, onLateReplay="write"))
     assert rows(servers) == [("orders.a", b"a")] * 2

@@ -15,7 +15,7 @@ _log: Final = logging.getLogger("pelton.spark")
 
 
 class DataLossPolicy:
-    """Raises the errors of missing and corrupted messages (``fail``), or logs them and goes on."""
+    """Raises the errors of missing and corrupted messages (``fail``), or logs them and continues."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
@@ -35,4 +35,4 @@ class DataLossPolicy:
         """Raise an error, or log it."""
         if self._fail:
             raise error
-        _log.warning("passed by: %s", error)
+        _log.warning("skipped: %s", error)
