@@ -1,4 +1,4 @@
-"""What is refused at the door, before a server is asked."""
+"""Options that are refused before a server is contacted."""
 
 import json
 import ssl

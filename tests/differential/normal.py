@@ -1,6 +1,6 @@
-"""Where the two sides differ on purpose: all of it, with reasons. Whatever is not told here has to be equal.
+"""Where the two sides differ on purpose: all of it, with reasons. Everything not listed here has to be equal.
 
-Some differences are left out of what is compared (`plain`, `refusal`); where one would make all that follows differ,
+Some differences are left out of the comparison (`plain`, `refusal`); if one would make everything after it differ,
 the step is left out on both sides (`avoided`).
 """
 
@@ -21,15 +21,15 @@ from tests.differential.steps import Side
 from tests.differential.steps_consumers import Ack, CreateConsumer, Fetch, Reset
 from tests.differential.steps_publish import Publish, PublishAtomic
 
-# When, and who: no two stores agree on it.
+# Times and identities: no two stores agree on them.
 _TIMES = frozenset(
     {"ts", "created", "time", "time_ns", "first_ts", "last_ts", "last_active", "token", "pause_remaining", "pinned_ts"}
 )
-# A server says of every stream that it has created it, also of one there was.
+# A server reports every stream as created, even one that existed.
 _UNTRUE = frozenset({"did_create"})
-# Who leads, and where copies are: an embedded store has neither.
+# Leaders and replicas: an embedded store has neither.
 _ELSEWHERE = frozenset({"cluster"})
-# Which of two codes says that there is no such message depends on how a server's files are cut into blocks.
+# Which of two codes reports a missing message depends on how a server's files are cut into blocks.
 _SAME = {10043: 10057}
 # The number of a delivery.
 _NUMBERS = frozenset({"consumer_seq"})
@@ -41,10 +41,10 @@ Renumbered = Collection[tuple[str, str]]
 
 
 def plain(value: Any, renumbered: Renumbered = frozenset()) -> Any:
-    """Return an answer as plain data without what differs by nature.
+    """Return a reply as plain data without intended differences.
 
-    ``renumbered`` are consumers that were reset: a server numbers their deliveries from 1 again, we go on, so that an
-    ack of an earlier delivery never fits a later one.
+    ``renumbered`` are consumers that were reset: a server numbers their deliveries from 1 again, we continue, so that
+    an ack of an earlier delivery never matches a later one.
     """
     if isinstance(value, api.StreamState) and not value.last_seq:
         # Never used: a server calls its sequence 0 deleted; after a purge it begins at 1 instead of 0.
@@ -63,7 +63,7 @@ def plain(value: Any, renumbered: Renumbered = frozenset()) -> Any:
             left_out |= _NUMBERS
             value = _without_numbers(value)
         if isinstance(value, api.StreamInfo) and value.config.name.startswith("T"):
-            # What is republished to it tells times, whose texts are of different lengths.
+            # Messages republished to it hold times, whose texts have different lengths.
             value = msgspec.structs.replace(value, state=msgspec.structs.replace(value.state, bytes=0))
         names = (name for name in value.__struct_fields__ if name not in left_out)
         return {name: plain(getattr(value, name), renumbered) for name in names}
@@ -89,12 +89,12 @@ def _without_numbers(value: Any) -> Any:
 
 
 def _block(found: bytes) -> bytes:
-    """Return a header block without what differs: the time at which a message was republished, the id of a pin."""
+    """Return a header block without differences: the time at which a message was republished, the id of a pin."""
     return re.sub(rb"\r\n(Nats-Time-Stamp|Nats-Pin-Id): [^\r]*", rb"\r\n\1: -", found)
 
 
 def refusal(error: api.ApiError) -> dict[str, Any]:
-    """Return a refusal by its code, and for a wrong sequence by the right one."""
+    """Return a refusal by its code, and for a wrong sequence with the right one."""
     told: dict[str, Any] = {"refused": _SAME.get(error.err_code, error.err_code)}
     if isinstance(error, api.WrongLastSequenceError):
         told["seq"] = error.seq
@@ -102,7 +102,7 @@ def refusal(error: api.ApiError) -> dict[str, Any]:
 
 
 def avoided(step: steps.Step, side: Side) -> bool:
-    """Return whether a step is left out on both sides, because a server goes wrong there, or we differ on purpose."""
+    """Return whether a step is left out on both sides, because a server is wrong there, or we differ on purpose."""
     assert isinstance(side.jet.backend, Engine)
     rule = _AVOIDED.get(type(step))
     return rule is not None and rule(step, side, side.jet.backend)

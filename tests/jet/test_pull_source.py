@@ -1,4 +1,4 @@
-"""When the next pull begins, for how much, and what becomes of it: by hand, without a store."""
+"""When the next pull starts, for how much, and how it ends: step by step, without a store."""
 
 from __future__ import annotations
 
