@@ -1,4 +1,4 @@
-"""The time of a lease: due and over at its shares, by the clock on which more has passed."""
+"""The time of a lease: due and over at its shares, by whichever clock has advanced more."""
 
 import pytest
 from hypothesis import given
@@ -84,7 +84,7 @@ def test_a_machine_that_slept_has_lost_its_lease() -> None:
 def test_it_is_over_before_a_store_that_heard_of_it_later_ends_it(
     duration: float, tries: list[tuple[float, float, bool]]
 ) -> None:
-    """Each try is asked for after a while, stored after another, and perhaps told of."""
+    """Each attempt is made after a while, stored after another, and possibly confirmed."""
     lease, now, stored = LeaseClock(Moment(0.0), duration, SHARES), 0.0, 0.0
     for before, on_the_way, is_told in tries:
         asked = now = now + before

@@ -8,7 +8,7 @@ from pelton.api import ConfigError
 from pelton.spark.options import store_options
 from pelton.spark.redaction import address_options
 
-# Spark's own default: options of these names are blackened.
+# Spark's own default: options with these names are redacted.
 REDACTED = re.compile("(?i)secret|password|token|access[.]?key")
 SEED = "SU" + "A" * 56
 

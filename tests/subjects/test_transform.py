@@ -1,4 +1,4 @@
-"""Transforms: against a plain reference, and as a real server answered (the conformance suite asks it again)."""
+"""Transforms: compared with a plain reference, and with a real server (the conformance suite repeats that)."""
 
 import re
 from itertools import count

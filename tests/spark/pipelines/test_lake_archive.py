@@ -1,4 +1,4 @@
-"""Archives of streams: each message once, whatever fails on the way."""
+"""Archives of streams: each message exactly once, whatever fails."""
 
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def test_a_driver_that_dies_around_the_transaction_archives_once(
     monkeypatch.undo()
     pipelines.archive(follow(spark, store, "orders"), target, checkpoint=checkpoint).awaitTermination()
     assert sorted(row.sequence for row in pipelines.read_archive(spark, target).collect()) == list(range(1, 21))
-    # What the first try left lies in the folder, and is not the table's.
+    # The first attempt's files are in the folder, but not in the table.
     assert len(list(Path(target).rglob("*.parquet"))) > len(DeltaTable(target).file_uris())
 
 

@@ -1,4 +1,4 @@
-"""History, figures and dead letters of a queue, held against what its own verbs say."""
+"""History, figures and dead letters of a queue, compared with the queue's own views."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""``df.write`` and ``df.writeStream``: row for row, exactly once, nothing of what failed."""
+"""``df.write`` and ``df.writeStream``: every row exactly once, and nothing of failed writes."""
 
 import json
 import os
@@ -213,7 +213,7 @@ def test_an_encrypted_store_has_encrypted_files_beside_it(spark: SparkSession, t
             tx.publish("orders.first", b"")
     write(numbers(spark, 100), tmp_path / "s.pelton", secretKey="secret", stagingPath=str(tmp_path / "staged"))
     assert len(rows(tmp_path / "s.pelton", key="secret")) == 101
-    # The folder is its user's, what was staged in it is gone.
+    # The folder belongs to its user, the staged files in it are gone.
     assert os.listdir(tmp_path / "staged") == []
 
 
