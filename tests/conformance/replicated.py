@@ -1,4 +1,4 @@
-"""A cluster's backend on which every stream has three replicas, whatever a case says."""
+"""A cluster's backend on which every stream has three replicas, whatever a case requests."""
 
 from collections.abc import Sequence
 from typing import Any

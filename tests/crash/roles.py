@@ -52,7 +52,7 @@ async def _publish(jet: pelton.Jet, random: Random, subjects: list[str], names: 
 
 
 async def worker(pipe: Connection, path: Path, seed: int) -> None:
-    """Take from the work queue until told to stop and it is empty.
+    """Take from the work queue until it is stopped and empty.
 
     Reports ``("got", seq, name)`` before an ack and ``("done", seq, name)`` after it.
     """

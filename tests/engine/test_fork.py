@@ -18,7 +18,7 @@ from tests.storage.stores import a_store, last_seq
 
 
 def forked(child: object) -> tuple[int, int]:
-    """Run ``child(say)`` in a fork of this very process; return its pid and the reading end of its pipe."""
+    """Run ``child(say)`` in a fork of this process; return its pid and the reading end of its pipe."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:

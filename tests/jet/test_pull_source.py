@@ -18,7 +18,7 @@ def message(seq: int, size: int = 0) -> Message:
 
 
 class Server:
-    """Pulls, each answered when the test says so."""
+    """Pulls, each answered when the test does so."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []

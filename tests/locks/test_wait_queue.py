@@ -66,7 +66,7 @@ def test_the_first_in_line_takes_it_and_the_others_wait_for_their_turn() -> None
     assert queue.decide("b", 0.0) == Wait(PATIENCE_S)
     assert queue.decide("c", 0.0) == Wait(2 * PATIENCE_S)
     assert queue.decide("new", 0.0) == Wait(3 * PATIENCE_S)
-    # Those who are skipped have had their turn: their tickets are removed.
+    # Waiters that are skipped have had their turn: their tickets are removed.
     assert queue.decide("c", 2 * PATIENCE_S) == TakeSlot("s.0", 0, (("a", 2), ("b", 3)))
 
 

@@ -169,6 +169,6 @@ def test_histories_of_a_right_register_pass_and_of_a_wrong_one_do_not(seed: int)
     assert check_history(history) == []
     reads = [index for index, one in enumerate(history) if one.kind == "get" and one.answer == "done"]
     for index in reads:
-        # A read that claims a value from long before, or one that nobody wrote.
+        # A read that claims a value from long before, or one that was never written.
         forged = msgspec.structs.replace(history[index], value="nobody's")
         assert check_history([*history[:index], forged, *history[index + 1 :]])

@@ -42,7 +42,7 @@ class Outage:
             raise error
         if self._since is None:
             self._since = self._clock.monotonic()
-            _log.warning("queue %r waits for its store, for as long as it takes: %s", self._queue, error)
+            _log.warning("queue %r waits for its store, without a time limit: %s", self._queue, error)
         await self._clock.sleep(_ASK_AGAIN_S)
 
     def is_over(self) -> None:

@@ -62,7 +62,7 @@ def queue_settings(
     age = None if history_max_age is None else seconds(f"queue {queue!r}: history_max_age", history_max_age)
     if age is not None and 0 < age < _SHORTEST_AGE_S:
         raise ConfigError(
-            f"queue {queue!r}: history_max_age is {age:g} s; it must be {_SHORTEST_AGE_S:g} s or more, or 0: for ever"
+            f"queue {queue!r}: history_max_age is {age:g} s; it must be {_SHORTEST_AGE_S:g} s or more, or 0: no limit"
         )
     replicas = None if num_replicas is None else whole(f"queue {queue!r}: num_replicas", num_replicas)
     return QueueSettings(exclusive=exclusive, lease=lease_s, history_max_age=age, num_replicas=replicas)
@@ -112,7 +112,7 @@ def _taken(names: QueueNames, stream: Stream) -> ConfigError:
         owner = f"holds the {SIDES[side]} of queue {base!r}" if is_side else "is not part of a queue"
     return ConfigError(
         f"queue {names.queue!r} needs the stream {config.name!r}, which {owner}: give this queue another name, or "
-        f"delete that stream if nobody needs it"
+        f"delete that stream if it is not needed"
     )
 
 

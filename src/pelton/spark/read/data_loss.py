@@ -23,7 +23,7 @@ class DataLossPolicy:
     def check(self, part: SequenceRange, position: int, first_seq: int) -> None:
         """Compare the position of a read with the stream's first sequence. Raises DataLossError.
 
-        A range that begins at the front of its stream takes the front as it is when it is read: old messages expire
+        A range that begins at the front of its stream takes the front at the time it is read: old messages expire
         all the time.
         """
         if part.at_front and position == part.first:

@@ -226,7 +226,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end_of(backlog, rows, lambda seq: self._store.count_from(stream, seq, self.options.subjects))
 
     def _is_too_little(self, backlogs: dict[str, Backlog]) -> bool:
-        """Whether to wait for more messages: at most for the maximal delay, and never if no more are wanted."""
+        """Whether to wait for more messages: at most for the maximal delay, and never if the query has a fixed end."""
         if self._target is not None or stopwatch() - self._batch_began >= self.options.max_delay:
             return False
         return sum(backlog.messages for backlog in backlogs.values()) < self.options.min_rows
