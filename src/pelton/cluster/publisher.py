@@ -2,7 +2,7 @@
 
 Design: A publish whose acknowledgement is lost may have been stored. It is sent again, with the same message id, so
 that the stream recognizes the duplicate and both count as one. A message without an id gets one of ours (unless the
-settings turn that off; why: docs/decisions/0012). A doubt that remains is reported: for a message without any id. A
+settings turn that off; why: docs/decisions/0012). Without any id, an unknown outcome is reported as an error. A
 condition that the first attempt fulfilled fails for the second: ``publish_reconciliation.py`` checks whose message is
 stored there.
 
@@ -241,7 +241,7 @@ def _has_id(block: bytes | None) -> bool:
 def unknown(connection: Connection, number: int) -> ServerTimeoutError:
     """Return the error for publishes whose fate is unknown."""
     what = "a publish" if number == 1 else f"up to {number} publishes"
-    reason = f"the connection was lost while {what} awaited acknowledgement; with a msg_id you can repeat it"
+    reason = f"the connection was lost while {what} awaited acknowledgement; with a msg_id it is safe to repeat"
     return ServerTimeoutError(connection.settings.name, reason)
 
 
