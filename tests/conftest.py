@@ -1,7 +1,7 @@
-"""What all tests share: how much Hypothesis tries.
+"""Settings that all tests share: how many examples Hypothesis tries.
 
 `make test` runs few examples of each, `make test-slow` a hundred, `pytest --hypothesis-profile thorough` a thousand.
-What is compared with a real server (`tests/differential`) is always the same in `make test-slow`, and thousands of new
+The comparison with a real server (`tests/differential`) is always the same in `make test-slow`, and thousands of new
 programs in `make differential`.
 """
 
@@ -10,7 +10,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Before anything imports it: what the cases assert is told in full.
+# Before anything imports it: so that failed assertions of the cases show their values.
 pytest.register_assert_rewrite("tests.conformance.cases")
 
 from tests.reporting import pytest_terminal_summary  # noqa: E402, F401  # the hook
@@ -28,7 +28,7 @@ settings.load_profile("default")
 
 @pytest.fixture(autouse=True)
 def _sigint_is_pythons() -> None:
-    """A Spark context leaves a SIGINT handler of its own in the process, which a worker takes for the program's."""
+    """A Spark context leaves its own SIGINT handler in the process, which a worker would take for the program's."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""Journals: what a process writes down of what it does, so that a SIGKILL loses none of it."""
+"""Journals: records of what a process does, written so that a SIGKILL loses none of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """One process's file of a kind: a line an entry, each batch of lines in one write."""
+    """One process's file of a kind: one line per entry, each batch of lines in one write."""
 
     def __init__(self, folder: Path, who: str, kind: str) -> None:
         self.who = who
@@ -26,7 +26,7 @@ class Journal:
 
 
 def entries(folder: Path, kind: str, of: type[T]) -> Iterator[T]:
-    """Return all that was written; the last line of a killed process may be half a line."""
+    """Return all entries; the last line of a killed process may be incomplete."""
     decode = msgspec.json.Decoder(of).decode
     for path in sorted(folder.glob(f"*.{kind}")):
         *lines, _ = path.read_bytes().split(b"\n")
@@ -34,5 +34,5 @@ def entries(folder: Path, kind: str, of: type[T]) -> Iterator[T]:
 
 
 def machine_ns() -> int:
-    """The clock that all processes of a machine share, and nobody steps."""
+    """The clock that all processes of a machine share, and that is never stepped."""
     return time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""What a run of the tests tells at its end: what passed only at the second try, counted."""
+"""The summary of a test run: tests that passed only at the second try, counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECOND_TRY: Final = "second try"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print and count the tests that were tried again, with the reason: they are for mending."""
+    """Print and count the tests that were retried, with the reason: they need fixing."""
     again = [
         f"{report.nodeid}: {why}"
         for reports in terminalreporter.stats.values()

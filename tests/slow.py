@@ -1,6 +1,6 @@
-"""What `make test` leaves to `make test-slow`: Spark at length, three servers, kills.
+"""What `make test` leaves to `make test-slow`: long Spark tests, three servers, kills.
 
-Of each part of the house enough stays in `make test`; a new test is part of it unless it is listed here.
+Enough of each part stays in `make test`; a new test is part of it unless it is listed here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-# How the ids of tests begin, and why they are slow.
+# The prefixes of test ids, and why they are slow.
 _SLOW: Final = {
     "tests/cli/demo/test_lake.py": "Spark, over all flights of a month",
     "tests/cli/test_pipeline.py": "Spark sessions of its own",
@@ -48,7 +48,7 @@ _BEGINNINGS: Final = tuple(_SLOW)
 
 
 def mark_what_is_slow(items: list[pytest.Item]) -> None:
-    """Give tests their marks: `slow` for one of the two targets; `at_length` what Hypothesis plays, for both."""
+    """Mark tests: `slow` for one of the two targets; `at_length` for Hypothesis tests, which are in both."""
     for item in items:
         if item.nodeid.startswith(_BEGINNINGS) or item.nodeid.endswith("-nats-cluster]"):
             item.add_marker(pytest.mark.slow)

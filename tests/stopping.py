@@ -1,4 +1,4 @@
-"""Stopping a process (SIGSTOP) where it hinders nobody."""
+"""Pausing a process (SIGSTOP) where it does not block others."""
 
 import os
 import signal
@@ -12,9 +12,9 @@ from tests.storage.stores import raw
 
 
 def stand_still(pid: int | None, path: str | Path, keys: Callable[[], Iterable[str | None]] = lambda: (None,)) -> None:
-    """Stop a process outside of a transaction: one stopped in the middle of one keeps the write lock from everybody.
+    """Pause a process outside of a transaction: one paused in the middle of one keeps the write lock.
 
-    The lock is asked for only when every thread of the process has stopped, which is later than the signal was sent.
+    The lock is requested only when every thread of the process has stopped, which is later than the signal was sent.
     ``keys``: those that the store may have.
     """
     assert pid is not None
@@ -23,7 +23,7 @@ def stand_still(pid: int | None, path: str | Path, keys: Callable[[], Iterable[s
         while not _stopped(pid):
             os.sched_yield()
         if "://" in str(path):
-            # A cluster, where nobody keeps others waiting.
+            # A cluster, where a paused process blocks no others.
             return
         for key in keys():
             with raw(Path(path), key) as connection, suppress(apsw.BusyError, apsw.NotADBError):
@@ -33,6 +33,6 @@ def stand_still(pid: int | None, path: str | Path, keys: Callable[[], Iterable[s
 
 
 def _stopped(pid: int) -> bool:
-    """Tell by Linux's /proc: a stopped process need not be a child of ours, which `waitid` asks for."""
+    """Check with Linux's /proc: a paused process need not be our child, which `waitid` requires."""
     states = [task.read_text().rpartition(") ")[2][0] for task in Path(f"/proc/{pid}/task").glob("*/stat")]
     return set(states) <= {"T"}

@@ -1,4 +1,4 @@
-"""From an address to an open store: what is taken, what is refused at the door."""
+"""From an address to an open store: what is accepted, and what is refused."""
 
 from datetime import timedelta
 from pathlib import Path

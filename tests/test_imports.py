@@ -1,4 +1,4 @@
-"""What is loaded, and when: ``import pelton`` loads nothing that is not used."""
+"""When modules are loaded: ``import pelton`` loads nothing that is not used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAVY = ("asyncio", "apsw", "msgspec", "ssl", "logging", "inspect", "typing", "n
 
 
 def loaded_by(program: str) -> set[str]:
-    """Return the modules that a new interpreter has after a program, without those it begins with."""
+    """Return the modules that a new interpreter has after a program, without those it starts with."""
     code = f"import sys; before = set(sys.modules)\n{program}\nprint(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines()[-1].split())

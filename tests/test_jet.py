@@ -1,4 +1,4 @@
-"""The handles: names, defaults, pages and life cycles; what they stand on is tested in its own rooms."""
+"""The handles: names, defaults, pages and life cycles; the layers below have their own tests."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Handles belong to the event loop they were opened on: another one, in this thread or another, is refused at the door.
+"""Handles belong to the event loop they were opened on: another one, in this thread or another, is refused.
 
-What is refused has no effect, and the loop whose handles they are goes on as if nothing had been.
+A refused call has no effect, and the owning loop continues normally.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def jet(address: str) -> AsyncIterator[Jet]:
 
 
 async def elsewhere(work: Callable[[], Awaitable[object]]) -> BaseException | object:
-    """Do something on an event loop in another thread; return what it returned or raised."""
+    """Run something on an event loop in another thread; return its result or error."""
     answers: list[object] = []
 
     async def main() -> object:
@@ -179,7 +179,7 @@ async def test_iterations_are_refused_on_another_loop_and_go_on_at_home(jet: Jet
     assert (await anext(iterations[4])).key == "l"
     for iteration in iterations:
         await iteration.aclose()
-    # What lay ready is others' at once.
+    # Prefetched messages are redelivered at once.
     assert [one.metadata.num_delivered for one in await consumer.fetch(2, timeout=SOON)] != []
     await heard.close()
     views: list[Any] = [queue.jobs(), queue.history(), queue.dead_letters(), objects.list()]
@@ -225,7 +225,7 @@ async def test_what_is_closed_is_closed_on_any_loop(jet: Jet) -> None:
     assert isinstance(await elsewhere(lambda: another.publish("s")), pelton.StoreClosedError)
 
 
-# What the first loop left open is collected as everything is that nobody closed.
+# Objects that the first loop left open are collected like anything unclosed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_second_loop_of_the_same_thread_is_refused(address: str) -> None:
     opened: list[Jet] = []

@@ -8,12 +8,12 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "pelton"
 
-# What a user sees of a stream (``api/info.py``), and what keeps it (``streams/state.py``): one concept on two sides.
+# A user's view of a stream (``api/info.py``), and its stored state (``streams/state.py``): one concept on two sides.
 SAME_CONCEPT = {"StreamState"}
 
 
 def classes() -> dict[str, list[str]]:
-    """Return where each public class name is defined; the blocking face has the names of what it is derived from."""
+    """Return where each public class name is defined; the blocking API has the names of the classes it wraps."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.parse(path.read_text()).body:

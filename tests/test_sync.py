@@ -1,4 +1,4 @@
-"""The blocking face: nothing is missing from it, and it blocks, wakes, ends and fails as it says."""
+"""The blocking API: it is complete, and it blocks, wakes, ends and fails as documented."""
 
 import asyncio
 import inspect
@@ -342,7 +342,7 @@ class Part:
 
 
 class Whole:
-    """A class with everything that a twin has to turn."""
+    """A class with everything that a twin has to convert."""
 
     def __init__(self) -> None:
         self.main = Part("main")
@@ -463,7 +463,7 @@ def test_a_portal_that_stops_answers_what_is_under_way(portal: Portal) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Look again and again; every look goes through the loop that is waited for, so it makes progress."""
+    """Check repeatedly; every check goes through the loop that is waited for, so it makes progress."""
     while not condition():
         pass
 

@@ -1,4 +1,4 @@
-"""The official JSON schemas, where they lie beside the repository: validation of what we put on the wire."""
+"""The official JSON schemas, if they are stored beside the repository: validation of our JSON."""
 
 import json
 from functools import cache
@@ -24,7 +24,7 @@ def _registry() -> Registry:
 
 
 def schema_errors(name: str, body: bytes) -> list[str]:
-    """What the schema `name` (a file's stem, or ``definitions.json#/definitions/x``) holds against a body."""
+    """Return how the schema `name` (a file's stem, or ``definitions.json#/definitions/x``) fails for a body."""
     reference = name if "#" in name else f"{name}.json"
     schema = {"$ref": f"https://nats.io/schemas/jetstream/api/v1/{reference}"}
     data: Any = json.loads(body)

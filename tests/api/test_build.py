@@ -1,4 +1,4 @@
-"""Builders: what people write becomes what the wire needs, and mistakes are told at the door."""
+"""Builders: user input is converted for the wire, and mistakes are reported at once."""
 
 import math
 from datetime import UTC, datetime, timedelta, timezone

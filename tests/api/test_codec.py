@@ -43,12 +43,12 @@ def test_requests_and_replies_satisfy_the_schemas(
 ) -> None:
     row = next(row for row in api.VERBS if row.request is type(request_))
     kind = row.reply_type.removeprefix("io.nats.jetstream.api.v1.")
-    # The schema of an unpin's reply asks for the type of a pause's, which no server sends.
+    # The schema of an unpin's reply requires the type of a pause's, which no server sends.
     if kind != "consumer_unpin_response":
         assert schema_errors(kind, api.encode_reply(type(request_), reply)) == []
     error = api.api_error("JSStreamNotFoundErr")
-    # Schemas of lists ask for paging fields even beside an error; no client reads them there.
-    # That of a pause fits an error twice over.
+    # Schemas of lists require paging fields even beside an error; no client reads them there.
+    # That of a pause matches an error twice.
     if not kind.endswith(("names_response", "list_response", "pause_response", "unpin_response")):
         assert schema_errors(kind, api.encode_error(type(request_), error)) == []
     body = api.encode_body(request_)

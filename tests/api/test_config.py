@@ -1,4 +1,4 @@
-"""The configuration structs: what they always say, what they leave away, and whether the schemas agree."""
+"""The configuration structs: fields that are always present, fields that are omitted, agreement with the schemas."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the server chooses: each line was read from a reply of nats-server 2.15."""
+"""The server's defaults: each line was read from a reply of nats-server 2.15."""
 
 from typing import Any
 

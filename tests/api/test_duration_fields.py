@@ -1,4 +1,4 @@
-"""Durations in structs: seconds for users, nanoseconds on the wire, and nothing that could be taken for either."""
+"""Durations in structs: seconds for users, nanoseconds on the wire, and no ambiguity."""
 
 from __future__ import annotations
 

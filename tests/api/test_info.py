@@ -1,4 +1,4 @@
-"""What is reported: shapes on the wire."""
+"""Reports: their shapes on the wire."""
 
 import msgspec
 

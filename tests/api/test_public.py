@@ -1,4 +1,4 @@
-"""The room's face: everything it offers exists and is documented."""
+"""The public names of the package: all of them exist and are documented."""
 
 from typing import Literal, get_origin
 

@@ -1,4 +1,4 @@
-"""The public methods of the handles, each with arguments that are right: what the tests bend one of at a time."""
+"""The public methods of the handles, each with valid arguments: the tests replace one at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pelton.sync.derive import public_names
 
 PULL = ("timeout", "max_bytes", "no_wait", "group", "priority", "min_pending", "min_ack_pending", "failover")
 ORDERED = ("deliver_policy", "opt_start_seq", "opt_start_time", "filter_subject", "filter_subjects", "headers_only")
-# Not called: they end what the others need, or are for the language.
+# Not called: they close what the others need, or belong to the language.
 LEFT_OUT = {
     "Jet": {"close", "rekey"},
     "Transaction": {"enqueue", "enqueue_many"},
@@ -31,7 +31,7 @@ class World:
     jet: pelton.Jet
     folder: Path
     handles: dict[str, Any] = field(default_factory=dict)
-    # What parameters are given by name, and by the method where the name is not enough.
+    # Values of parameters by name, and by method if the name is not enough.
     right: dict[str, Any] = field(default_factory=dict)
 
 

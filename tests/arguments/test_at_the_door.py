@@ -1,4 +1,4 @@
-"""What is wrong is refused where it comes in, by an error that names its object and says what to do."""
+"""Bad input is refused where it enters, by an error that names its object and tells what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def jet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[p
 
 @dataclass
 class Car:
-    """What a typed bucket holds."""
+    """The value type of a typed bucket."""
 
     name: str
     doors: int

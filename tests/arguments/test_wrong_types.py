@@ -1,4 +1,4 @@
-"""Whatever an argument is, a public method takes it or raises a PeltonError; and the store goes on."""
+"""A public method accepts any argument or raises a PeltonError; and the store stays usable."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pelton.testing.nats_server import nats_server
 from tests.arguments.surface import Case, World, call, cases, world
 
 WRONG = (None, 3, -1, 1.5, float("nan"), "x", "", "\ud800", b"", [], {}, [3], {"a": 3}, object(), True)
-# Those that told most in memory; each place of a wrong type is a call more.
+# The values that found most errors in memory; each position of a wrong type costs a call.
 FEW = (None, 3, "x", b"", [], object())
 ENOUGH_S = 0.05
 
 
 async def _trouble(here: World, case: Case, value: object) -> str:
-    """Return what came out that must not; a call that waits for what does not come is well."""
+    """Return an outcome that must not happen; a call that waits forever is fine."""
     try:
         async with asyncio.timeout(ENOUGH_S):
             await call(here, case, value)
@@ -42,7 +42,7 @@ KINDS = sorted({case.kind for case in cases()})
 
 @asynccontextmanager
 async def _opened(place: str, folder: Path) -> AsyncIterator[pelton.Jet]:
-    """Open a new store for one method, so that none meets what another one has left."""
+    """Open a new store for one method, so that no method sees what another one left."""
     if place == "server":
         folder.mkdir()
         with nats_server(folder) as server:

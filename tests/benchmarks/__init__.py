@@ -1,1 +1,1 @@
-"""The bench's arithmetic, verdicts and writers; nothing here measures time."""
+"""The arithmetic, verdicts and writers of the benchmarks; nothing here measures time."""

@@ -1,4 +1,4 @@
-"""What is asked, and the verdicts."""
+"""The benchmarks' requirements, and their verdicts."""
 
 from benchmarks.asks import FloorAsk, LimitAsk, RatioAsk, ReferenceAsk, Verdict
 from benchmarks.references import Reference

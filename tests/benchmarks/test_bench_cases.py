@@ -1,4 +1,4 @@
-"""The list of cases is consistent: what they name exists, and nothing is named twice."""
+"""The list of cases is consistent: the names it uses exist, and no name occurs twice."""
 
 import ast
 from pathlib import Path

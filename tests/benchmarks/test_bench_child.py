@@ -1,4 +1,4 @@
-"""The request that crosses to the measuring process, and what a failed one leaves in the outcome."""
+"""The request that is sent to the measuring process, and the outcome of a failed one."""
 
 from pathlib import Path
 

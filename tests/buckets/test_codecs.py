@@ -1,4 +1,4 @@
-"""Codecs by themselves: what they write is what other clients' write, and comes back."""
+"""Codecs alone: they encode as other clients do, and decode what they encoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nats-py writes we read, and the other way about: buckets are the same to both."""
+"""Keys that nats-py writes can be read here, and the other way round: the buckets are compatible."""
 
 from __future__ import annotations
 

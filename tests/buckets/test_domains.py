@@ -14,7 +14,7 @@ from tests.conformance.cases.eventually import eventually
 
 @pytest.fixture(scope="module")
 def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server of the domain "leaf", which hangs on one of the domain "hub"."""
+    """The address of a server of the domain "leaf", which is connected to one of the domain "hub"."""
     home = tmp_path_factory.mktemp("domains")
     (port,) = free_ports(1)
     remote = f'leafnodes {{ remotes: [{{ url: "nats-leaf://127.0.0.1:{port}" }}] }}'
@@ -27,7 +27,7 @@ def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def hub(leaf: str) -> AsyncIterator[pelton.Jet]:
-    # The connection between the two takes its time.
+    # The connection between the two takes some time.
     await eventually(lambda: _answers(leaf), True)
     async with pelton.open(leaf, domain="hub") as jet:
         yield jet

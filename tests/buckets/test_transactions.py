@@ -1,4 +1,4 @@
-"""Keys of buckets written in transactions: with all the rest or not at all."""
+"""Keys of buckets written in transactions: together with everything else or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mark that ends what was there is given also where the rest of it vanished before it came."""
+"""The mark after the initial values is sent even if the rest of them vanished before it came."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def delivered(seq: int, pending: int) -> Delivered:
 
 
 class Reader:
-    """Three messages are there; the last two expire before they are delivered."""
+    """Three stored messages, of which the last two expire before they are delivered."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass

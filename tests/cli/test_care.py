@@ -1,4 +1,4 @@
-"""The commands that care for store files, as a shell would call them."""
+"""The commands that maintain store files, run as from a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo as a user runs it, short: real processes, a real SIGKILL, every promise checked by the demo itself."""
+"""The demo as a user runs it, short: real processes, a real SIGKILL, every guarantee checked by the demo itself."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from pelton.cli.main import main
 
 def pelton_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pelton.cli.main", *arguments]
-    # Without Java: what the demo does with Spark is tested in the session that all tests share.
+    # Without Java: the demo's Spark part is tested in the session that all tests share.
     env = {**os.environ, "JAVA_HOME": "/nowhere"}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
 

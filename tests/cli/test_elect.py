@@ -1,4 +1,4 @@
-"""``pelton elect``: without a terminal it writes lines; on one, a table, and it listens to keys."""
+"""``pelton elect``: without a terminal it writes lines; on one, it shows a table and reads keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "pelton.cli.main", "elect"]
 
 @contextmanager
 def elect(*arguments: str, terminal: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command; on its end, or ours, it is ended."""
+    """Run the command; it is terminated at the end of the context."""
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         stdin=subprocess.DEVNULL if terminal is None else terminal,
@@ -89,7 +89,7 @@ def test_on_a_terminal_k_kills_the_leader(tmp_path: Path) -> None:
 def until(terminal: int, pattern: bytes, pressing: bytes = b"") -> bytes:
     seen = b""
     while not re.search(pattern, seen):
-        # Again and again: at any one moment nobody may be leading.
+        # Repeatedly: at any one moment there may be no leader.
         os.write(terminal, pressing)
         more = read(terminal)
         assert more, seen

@@ -1,4 +1,4 @@
-"""The command itself: what it loads, what it calls itself, and that nothing in a store commands a terminal."""
+"""The command itself: its imports, its name, and that stored data cannot send control codes to a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pelton object``, as a shell would call it."""
+"""``pelton object``, run as from a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pelton pipeline``, as a shell would call it, in the session that all tests share."""
+"""``pelton pipeline``, run as from a shell, in the session that all tests share."""
 
 import builtins
 import sys

@@ -1,4 +1,4 @@
-"""A real server that a test may kill and start again."""
+"""A real server that a test can kill and restart."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A server of a few lines that a test plays: it greets, remembers who listens, and answers what it is told to."""
+"""A minimal server that a test scripts: it greets, remembers subscriptions, and sends the given answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Answer = Callable[["FakeServer", str, bytes], None]
 
 
 class FakeServer:
-    """One connection's other end. ``answers`` are by subject; the JetStream API itself is answered."""
+    """The other end of one connection. ``answers`` are by subject; the JetStream API itself is answered."""
 
     def __init__(self, version: str, answers: dict[str, Answer]) -> None:
         self._version = version
@@ -23,11 +23,11 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"nats://127.0.0.1:{self.port}"
 
     def say(self, subject: str, data: bytes, reply: str = "", block: bytes = b"") -> None:
-        """Deliver a message to whoever listens to its subject."""
+        """Deliver a message to the subscribers of its subject."""
         assert self._writer is not None
         for pattern, number in self._listens.items():
             if pattern == subject or (pattern.endswith("*") and subject.startswith(pattern[:-1])):
@@ -36,7 +36,7 @@ class FakeServer:
                 self._writer.write(line.encode() + block + data + b"\r\n")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Talk to one client until it leaves."""
+        """Serve one client until it leaves."""
         self._writer = writer
         info = {"server_id": "F", "version": self._version, "max_payload": 1 << 20, "headers": True, "proto": 1}
         writer.write(f"INFO {json.dumps(info)}\r\n".encode())
@@ -59,7 +59,7 @@ class FakeServer:
 
 @asynccontextmanager
 async def fake_server(version: str = "2.15.0", answers: dict[str, Answer] | None = None) -> AsyncIterator[FakeServer]:
-    """Play a server for as long as the context lasts."""
+    """Run a fake server for as long as the context lasts."""
     fake = FakeServer(version, answers or {})
     server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
     fake.port = server.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""A network between a client and a server that a test cuts and mends: every byte goes through here."""
+"""A network between a client and a server that a test cuts and restores: every byte passes through here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class Network:
-    """Carries connections to a port of this machine. It belongs to the event loop it was started on."""
+    """Forwards connections to a port of this machine. It belongs to the event loop it was started on."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -51,21 +51,21 @@ class Network:
         self.reset()
 
     def silence(self) -> None:
-        """Carry nothing any more, and tell nobody."""
+        """Silently stop forwarding."""
         self.held = 0
         self._up.clear()
 
     def reset(self) -> None:
-        """Reset all connections: what was on its way is lost."""
+        """Reset all connections: data on its way is lost."""
         for writer in list(self._writers):
             if writer.transport.is_closing():
                 continue
-            # No goodbye, and nothing more of what was written.
+            # No orderly close, and no more of the written data.
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
             writer.transport.abort()
 
     def mend(self) -> None:
-        """Carry again; what was held in silence comes late."""
+        """Forward again; data held during the silence arrives late."""
         self._refuses = False
         self._up.set()
 
@@ -95,7 +95,7 @@ class Network:
         except OSError:
             pass
         finally:
-            # Who hangs up on one side hangs up on the other; in silence nobody hears of it.
+            # A close on one side closes the other; in silence it is not forwarded.
             parts.put_nowait(b"")
             await writing
 
@@ -113,7 +113,7 @@ class Network:
 
 @asynccontextmanager
 async def network(port: int) -> AsyncIterator[Network]:
-    """Run a network before a port for as long as the context lasts."""
+    """Run a network in front of a port for as long as the context lasts."""
     one = Network(port)
     await one.start()
     try:

@@ -1,4 +1,4 @@
-"""Certificates and credentials as an operator would make them, for servers that ask for some."""
+"""Certificates and credentials as an operator would make them, for servers that require them."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ _CNF = "[ext]\nsubjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=criti
 
 
 class Certificates:
-    """An authority of one's own, and what it has signed; files below ``home``."""
+    """A private certificate authority, and what it has signed; files below ``home``."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -35,7 +35,7 @@ class Certificates:
         return cert, key
 
     def configuration(self, *, verify: bool = False) -> str:
-        """Return what a server is told of TLS."""
+        """Return the TLS section of a server's configuration."""
         cert, key = self.server
         parts = {"cert_file": str(cert), "key_file": str(key), "ca_file": str(self.ca), "verify": verify}
         return f"tls {json.dumps(parts)}"
@@ -46,7 +46,7 @@ def _openssl(*arguments: object) -> None:
 
 
 class Person:
-    """Somebody with a key: an operator (O), account (A) or user (U)."""
+    """An identity with a key: an operator (O), account (A) or user (U)."""
 
     def __init__(self, kind: bytes) -> None:
         prefix = {b"O": nkeys.PREFIX_BYTE_OPERATOR, b"A": nkeys.PREFIX_BYTE_ACCOUNT, b"U": nkeys.PREFIX_BYTE_USER}
@@ -57,7 +57,7 @@ class Person:
         return nkeys.from_seed(bytearray(self.seed.encode()))
 
     def signs(self, subject: str, rights: dict[str, object], expires: int = 0) -> str:
-        """Return a JWT that says what ``subject`` may do."""
+        """Return a JWT with the permissions of ``subject``."""
         claims = {"jti": os.urandom(16).hex(), "iat": 1, "iss": self.name, "sub": subject, "nats": rights}
         if expires:
             claims["exp"] = expires
@@ -71,13 +71,13 @@ def _base64(data: bytes) -> str:
 
 
 class Company:
-    """An operator and an account with JetStream, as a server's configuration and credentials of users."""
+    """An operator and an account with JetStream, as a server's configuration and users' credentials."""
 
     def __init__(self) -> None:
         self._operator, self._account, self._system = Person(b"O"), Person(b"A"), Person(b"A")
 
     def configuration(self) -> str:
-        """Return what a server is told of operator and accounts."""
+        """Return the operator and accounts section of a server's configuration."""
         limits = {"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": True, "conn": -1}
         room = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1, "leaf": -1}
         account = {"type": "account", "version": 2, "limits": limits | room}

@@ -1,4 +1,4 @@
-"""What is asked again when nobody answers, in which words, and what is cleared away after it."""
+"""Which requests are retried when no reply comes, under which names, and how leftovers are removed."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class _Clock:
 
 
 class _Servers:
-    """A connection whose other end is a list: what becomes of each request in turn; all are noted."""
+    """A connection whose other end is a list: the outcome of each request in turn; all requests are recorded."""
 
     def __init__(self, *fates: Exception | dict[str, Any]) -> None:
         self.settings = settings_of("nats://localhost")
@@ -48,7 +48,7 @@ class _Servers:
 
     async def ask(self, subject: str, data: bytes, block: bytes | None = None, *, again: bool = False) -> Answer:
         self.asked.append(subject)
-        # The last one goes on.
+        # The last one repeats.
         fate = self._fates.pop(0) if len(self._fates) > 1 else self._fates[0]
         if isinstance(fate, Exception):
             self.clock.now += 5
@@ -133,7 +133,7 @@ async def test_patience_ends() -> None:
         (StreamInfoRequest(name="S"), True),
         (StreamCreate(config=StreamConfig(name="S")), True),
         (_NAMELESS, True),
-        # The second answer would be that it exists.
+        # The second reply would be that it exists.
         (ConsumerCreate(stream_name="S", config=ConsumerConfig(name="c"), action="create"), False),
         (StreamPurge(name="S"), False),
         (StreamDelete(name="S"), False),

@@ -1,4 +1,4 @@
-"""What is wrong gets the same answer from a file, from memory and from a server, and never costs the connection."""
+"""Bad input gets the same answer from a file, from memory and from a server, and never costs the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a cluster too, what a cancelled pull got goes back at once: it is not waited for until its ack wait."""
+"""On a cluster too, messages of a cancelled pull are given back at once, not after their ack wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rests on methods of nats-py that are not public: if one of these fails after an upgrade, look at client.py."""
+"""What relies on methods of nats-py that are not public: if one of these fails after an upgrade, see client.py."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What the conformance suite does not see: the port's own methods, clones, queues, cancelled pulls."""
+"""What the conformance suite does not cover: the port's own methods, clones, queues, cancelled pulls."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ from pelton.testing.nats_server import NatsServer
 
 
 async def test_repeated_headers_arrive(jet: pelton.Jet) -> None:
-    """It rests on a method of nats-py that is not public: without it, one value of a name is kept."""
+    """It relies on a method of nats-py that is not public: without it, one value per name is kept."""
     stream = await jet.create_stream("S")
     await jet.publish("S", b"", headers={"A": ["1", "2", "3"]})
     (message,) = await (await stream.create_consumer(durable_name="c")).fetch(1)
@@ -146,5 +146,5 @@ async def test_subscriptions_of_consumers_that_are_gone_are_not_kept(
             assert len(await consumer.fetch(3)) == 3
             await stream.delete_consumer(consumer.name)
     gc.collect()
-    # Two that are free, and one that is being given up.
+    # Two that are free, and one that is being retired.
     assert sum(isinstance(each, pull.Channel) for each in gc.get_objects()) <= 3

@@ -1,4 +1,4 @@
-"""Direct get of a real server: lost connections, names that need care, what the server adds and we take away."""
+"""Direct get of a real server: lost connections, unusual names, the headers the server adds and we remove."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_an_answer_that_does_not_come(jet: pelton.Jet, monkeypatch: pytest
 
 @asynccontextmanager
 async def unanswered(jet: pelton.Jet) -> AsyncIterator[None]:
-    """Somebody takes the questions for stream T and does not answer."""
+    """Take the requests for stream T without answering."""
     other = jet.backend.clone()
     await other.subscribe("$JS.API.DIRECT.GET.T")
     yield

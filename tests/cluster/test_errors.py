@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a server, told clearly."""
+"""Failures to reach a server, reported clearly."""
 
 import subprocess
 import sys

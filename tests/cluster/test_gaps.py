@@ -1,4 +1,4 @@
-"""Lost connections: what is repeated, what is told, and that nothing acknowledged is lost or doubled."""
+"""Lost connections: what is repeated, what is reported, and that nothing acknowledged is lost or doubled."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ async def test_a_publish_without_an_id_is_not_repeated(server: NatsServer, jet: 
         await asyncio.sleep(0)
     object.__setattr__(jet.backend._connection.settings, "patience", 0.3)
     await asyncio.to_thread(server.kill)
-    # Lost between two windows nothing is in doubt, and what stays is that nobody answers.
+    # Lost between two windows nothing is in doubt; what remains is that no server answers.
     with pytest.raises((pelton.api.ServerTimeoutError, pelton.api.ServerUnreachableError)):
         await batch
 
@@ -79,7 +79,7 @@ async def test_acks_are_repeated_after_a_restart(server: NatsServer, jet: pelton
     await jet.publish_batch([("s", b"")] * 100)
     consumer = await stream.create_consumer(durable_name="c")
     messages = await consumer.fetch(100)
-    # An orderly end: a kill may lose what the server knew of deliveries, and then it answers no ack of them.
+    # A clean shutdown: after a kill the server may have lost deliveries, and would not answer acks of them.
     await asyncio.to_thread(server.stop)
     acked = asyncio.ensure_future(consumer.ack(messages))
     await asyncio.to_thread(server.start)

@@ -1,4 +1,4 @@
-"""Every way to be let in, and what is told to whoever is not."""
+"""Every kind of login, and the errors for those that are refused."""
 
 import asyncio
 import json
@@ -184,7 +184,7 @@ async def _connected_to_the_hub(address: str) -> pelton.Jet:
 
 
 async def test_a_domain_behind_a_leaf(tmp_path: Path) -> None:
-    """Asked for by name, the hub's streams are published to, read and acked over a server that has its own."""
+    """Asked for by domain, the hub's streams are published to, read and acked through a server that has its own."""
     (port,) = free_ports(1)
     with nats_server(tmp_path / "hub", domain="hub", extra=f'leafnodes {{ listen: "127.0.0.1:{port}" }}') as hub:
         remote = f'leafnodes {{ remotes: [{{ url: "nats-leaf://127.0.0.1:{port}" }}] }}'

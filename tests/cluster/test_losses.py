@@ -1,4 +1,4 @@
-"""A cluster of three loses a server in the middle of work: nothing acknowledged is lost, nothing is there twice."""
+"""A cluster of three loses a server during work: nothing acknowledged is lost, nothing is duplicated."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def cluster(tmp_path: Path) -> Iterator[NatsCluster]:
 
 
 class _Record:
-    """What was published and consumed, as a history with one key a message; time is the order of telling."""
+    """Published and consumed messages, as a history with one key per message; time is the order of recording."""
 
     def __init__(self) -> None:
         self.events: list[JobEvent] = []

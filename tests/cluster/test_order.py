@@ -1,4 +1,4 @@
-"""What is published over a connection that breaks is stored in order: what follows never overtakes what was lost."""
+"""Messages published over a connection that breaks are stored in order: later ones never overtake lost ones."""
 
 import asyncio
 from pathlib import Path
@@ -41,7 +41,7 @@ async def test_publishes_in_flight_keep_their_order(tmp_path: Path, size: int, c
         async with network(server.port) as net, pelton.open(net.url) as jet:
             stream = await jet.create_stream("S", subjects=["s"])
             before = net.carried
-            # Of large ones most wait for room; those of the second half are begun while others are sent again.
+            # Most large ones wait for room; those of the second half start while others are sent again.
             early = [asyncio.create_task(jet.publish("s", b"%-*d" % (size, n))) for n in range(_MESSAGES // 2)]
             late: list[asyncio.Task[pelton.PubAck]] = []
             for cut in range(1, cuts + 1):

@@ -1,4 +1,4 @@
-"""A worker waits for its servers for as long as it takes: only its user, or a store that failed for good, ends it."""
+"""A worker waits for its servers without a limit: only its user, or a store that failed for good, stops it."""
 
 import asyncio
 import logging
@@ -42,13 +42,13 @@ async def test_a_worker_waits_for_its_servers(
                 await asyncio.wait_for(started.wait(), 20)
                 net.cut()
                 await asyncio.wait_for(_logged(caplog, "queue 'garage' waits for its store"), 20)
-                # The cluster's own patience, 0.3 s here, ends more than once.
+                # The cluster's own patience, 0.3 s here, is exhausted more than once.
                 seen = len(caplog.records)
                 while len(caplog.records) < seen + 2:
                     await asyncio.sleep(0)
                 assert not work.done()
                 net.mend()
-                await asyncio.wait_for(_logged(caplog, "queue 'garage' goes on"), 20)
+                await asyncio.wait_for(_logged(caplog, "queue 'garage' resumes"), 20)
                 held.set()
                 await paint.enqueue(key="car1")
                 await asyncio.wait_for(done.wait(), 20)

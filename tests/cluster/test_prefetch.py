@@ -1,4 +1,4 @@
-"""What lies ready in a program that is slow keeps its deliveries, in a file as on a server."""
+"""Prefetched messages of a slow program keep their deliveries, in a file as on a server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_what_was_not_handed_out_is_not_delivered_again(work: pelton.Strea
         async for message in messages:
             await message.ack()
             if not seen:
-                # The program is at this one for long; another one would get what falls due.
+                # The program handles this one for long; another consumer would get messages whose ack wait ends.
                 assert await (await work.consumer("c")).fetch(_NUMBER, timeout=_LONG) == []
             seen.append((message.delivered.seq, message.delivered.num_delivered))
             if len(seen) == _NUMBER:
@@ -58,7 +58,7 @@ async def test_what_a_callback_has_not_seen_is_not_delivered_again(work: pelton.
 
     async def slow(message: pelton.Message) -> None:
         if message.delivered.seq == 5:
-            # Four are done and not acknowledged yet, five were not called back with.
+            # Four are done and not acknowledged yet, for five the callback has not run.
             await message.ack()
             assert await (await work.consumer("c")).fetch(_NUMBER, timeout=_LONG) == []
         seen.append((message.delivered.seq, message.delivered.num_delivered))

@@ -1,4 +1,4 @@
-"""What a pull makes of a last word that comes ahead of the messages, as it does where there are replicas."""
+"""How a pull handles a last word that comes ahead of the messages, as it does with replicas."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A cluster of three that knows who keeps what: replicas, placement, and what the servers tell of it."""
+"""A cluster of three: replicas, placement, and how the servers report them."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Who sends next, by hand: without a server."""
+"""The order of sending, step by step, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused at the door, before a server is asked."""
+"""Options that are refused before a server is contacted."""
 
 import json
 import ssl
@@ -40,11 +40,11 @@ def test_tls_is_insisted_on_where_it_is_asked_for() -> None:
     ("options", "words"),
     [
         ({"user": "a"}, "belong together"),
-        ({"token": "t", "user": "a", "password": "b"}, "user and password and token each say who we are"),
+        ({"token": "t", "user": "a", "password": "b"}, "user and password and token each give a login"),
         ({"domain": "a", "api_prefix": "b"}, "keep one of them"),
         ({"domain": "a.b"}, "one token"),
-        ({"api_prefix": "$JS.*"}, "no subject"),
-        ({"inbox_prefix": "a b"}, "no subject"),
+        ({"api_prefix": "$JS.*"}, "not a subject"),
+        ({"inbox_prefix": "a b"}, "not a subject"),
         ({"api_prefix": "a" * 129}, "more than 128 bytes"),
         ({"domain": "d" * 128}, "more than 128 bytes"),
         ({"inbox_prefix": "é" * 65}, "more than 128 bytes"),
@@ -69,10 +69,10 @@ def test_a_login_in_the_address_and_another_one(tmp_path: Path) -> None:
 def test_files_that_hold_something_else(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("hello")
-    for option, words in (("credentials", "no user JWT"), ("nkey", "no seed"), ("tls_ca", "cannot be used")):
+    for option, words in (("credentials", "no user JWT"), ("nkey", "not a seed"), ("tls_ca", "cannot be used")):
         with pytest.raises(pelton.ConfigError, match=words):
             settings_of("nats://a", **{option: file})
-    with pytest.raises(pelton.ConfigError, match="no seed of a user"):
+    with pytest.raises(pelton.ConfigError, match="not of a user"):
         settings_of("nats://a", nkey=Person(b"A").seed)
 
 
@@ -117,7 +117,7 @@ def test_a_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "no JSON"), ("[]", "no JSON object"), ('{"nsc": "nsc://x"}', "uses nsc"), (None, "be read")],
+    [("{", "not JSON"), ("[]", "not a JSON object"), ('{"nsc": "nsc://x"}', "uses nsc"), (None, "be read")],
 )
 def test_contexts_that_cannot_be_used(tmp_path: Path, text: str | None, words: str) -> None:
     file = tmp_path / "context.json"

@@ -1,4 +1,4 @@
-"""What the last word of a pull that got nothing comes to."""
+"""How the last word of a pull without messages is judged."""
 
 from __future__ import annotations
 

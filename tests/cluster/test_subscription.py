@@ -1,4 +1,4 @@
-"""Subscriptions: what is published, stored or not, as it comes."""
+"""Subscriptions: published messages, stored or not, as they come."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The accounts of the real server: many without limits, and some for each set of limits that a case asks for."""
+"""The accounts of the real server: many without limits, and some for each set of limits that a case requires."""
 
 from itertools import count
 
@@ -20,7 +20,7 @@ _KEYS = {
 
 
 def _kinds() -> list[AccountLimits | None]:
-    """The sets of limits in the order in which they are first asked for; the first is none."""
+    """The sets of limits in the order in which they are first used; the first is empty."""
     kinds: list[AccountLimits | None] = [None]
     for case in CASES:
         if case.limits not in kinds:
@@ -46,7 +46,7 @@ def server_config() -> str:
 
 
 class Accounts:
-    """Accounts of the server at ``url`` that nobody has used."""
+    """Unused accounts of the server at ``url``."""
 
     def __init__(self, url: str) -> None:
         self._url = url

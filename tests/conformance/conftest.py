@@ -28,7 +28,7 @@ def on_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
 
 @pytest.fixture
 def limits(request: pytest.FixtureRequest) -> pelton.AccountLimits | None:
-    """What the user of the store may use, where the test is of a case that asks for limits."""
+    """The limits of the store's user, if the test is of a case that requires some."""
     case = getattr(request.node, "callspec", None) and request.node.callspec.params.get("case")
     found: pelton.AccountLimits | None = getattr(case, "limits", None)
     return found
@@ -39,7 +39,7 @@ Opened = Callable[[], AbstractAsyncContextManager[pelton.Jet]]
 
 @pytest.fixture
 def opened(target: str, tmp_path: Path, limits: pelton.AccountLimits | None, request: pytest.FixtureRequest) -> Opened:
-    """Opens an empty store, or an account nobody has used."""
+    """Opens an empty store, or an unused account."""
     if target.startswith("engine"):
         address = "memory:" if target == "engine-memory" else str(tmp_path / "store.pelton")
         return lambda: _validated(address, limits)
@@ -70,7 +70,7 @@ async def _replicated(address: str) -> AsyncIterator[pelton.Jet]:
         try:
             yield jet
         finally:
-            # What stays costs three servers an election and heartbeats.
+            # A stream that stays costs three servers an election and heartbeats.
             for name in await jet.stream_names():
                 with suppress(pelton.ApiError):
                     await jet.delete_stream(name)

@@ -1,6 +1,6 @@
-"""What three replicas answer differently from one, in nats-server 2.15.1: cases that are not asked there, and why.
+"""Where three replicas answer differently from one, in nats-server 2.15.1: cases that are skipped there, and why.
 
-Each was asked of the servers without Pelton as well, in the words of the protocol, and answered the same.
+Each was also sent to the servers without Pelton, as raw requests, with the same result.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ NOT_REPLICATED: Final = {
     "events.consumers_are_deleted_with_their_stream": (
         "the leader of a consumer that hears of the stream's end before its own says nothing"
     ),
-    # Seen through Pelton alone so far.
+    # Seen only through Pelton so far.
     "mirrors.a_mirror_has_limits_of_its_own": "a mirror with replicas still holds what its limits should have removed",
     "mirrors.a_mirror_of_nothing_says_so": "a mirror with replicas tells no error of an origin that is not there",
 }

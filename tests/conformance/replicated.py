@@ -1,4 +1,4 @@
-"""A cluster's backend on which every stream has three replicas, whatever a case says."""
+"""A cluster's backend on which every stream has three replicas, whatever a case requests."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ REPLICAS = 3
 
 
 class Replicated:
-    """Hands everything on; a stream that is made gets three replicas."""
+    """Forwards everything; a new stream gets three replicas."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -20,7 +20,7 @@ class Replicated:
         return getattr(self._backend, name)
 
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        """Store messages; the first alone, for the server we talk to may not know of a new stream's subjects yet."""
+        """Store messages; the first one alone, because our server may not know of a new stream's subjects yet."""
         first = [await self._backend.publish(m.subject, m.data, m.headers) for m in messages[:1]]
         return first + await self._backend.publish_batch(messages[1:])
 

@@ -1,4 +1,4 @@
-"""What three busy servers may answer once and not again: the only reasons for which a case is stated a second time."""
+"""What three busy servers may answer once and not again: the only reasons to run a case a second time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TRIES = 4
 
 
 def why_again(case: Case, error: Exception, *, replicated: bool) -> str:
-    """Say for which passing condition a case may be stated once more; empty: it has failed."""
+    """Return the passing condition for which a case may run once more; empty: it has failed."""
     if is_passing(error):
         return f"the cluster had no leader for it: {error}"
     if isinstance(error, (pelton.ServerTimeoutError, pelton.ServerUnreachableError)):

@@ -1,4 +1,4 @@
-"""Every error code of the engine is provoked by a conformance case, so that a real server has its say about each."""
+"""Every error code of the engine is provoked by a conformance case, so that a real server confirms each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pelton
 from pelton.api.error_table import ERRORS
 
 _SOURCE = Path(pelton.__file__).parent
-# In tests of their own, for a server and a store: tests/storage/test_restoring.py, tests/cluster/test_snapshots.py.
+# In separate tests, for a server and a store: tests/storage/test_restoring.py, tests/cluster/test_snapshots.py.
 _UNSTATED = {"JSStreamNameExistRestoreFailedErr"}
 _ROOMS = ("streams", "consumers", "sourcing", "engine")
 

@@ -1,4 +1,4 @@
-"""Replies of all cases are held against NATS's schemas: that this is done at all, or why not."""
+"""Replies of all cases are validated against NATS's schemas: that this is done at all, or why not."""
 
 import pytest
 

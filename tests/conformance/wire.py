@@ -1,4 +1,4 @@
-"""Replies as they would go on the wire, held against NATS's own JSON schemas where those lie beside the repository."""
+"""Replies in wire form, validated against NATS's JSON schemas if those are stored beside the repository."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pelton.api import encode_reply
 from pelton.api.requests import VERB_OF, Request
 from tests.api.schemas import NATS, schema_errors
 
-# The schemas are older than some of what nats-server 2.15 says.
+# The schemas are older than some features of nats-server 2.15.
 _NEWER = frozenset({"allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules", "persist_mode"})
 _NEWER_VALUES = {"prioritized": "overflow", "flow_control": "none"}
-# Its schema asks for the type of another reply.
+# Its schema requires the type of another reply.
 _WRONG = frozenset({"consumer_unpin_response"})
 
 
 def _known(value: Any) -> Any:
-    """Return a reply without what the schemas cannot know."""
+    """Return a reply without the fields that the schemas cannot know."""
     if isinstance(value, dict):
         return {key: _known(item) for key, item in value.items() if key not in _NEWER}
     if isinstance(value, list):
@@ -28,7 +28,7 @@ def _known(value: Any) -> Any:
 
 
 def validated(jet: pelton.Jet) -> None:
-    """Make every reply of a store be held against its schema; AssertionError in the call that got a wrong one."""
+    """Validate every reply of a store against its schema; AssertionError in the call that got a wrong one."""
     if NATS.is_dir():
         jet.backend.call = _checked(jet.backend.call)  # type: ignore[method-assign]  # of this one store
 

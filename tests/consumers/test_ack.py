@@ -1,4 +1,4 @@
-"""What acks do, when a message comes again, and which acks come too late."""
+"""What acks do, when a message is redelivered, and which acks come too late."""
 
 import asyncio
 from typing import Any
@@ -62,7 +62,7 @@ async def test_an_ack_of_what_was_removed_counts_once(stream: pelton.Stream, run
     await settle(one)
     await two.ack()
     for message in (one, two):
-        # Limits took it: a plain ack is harmless, and fences nobody who publishes with it.
+        # Removed by limits: a plain ack is harmless, and does not refuse a holder that publishes with it.
         await message.ack()
         with pytest.raises(pelton.AckRejectedError, match=r"message was removed .* is not delivered again") as refused:
             await settle(message)
@@ -85,7 +85,7 @@ async def test_a_removed_message_is_forgotten_by_a_pull_after_its_ack_wait(
     await consumer.info()
     runtime.clock.advance(11)
     done = [Outgoing("s.b", b"done")]
-    # Late, and nobody could have got it meanwhile.
+    # Late, but no other consumer could have got it in the meantime.
     await consumer._backend.settle(done, "s", "c", ack_of(one.delivered, "ack"))
     assert await taken(consumer, 1) == [3]
     with pytest.raises(pelton.AckRejectedError):
@@ -100,7 +100,7 @@ async def test_a_second_ack_at_once_does_not_take_the_place_of_the_first(
     await stream.delete_message(1)
     await consumer.info()
     ack = ack_of(message.delivered, "ack")
-    # All but the publish share a transaction: the first ack counts, others find nothing left to settle.
+    # All but the publish share a transaction: the first ack counts, the others find nothing left to settle.
     _, *answers = await asyncio.gather(
         jet.publish("s.c"),
         consumer._backend.settle([Outgoing("s.b", b"done")], "s", "c", ack),
@@ -374,11 +374,11 @@ async def test_an_ack_of_a_consumer_that_is_gone_settles_nothing_of_another_one_
     await stream.delete_consumer("c")
     consumer, fresh = await made_anew()
     others = await consumer.fetch(9)
-    # Many at once are judged as one.
+    # Many at once are checked as one.
     acks = [ack_of(message.delivered, "ack") for message in stale + stale]
     assert all(await jet.backend.ack("s", "c", [*acks, *acks]))
     assert (await consumer.info()).num_ack_pending == len(others) + 1
     await consumer.ack([fresh, *others[:1]])
-    # What comes by a server's protocol names no more than this.
+    # Acks that come by a server's protocol name no more than this.
     place = others[1].metadata
     assert await jet.backend.ack("s", "c", [AckOp(seq=place.stream_seq, consumer_seq=place.consumer_seq)]) == [None]

@@ -1,4 +1,4 @@
-"""Which consumers can be, which changes of one, and with which of NATS's codes the others are refused."""
+"""Valid consumer configurations and changes, and the NATS error codes of the others."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""``max_ack_pending_per_subject``: the next of a subject waits for the one before, and for nothing else."""
+"""``max_ack_pending_per_subject``: the next message of a subject waits for the previous one, and for nothing else."""
 
 import pytest
 
@@ -48,7 +48,7 @@ async def test_the_next_is_deliverable_in_the_transaction_that_settles_the_previ
 
 
 async def test_the_floor_of_acks_lies_below_what_became_ready(consumer: pelton.Consumer) -> None:
-    """A reset goes on above the floor: whatever is not settled must lie there."""
+    """A reset keeps the floor: everything unsettled must be above it."""
     a, b, c = await consumer.fetch(3)
     await consumer.ack([a, c])
     info = await consumer.info()
@@ -117,7 +117,7 @@ class TestMessagesThatVanish:
     async def test_while_delivered_the_holder_is_waited_for(
         self, stream: pelton.Stream, consumer: pelton.Consumer, runtime: ManualRuntime
     ) -> None:
-        """Its message is gone, but the holder works on: nobody else may start on the subject."""
+        """Its message is gone, but its holder still works: no other may start on the subject."""
         a, b, _ = await consumer.fetch(10)
         await stream.delete_message(1)
         await stream.delete_message(4)

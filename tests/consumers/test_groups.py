@@ -1,4 +1,4 @@
-"""Priority groups on a clock turned by hand, and across processes."""
+"""Priority groups on a manual clock, and across processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _begin(asked: Awaitable[list[pelton.Message]]) -> Pulled:
 
 
 async def _settle() -> None:
-    """Let everything that can run do so."""
+    """Let every ready task run."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -53,7 +53,7 @@ async def test_failover_waits_for_the_nearer_to_be_silent(jet: pelton.Jet, runti
     assert await consumer.fetch(1, no_wait=True, group="g", failover=5) == []
     runtime.clock.advance(0.1)
     assert len(await consumer.fetch(1, no_wait=True, group="g", failover=5)) == 1
-    # It goes on being served until a nearer client is heard of again.
+    # It is still served until a nearer client is heard of again.
     assert len(await consumer.fetch(1, no_wait=True, group="g", failover=5)) == 1
     assert len(await consumer.fetch(1, no_wait=True, group="g")) == 1
     assert await consumer.fetch(1, no_wait=True, group="g", failover=5) == []
@@ -68,7 +68,7 @@ async def test_the_nearest_comes_first(jet: pelton.Jet, runtime: ManualRuntime) 
     await _settle()
     await jet.publish("s.1")
     assert len(await asyncio.wait_for(near, 20)) == 1
-    # The nearer one has just pulled: the farther one waits its whole time from then on.
+    # The nearer one has just pulled: the farther one waits its full time from then on.
     await jet.publish("s.1")
     runtime.clock.advance(19)
     await _settle()

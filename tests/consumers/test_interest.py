@@ -1,4 +1,4 @@
-"""Interest retention where transactions fail, and beside exclusive subjects."""
+"""Interest retention when transactions fail, and together with exclusive subjects."""
 
 from __future__ import annotations
 

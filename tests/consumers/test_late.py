@@ -1,4 +1,4 @@
-"""Acks across processes and restarts: who was given a message may answer, from wherever; who is too late is told."""
+"""Acks across processes and restarts: any process may ack a delivery, and late acks are refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def op(message: pelton.Message, kind: AckKind = "ack") -> AckOp:
 
 
 async def answered(jet: pelton.Jet, *ops: AckOp) -> list[bool]:
-    """Whether each ack counts; one that does not is rejected, and nothing else."""
+    """Whether each ack counts; one that does not raises AckRejectedError, and nothing else."""
     answers = await jet.backend.ack("work", "c", ops)
     assert all(answer is None or isinstance(answer, AckRejectedError) for answer in answers)
     return [answer is None for answer in answers]
@@ -130,7 +130,7 @@ async def test_two_processes_that_ack_at_once_count_once(store: pelton.Jet, path
 
 
 async def test_of_a_consumer_that_was_reset_no_old_ack_counts(store: pelton.Jet) -> None:
-    """Deliveries are numbered on, so what was given before cannot be taken for what was given since."""
+    """Delivery numbers continue, so earlier deliveries cannot be mistaken for later ones."""
     old = await taken(store, 2)
     await (await (await store.stream("work")).consumer("c")).reset()
     new = await taken(store, 2)
@@ -149,7 +149,7 @@ async def test_an_old_ack_counts_for_nothing_that_a_consumer_made_again_has_not_
 
 
 async def _hold(pipe: Connection, path: Path) -> None:
-    """Take one, say so, and ack it when told."""
+    """Take one, report it, and ack it on request."""
     async with pelton.open(path) as jet:
         (message,) = await (await (await jet.stream("work")).consumer("c")).fetch(1)
         pipe.send((message.metadata.stream_seq, message.metadata.consumer_seq))

@@ -1,4 +1,4 @@
-"""What is delivered when: the original pace, pauses; turned by hand."""
+"""When messages are delivered: original pace, pauses; on a manual clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pelton.testing import ManualRuntime, recount
 
 
 async def _spread(jet: pelton.Jet, runtime: ManualRuntime, *gaps: float) -> pelton.Stream:
-    """Store messages with these seconds between them."""
+    """Store messages with this many seconds between them."""
     stream = await jet.create_stream("s", subjects=["s.>"])
     await jet.publish("s.1")
     for gap in gaps:
@@ -33,7 +33,7 @@ async def test_the_original_pace_is_kept(jet: pelton.Jet, runtime: ManualRuntime
     assert await _got(consumer) == []
     runtime.clock.advance(0.1)
     assert await _got(consumer) == [2]
-    # A late delivery moves those after it: the gaps between them stay.
+    # A late delivery delays those after it: the gaps between them are kept.
     runtime.clock.advance(30)
     assert await _got(consumer) == [3, 4]
 

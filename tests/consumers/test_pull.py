@@ -1,4 +1,4 @@
-"""How a pull waits: for messages, for time, until it is cancelled, or until there is nothing left to wait for."""
+"""How a pull waits: for messages, for time, until it is cancelled, or until it has nothing left to wait for."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -22,7 +22,7 @@ async def consumer(stream: pelton.Stream) -> pelton.Consumer:
 
 
 async def begun(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Start work and let it come to where it waits."""
+    """Start work and run it until it waits."""
     task = asyncio.ensure_future(work)
     await turns()
     return task
@@ -166,7 +166,7 @@ async def test_a_fetch_that_makes_no_sense(consumer: pelton.Consumer, options: d
 
 @pytest.mark.parametrize("delay", range(8))
 async def test_a_cancelled_fetch_loses_nothing(jet: pelton.Jet, consumer: pelton.Consumer, delay: int) -> None:
-    """Cancelled in every moment from before the publish to after the delivery."""
+    """Cancelled at every moment from before the publish to after the delivery."""
     waiting = await begun(consumer.fetch(10))
     publishing = asyncio.ensure_future(jet.publish_batch([("s.a", b"")] * 3))
     await turns(delay)
@@ -293,7 +293,7 @@ async def test_a_roll_up_wakes_who_waits_and_who_watches(jet: pelton.Jet) -> Non
     await bucket.put("a", b"1")
     entries = bucket.watch()
     assert [await anext(entries) is None for _ in range(2)] == [False, True]
-    # No clock moves here: a heartbeat would hide a wake-up that is missing.
+    # No clock moves here: a heartbeat would hide a missing wake-up.
     for change in (bucket.purge, bucket.delete):
         await change("a")
         entry = await asyncio.wait_for(anext(entries), 20)

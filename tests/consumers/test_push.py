@@ -1,4 +1,4 @@
-"""Push consumers in the engine: who pumps, how fast, and what becomes of what nobody has handled."""
+"""Push consumers in the engine: which opener pumps, how fast, and what happens to messages that were not handled."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def _heard(listening: subscription.EngineSubscription, count: int) -> list
 
 
 async def _settle_down() -> None:
-    """Let every task and wake-up that is under way come to its end."""
+    """Let every task and wake-up that is under way finish."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -221,7 +221,7 @@ async def test_acked_by_flow_control_nothing_is_kept_of_what_was_removed(tmp_pat
         async with jet.transaction() as tx:
             assert await tx.sql("SELECT count(*) FROM pending_removed") == [(0,)]
         await listening.close()
-        # Another listener is offered all again that was not acked.
+        # Another subscriber gets everything again that was not acked.
         await _engine(jet).subscribe(DELIVER)
         await jet.publish("s.a", b"new")
     assert recount(path) == []
@@ -266,7 +266,7 @@ async def _settled(consumer: Consumer) -> bool:
 
 @pytest.mark.parametrize("kind", ["push", "pull"])
 async def test_cancelling_loses_nothing(jet: pelton.Jet, kind: str) -> None:
-    """Cancelled at any point: what was called back with is acknowledged, all else comes again at once."""
+    """Cancelled at any point: handled messages are acknowledged, all others are redelivered at once."""
     stream = await _stream(jet, 40)
     config = {"deliver_subject": DELIVER} if kind == "push" else {}
     consumer = await stream.create_consumer(durable_name="c", ack_wait=3600, **config)
@@ -351,7 +351,7 @@ async def test_one_that_stands_still_is_set_aside_until_it_goes_on(tmp_path: Pat
     other = await _engine(second).subscribe(DELIVER, group)
     await _until(lambda: _is(lambda: _engine(first)._pushes._leads and _pumps(first)))
     for _ in range(20):
-        # Both run: nobody is set aside.
+        # Both run: neither is pushed aside.
         for runtime in house.runtimes:
             runtime.clock.advance(1)
             await _settle_down()

@@ -37,7 +37,7 @@ LINES: tuple[Line, ...] = (
 
 
 class Stage:
-    """One exclusive consumer on a stream by interest; ``seq`` is the message that is watched."""
+    """One exclusive consumer on an interest stream; ``seq`` is the message that is watched."""
 
     def __init__(self, jet: pelton.Jet, runtime: ManualRuntime) -> None:
         self.jet = jet
@@ -60,7 +60,7 @@ class Stage:
         self.taken.update({m.metadata.stream_seq: m for m in await self.consumer.fetch(10, no_wait=True)})
 
     async def state(self) -> DeliveryState | None:
-        """Where the rows say that the message is."""
+        """The message's state according to the rows."""
         info = await self.consumer.info()
         database: Any = self.consumer._backend._db  # type: ignore[attr-defined]  # the engine's, to look at its rows
         key = (info.name, self.seq)
@@ -85,7 +85,7 @@ class Stage:
             await self.begin(deliver_policy="last_per_subject", filter_subject=">")
             self.seq = 2
             return
-        # Who holds a subject holds it though the message is gone, until its ack or the end of its wait.
+        # A holder keeps a subject even if the message is gone, until its ack or the end of its ack wait.
         held = event != "removed from the stream" or state == "parked"
         await self.begin(max_deliver=1, max_ack_pending_per_subject=int(held))
         if state == "parked":

@@ -1,4 +1,4 @@
-"""What tests of failed syncs do to a store: folding its log, and killing the process that has it open."""
+"""What tests of failed syncs do to a store: checkpoint its WAL, and kill the process that has it open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fold(jet: Jet, mode: str) -> None:
 
 
 def killed(disk: RecordingDisk, path: Path, folder: Path) -> Path:
-    """Leave the files in another folder, as a process that is killed now leaves them; go on recording there."""
+    """Copy the files to another folder, as a process killed now would leave them; continue recording there."""
     folder.mkdir()
     for ending in ("", "-wal", "-sync"):
         shutil.copy(f"{path}{ending}", folder)

@@ -1,4 +1,4 @@
-"""What the processes of the crash tests do: each tells its test of every step only after it was acknowledged."""
+"""The processes of the crash tests: each reports every step to its test only after it was acknowledged."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ STREAM, WORK = "log", "work"
 
 
 def payload(name: str) -> bytes:
-    """The data that belongs to a message: from some bytes to several pages."""
+    """The payload of a message: from some bytes to several pages."""
     size = zlib.crc32(name.encode()) % 997 if name[-1] != "7" else 9000
     return name.encode() + b"|" + bytes(Random(name).randbytes(size))
 
 
 def name_of(data: bytes) -> str:
-    """The name that a payload was made for. Raises AssertionError where any of its bits differ."""
+    """The name that a payload was made for. Raises AssertionError if any of its bits differ."""
     name = data.partition(b"|")[0].decode()
     assert data == payload(name), f"the data of {name} is not what was published"
     return name
 
 
 async def publisher(pipe: Connection, path: Path, who: str, seed: int, limit: int = 1 << 30) -> None:
-    """Publish for ever, alone, many at once and in batches; say ``(subject, name, seq)`` of each after its ack."""
+    """Publish forever, alone, many at once and in batches; report ``(subject, name, seq)`` of each after its ack."""
     random = Random(seed)
     async with pelton.open(path) as jet:
         pipe.send("open")
@@ -52,9 +52,9 @@ async def _publish(jet: pelton.Jet, random: Random, subjects: list[str], names: 
 
 
 async def worker(pipe: Connection, path: Path, seed: int) -> None:
-    """Take from the work queue until told and it is empty.
+    """Take from the work queue until it is stopped and empty.
 
-    Says ``("got", seq, name)`` before an ack and ``("done", seq, name)`` after it.
+    Reports ``("got", seq, name)`` before an ack and ``("done", seq, name)`` after it.
     """
     random = Random(seed)
     async with pelton.open(path) as jet:
@@ -83,7 +83,7 @@ async def make_store(path: Path, *, ack_wait: float = 30.0) -> None:
 
 
 async def stored(jet: pelton.Jet, stream: str) -> dict[str, int]:
-    """Every message of a stream, read one by one and checked: name to sequence."""
+    """Return every message of a stream, read one by one and checked: name to sequence."""
     handle = await jet.stream(stream)
     found: dict[str, int] = {}
     state = (await handle.info(deleted_details=True)).state

@@ -1,4 +1,4 @@
-"""SIGKILL while batches are stored: each is there as a whole or not at all, and all that were acknowledged are."""
+"""SIGKILL while batches are stored: each is stored completely or not at all, and all acknowledged ones are stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROUNDS = 15
 
 
 async def batcher(pipe: Connection, path: Path, who: str, seed: int) -> None:
-    """Publish batches for ever, in one call or in parts; say the name of each after its acknowledgement."""
+    """Publish batches forever, in one call or in parts; report the name of each after its acknowledgement."""
     random = Random(seed)
     async with pelton.open(path) as jet:
         pipe.send("open")
@@ -61,7 +61,7 @@ async def test_batches_survive_kills_as_a_whole(tmp_path: Path) -> None:
 
 
 async def _stored(jet: pelton.Jet) -> dict[str, int]:
-    """How many messages there are of each batch."""
+    """Return the number of messages of each batch."""
     consumer = await (await jet.stream("s")).create_consumer(ack_policy="none")
     found: Counter[str] = Counter()
     while messages := await consumer.fetch(1000, no_wait=True):

@@ -1,4 +1,4 @@
-"""What is acknowledged after a failed sync is there after a power loss; until that is certain the store refuses."""
+"""Data acknowledged after a failed sync survives a power loss; until that is certain the store refuses work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _IMAGES = 12
 
 
 class Played:
-    """A store on a recording disk, and what of it was acknowledged."""
+    """A store on a recording disk, and its acknowledged messages."""
 
     def __init__(self, disk: RecordingDisk, path: Path, key: bytes | None) -> None:
         self.disk, self.path, self.key = disk, path, key
@@ -114,7 +114,7 @@ async def test_another_opener_keeps_the_log_alive(played: Played, tmp_path: Path
     async with played.open() as again:
         await played.some(again)
         await played.check(tmp_path / "before")
-        # It was open when the sync failed; that it stops keeps nobody else from working.
+        # It was open when the sync failed; its refusal does not stop the others.
         await refused(played, other)
         await played.some(again)
     await other.close()
@@ -146,7 +146,7 @@ async def test_a_log_that_cannot_be_read_any_more_is_recovered_when_all_have_clo
     with pytest.raises(StoreFailedError, match="close the store in every process"):
         played.open()
     with suppress(StoreError):
-        # What it reads may be damaged. Nothing of what it makes of that is acknowledged, or folded.
+        # What it reads may be damaged. Nothing it derives from that is acknowledged, or checkpointed.
         await played.publish(other)
         raise AssertionError("it is acknowledged")
     await other.close()
@@ -167,7 +167,7 @@ async def test_while_the_disk_fails_opening_refuses_and_changes_nothing(played: 
         with pytest.raises(StoreFailedError, match=r"writing the log again.*copy the file together with its -wal"):
             played.open()
         await played.check(tmp_path / "refused")
-    # What only reads, or copies, is not kept from it.
+    # Reads and copies are still allowed.
     await asyncio.to_thread(pelton.backup, played.path, tmp_path / "copy.pelton", key=played.key)
     async with pelton.open(tmp_path / "copy.pelton", key=played.key) as copy:
         await played.found(copy)
@@ -203,7 +203,7 @@ async def test_a_sync_of_sqlites_own_fails(played: Played, tmp_path: Path, mode:
 async def test_folding_fails_at_close(played: Played, tmp_path: Path, file: str) -> None:
     jet = played.open()
     await played.some(jet)
-    # A sync that has failed without being seen: what the log is synced for at close finds nothing to write.
+    # A sync that failed unnoticed: the sync of the WAL at close finds nothing to write.
     played.disk.fail(file, played.random)
     await jet.close()
     assert Path(f"{played.path}-wal").exists()
@@ -242,7 +242,7 @@ async def test_who_is_killed_in_a_sync_that_works_stops_nobody(played: Played, t
         await played.some(again)
         await played.some(other)
         await played.check(tmp_path / "images")
-    # It was seen to once.
+    # It was repaired once.
     assert not SyncRecord(str(played.path)).suspects()
     dead.release()
     await other.close()

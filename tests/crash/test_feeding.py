@@ -1,8 +1,8 @@
-"""SIGKILL at random points while a stream is fed to another store file: of who feeds, and of whoever uses either end.
+"""SIGKILL at random points while a stream is fed to another store file: of feeders, and of users of either end.
 
 Publishers fill a log in one file. Two feeders carry it to another one and take over from each other; there it is kept
-in one stream, and worked off in another. All are killed at points drawn from a seeded generator; rounds share the
-stores. Every process writes down what it does, and the history is checked. ``--kills`` says how often.
+in one stream, and processed in another. All are killed at points drawn from a seeded generator; rounds share the
+stores. Every process records what it does, and the history is checked. ``--kills`` sets how often.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def _make_stores(edge: Path, hub: Path) -> None:
 
 
 async def publisher(pipe: Connection, edge: Path, folder: Path, who: str, seed: int) -> None:
-    """Publish for ever, a few at a time; say how many after the acks."""
+    """Publish forever, a few at a time; report how many after the acks."""
     random, record, count = Random(seed), Record(folder, who), 0
     async with pelton.open(edge) as jet:
         pipe.send("open")
@@ -65,7 +65,7 @@ async def publisher(pipe: Connection, edge: Path, folder: Path, who: str, seed: 
 
 
 async def feeder(pipe: Connection, edge: Path, hub: Path) -> None:
-    """Feed for ever, taking over again whenever it is overtaken; say a word before and after each step it takes."""
+    """Feed forever, taking over again whenever another feeder took over; report before and after each step."""
     async with pelton.open(edge) as origin, pelton.open(hub) as target:
         origin.backend.ack = _telling(pipe, origin.backend.ack)  # type: ignore[method-assign]  # of this one store
         target.backend.publish_batch = _telling(pipe, target.backend.publish_batch)  # type: ignore[method-assign]
@@ -87,7 +87,7 @@ def _telling(pipe: Connection, method: Any) -> Any:
 
 
 async def worker(pipe: Connection, hub: Path, folder: Path, who: str, seed: int) -> None:
-    """Work for ever, with a word after each round."""
+    """Process messages forever, with a report after each round."""
     random, record = Random(seed), Record(folder, who)
     async with pelton.open(hub) as jet:
         consumer = await (await jet.stream("work")).consumer("worker")
@@ -143,7 +143,7 @@ def _round(number: int, random: Random, edge: Path, hub: Path, folder: Path) -> 
 
 
 async def _drain(edge: Path, hub: Path, folder: Path) -> None:
-    """Carry and work off what is left, under the same checks."""
+    """Carry and process what is left, under the same checks."""
     record = Record(folder, "last")
     async with pelton.open(edge) as origin, pelton.open(hub) as target:
         await origin.feed("log", target, until_empty=True)
@@ -168,22 +168,22 @@ async def _check(edge: Path, hub: Path, steps: list[Step]) -> None:
     worked = [one for one in sent.values() if one[0].startswith(_WORKED)]
     for key in range(_KEYS):
         subject = f"{_WORKED}{key}"
-        # Fed twice, a message would come under two sequences; out of order, after one that was stored later.
+        # Fed twice, a message would have two sequences; out of order, it would follow one that was stored later.
         assert [name for of, name in came if of == subject] == [name for of, name in worked if of == subject]
     assert min(len(kept), len(came)) > 30
 
 
 def _first_deliveries(steps: Sequence[Step]) -> list[tuple[str, str]]:
-    """Return subject and name of what was delivered, one entry a sequence, in the order of the sequences.
+    """Return subject and name of the delivered messages, one entry per sequence, in the order of the sequences.
 
-    A worker may have been killed between a delivery and its note of it; then the message came again.
+    A worker may have been killed between a delivery and its record of it; then the message was redelivered.
     """
     found = {step.seq: (step.subject, step.name) for step in steps if step.kind == "delivered"}
     return [found[seq] for seq in sorted(found)]
 
 
 async def _stored(jet: pelton.Jet, stream: str) -> dict[int, tuple[str, str]]:
-    """Subject and name of every message of a stream, each read and checked, by sequence."""
+    """Return subject and name of every message of a stream, each read and checked, by sequence."""
     handle = await jet.update_stream(stream, allow_direct=True)
     found: dict[int, tuple[str, str]] = {}
     while messages := await handle.get_messages(seq=max(found, default=0) + 1):

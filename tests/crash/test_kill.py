@@ -1,8 +1,8 @@
-"""SIGKILL at random points, many times: what was acknowledged is there, once, and every sum is right.
+"""SIGKILL at random points, many times: everything acknowledged is stored, once, and every checksum matches.
 
 Each round starts publishers and workers on one store, kills each at a point drawn from a seeded generator
-(after so many of its words, and up to two milliseconds into what it does next), and then looks at the whole
-store. Rounds share the store: it lives through all the crashes.
+(after a number of its reports, and up to two milliseconds into its next step), and then checks the whole
+store. Rounds share the store: it survives all the crashes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORKERS = 2
 
 
 class Record:
-    """What the children said they had done, over all rounds."""
+    """What the children reported as done, over all rounds."""
 
     def __init__(self) -> None:
         self.published: dict[str, dict[str, int]] = {STREAM: {}, WORK: {}}
@@ -35,7 +35,7 @@ class Record:
             self.published[subject.partition(".")[0]][name] = seq
 
     def worker_said(self, words: list[tuple[str, int, str]]) -> None:
-        """Only its last ack can have taken effect without our hearing of it."""
+        """Only its last ack can have taken effect without a report."""
         taken: list[str] = []
         for word, seq, name in words:
             if word == "got":
@@ -50,7 +50,7 @@ class Record:
 
 
 def killed(child: Child, random: Random, most_words: int) -> list[object]:
-    """Kill a child at a random point of its life and return all that it had said."""
+    """Kill a child at a random point of its life and return all its reports."""
     words = [child.hear()]
     for _ in range(random.randrange(most_words)):
         # A worker may have nothing to do once the publishers are dead.
@@ -99,7 +99,7 @@ async def check(path: Path, record: Record) -> None:
 
 
 async def drain(path: Path, record: Record) -> None:
-    """Work through what is left: each message comes once more, in full, and none that was done."""
+    """Process what is left: each message is delivered once more, complete, and none that was done."""
     async with pelton.open(path) as jet:
         left = await stored(jet, WORK)
         consumer = await (await jet.stream(WORK)).consumer("worker")

@@ -1,7 +1,7 @@
-"""Losing power at any moment: what was acknowledged is there, the store opens, and its sums are those of its rows.
+"""Power loss at any moment: acknowledged data is stored, the store opens, and its checksums match its rows.
 
-Random programs run on a disk that records them; of each, images are made of what a power loss may have left. Some
-dozens in `make test`, a thousand in `make power`; `make power ARGS="--power-seed N"` plays those of another seed.
+Random programs run on a disk that records them; from each, images are made of what a power loss may have left. A few
+dozen in `make test`, a thousand in `make power`; `make power ARGS="--power-seed N"` uses another seed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG, _WORK = 1, 2
 
 
 class Program:
-    """Random work on one store; marks what it asks for before, and what it was told after."""
+    """Random work on one store; records its requests before, and the replies after."""
 
     def __init__(self, disk: RecordingDisk, path: Path, random: Random, *, syncs: bool = True) -> None:
         self.disk, self.path, self.random = disk, path, random
@@ -104,13 +104,13 @@ class Program:
         self.worker = await (await self.jet.stream("work")).consumer("worker")
 
     async def trouble(self) -> None:
-        """Let syncs fail, while others have the store open or not, and be killed by it or not; then open it again."""
+        """Let syncs fail, with the store open elsewhere or not, followed by a kill or not; then open it again."""
         random, old = self.random, self.jet
         other = self.open() if random.random() < 0.5 else None
         ending, evicts = random.choice(("-wal", "-wal", ".pelton")), random.random() < 0.3
         self.disk.fail(ending, random, times=random.choice((1, 1, 2, 6)), evicts=evicts)
         for jet in (old, other, old):
-            # What is read from where the kernel has forgotten pages may be anything.
+            # Reads of pages that the kernel has dropped may return anything.
             with suppress(Exception if evicts else StoreError):
                 self.jet = jet or old
                 for _ in range(random.randrange(3)):
@@ -125,7 +125,7 @@ class Program:
         check_rows(database(self.jet), Expected(self.disk, len(self.disk.events)))
 
     async def opened_again(self, others: list[Jet]) -> Jet:
-        """Do what the errors ask for: open again, close it everywhere, mend the disk."""
+        """Do what the errors require: open again, close it everywhere, repair the disk."""
         for attempt in range(6):
             try:
                 jet = self.open()
@@ -153,7 +153,7 @@ class Program:
 
 
 class Expected:
-    """What must be so after the events up to a moment."""
+    """What must hold after the events up to a moment."""
 
     def __init__(self, disk: RecordingDisk, moment: int) -> None:
         self.present: dict[tuple[int, int], bytes] = {}
@@ -178,7 +178,7 @@ class Expected:
 
 
 def the_key(path: Path, expected: Expected) -> bytes | None:
-    """Return the key that opens the store: while one is exchanged it may be either."""
+    """Return the key that opens the store: while the key is exchanged it may be either."""
     for key in expected.keys:
         try:
             Database(str(path), key=key).close()

@@ -1,4 +1,4 @@
-"""Processes that push to each other are killed and stopped: another goes on, nothing is lost, order is kept."""
+"""Processes that push to each other are killed and paused: another takes over, nothing is lost, order is kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DELIVER = "deliver.here"
 
 
 async def _consume(pipe: Connection, path: Path, look_s: float) -> None:
-    """Take every message and say ``(number, deliveries)``; each is acknowledged when that was said."""
+    """Take every message and report ``(number, deliveries)``; each is acknowledged after its report."""
     pushes._LOOK_S = look_s  # type: ignore[misc]  # a child of its own, which must not wait for long
     async with pelton.open(path) as jet:
         consumer = await (await jet.stream("S")).consumer("c")
@@ -47,7 +47,7 @@ async def _make(path: Path, group: str, messages: int) -> None:
 
 
 def _drain(children: list[Child], seen: set[int]) -> None:
-    """Hear what children have said so far: one whose words nobody hears goes no further."""
+    """Read the children's reports so far: a child with unread reports does not continue."""
     for child in children:
         while child.pipe.poll(0.001):
             seen.add(child.hear()[0])
@@ -69,7 +69,7 @@ async def test_listeners_are_killed_and_come_again(tmp_path: Path, group: str) -
         async with pelton.open(path) as jet:
             for number in range(6):
                 await jet.publish_batch([("s.a", b"%d" % (700 + 50 * number + n)) for n in range(50)])
-                # The longest standing one pumps; the others are killed now and then as well.
+                # The oldest one pumps; the others are killed now and then as well.
                 victim = alive.pop(0 if random.random() < 0.7 else random.randrange(len(alive)))
                 victim.pipe.poll(random.uniform(0, 0.01))
                 if random.random() < 0.8:

@@ -1,7 +1,7 @@
-"""SIGKILL at random points while messages are carried on: none lost, none carried twice, order per subject kept.
+"""SIGKILL at random points while sources are carried: none lost, none carried twice, order per subject kept.
 
-An inbox is mirrored, and feeds a work queue that holds one message a subject (the others wait). Publishers and workers
-are killed at points drawn from a seeded generator; rounds share the store. ``--kills`` says how often.
+An inbox is mirrored, and feeds a work queue that holds one message per subject (the others wait). Publishers and
+workers are killed at points drawn from a seeded generator; rounds share the store. ``--kills`` sets how often.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def _make_store(path: Path) -> None:
 
 
 async def publisher(pipe: Connection, path: Path, who: str, seed: int) -> None:
-    """Publish for ever to random keys; say the name of each message after its ack."""
+    """Publish forever to random keys; report the name of each message after its ack."""
     random, done = Random(seed), 0
     async with pelton.open(path) as jet:
         pipe.send("open")
@@ -54,7 +54,7 @@ async def publisher(pipe: Connection, path: Path, who: str, seed: int) -> None:
 
 
 async def worker(pipe: Connection, path: Path, seed: int) -> None:
-    """Work for ever; say ``("got", name, time)`` before an ack and ``("done", name, time)`` after it."""
+    """Work forever; report ``("got", name, time)`` before an ack and ``("done", name, time)`` after it."""
     random = Random(seed)
     async with pelton.open(path) as jet:
         consumer = await (await jet.stream("work")).consumer("worker")
@@ -70,11 +70,11 @@ async def worker(pipe: Connection, path: Path, seed: int) -> None:
 
 
 class Record:
-    """What the children said, over all rounds."""
+    """The children's reports, over all rounds."""
 
     def __init__(self) -> None:
         self.published: set[str] = set()
-        # When each was first delivered; one clock for all processes.
+        # When each was first delivered; all processes share one clock.
         self.got: dict[str, int] = {}
         self.done: set[str] = set()
 
@@ -110,7 +110,7 @@ async def test_what_is_carried_on_survives_kills(tmp_path: Path, request: pytest
 
 
 async def _drain(path: Path, record: Record) -> None:
-    """Work through what is left, and look at all that was ever done."""
+    """Process what is left, and check everything that was ever done."""
     async with pelton.open(path) as jet:
         inbox, copy, work = [await _stored(jet, name) for name in ("inbox", "copy", "work")]
         assert copy == inbox
@@ -133,7 +133,7 @@ async def _drain(path: Path, record: Record) -> None:
 
 
 async def _stored(jet: pelton.Jet, stream: str) -> dict[int, tuple[str, str]]:
-    """Name and subject of every message of a stream, each read and checked, by sequence."""
+    """Return name and subject of every message of a stream, each read and checked, by sequence."""
     handle = await jet.stream(stream)
     state = (await handle.info(deleted_details=True)).state
     found = {}

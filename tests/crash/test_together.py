@@ -35,7 +35,7 @@ async def test_eight_processes_publish_and_work(tmp_path: Path) -> None:
 
 
 def _until_all_done(workers: list[Child], expected: int) -> list[str]:
-    """What the workers did, once they have drained the queue and gone home."""
+    """The workers' results, after they have drained the queue."""
     done: list[str] = []
     for child in workers:
         child.say("stop when empty")

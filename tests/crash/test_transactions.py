@@ -1,4 +1,4 @@
-"""SIGKILL in and around transactions: row, messages and ack of each are there together or not at all."""
+"""SIGKILL in and around transactions: row, messages and ack of each take effect together or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OUT_OF_EACH = 3
 
 
 async def processor(pipe: Connection, path: Path, seed: int) -> None:
-    """Turn each message that comes in into a row and messages that go out, for ever; say its number after that."""
+    """Turn each incoming message into a row and outgoing messages, forever; report its number after that."""
     random = Random(seed)
     async with pelton.open(path) as jet:
         consumer = await (await jet.stream("in")).consumer("c")
@@ -30,7 +30,7 @@ async def processor(pipe: Connection, path: Path, seed: int) -> None:
                 with suppress(AckRejectedError):
                     await _process(jet, message, random)
                     pipe.send(int(message.data))
-            # Others write meanwhile.
+            # Others write in the meantime.
             await asyncio.gather(*(jet.publish("noise") for _ in range(random.randrange(3))))
 
 
@@ -76,7 +76,7 @@ async def test_transactions_survive_kills_as_a_whole(tmp_path: Path) -> None:
 
 
 async def _check(jet: pelton.Jet, fed: int, said: set[object]) -> None:
-    """Each number is still in the work queue, or was seen, and went out, once."""
+    """Check that each number is still in the work queue, or was seen, and went out, once."""
     async with jet.transaction() as tx:
         seen = {number for (number,) in await tx.sql("SELECT number FROM seen")}
         [(kept, went_out)] = await tx.sql(

@@ -1,6 +1,6 @@
-"""Where the two sides differ on purpose: all of it, with reasons. Whatever is not told here has to be equal.
+"""Where the two sides differ on purpose: all of it, with reasons. Everything not listed here has to be equal.
 
-Some differences are left out of what is compared (`plain`, `refusal`); where one would make all that follows differ,
+Some differences are left out of the comparison (`plain`, `refusal`); if one would make everything after it differ,
 the step is left out on both sides (`avoided`).
 """
 
@@ -21,15 +21,15 @@ from tests.differential.steps import Side
 from tests.differential.steps_consumers import Ack, CreateConsumer, Fetch, Reset
 from tests.differential.steps_publish import Publish, PublishAtomic
 
-# When, and who: no two stores agree on it.
+# Times and identities: no two stores agree on them.
 _TIMES = frozenset(
     {"ts", "created", "time", "time_ns", "first_ts", "last_ts", "last_active", "token", "pause_remaining", "pinned_ts"}
 )
-# A server says of every stream that it has created it, also of one there was.
+# A server reports every stream as created, even one that existed.
 _UNTRUE = frozenset({"did_create"})
-# Who leads, and where copies are: an embedded store has neither.
+# Leaders and replicas: an embedded store has neither.
 _ELSEWHERE = frozenset({"cluster"})
-# Which of two codes says that there is no such message depends on how a server's files are cut into blocks.
+# Which of two codes reports a missing message depends on how a server's files are cut into blocks.
 _SAME = {10043: 10057}
 # The number of a delivery.
 _NUMBERS = frozenset({"consumer_seq"})
@@ -41,10 +41,10 @@ Renumbered = Collection[tuple[str, str]]
 
 
 def plain(value: Any, renumbered: Renumbered = frozenset()) -> Any:
-    """Return an answer as plain data without what differs by nature.
+    """Return a reply as plain data without intended differences.
 
-    ``renumbered`` are consumers that were reset: a server numbers their deliveries from 1 again, we go on, so that an
-    ack of an earlier delivery never fits a later one.
+    ``renumbered`` are consumers that were reset: a server numbers their deliveries from 1 again, we continue, so that
+    an ack of an earlier delivery never matches a later one.
     """
     if isinstance(value, api.StreamState) and not value.last_seq:
         # Never used: a server calls its sequence 0 deleted; after a purge it begins at 1 instead of 0.
@@ -63,7 +63,7 @@ def plain(value: Any, renumbered: Renumbered = frozenset()) -> Any:
             left_out |= _NUMBERS
             value = _without_numbers(value)
         if isinstance(value, api.StreamInfo) and value.config.name.startswith("T"):
-            # What is republished to it tells times, whose texts are of different lengths.
+            # Messages republished to it hold times, whose texts have different lengths.
             value = msgspec.structs.replace(value, state=msgspec.structs.replace(value.state, bytes=0))
         names = (name for name in value.__struct_fields__ if name not in left_out)
         return {name: plain(getattr(value, name), renumbered) for name in names}
@@ -89,12 +89,12 @@ def _without_numbers(value: Any) -> Any:
 
 
 def _block(found: bytes) -> bytes:
-    """Return a header block without what differs: the time at which a message was republished, the id of a pin."""
+    """Return a header block without differences: the time at which a message was republished, the id of a pin."""
     return re.sub(rb"\r\n(Nats-Time-Stamp|Nats-Pin-Id): [^\r]*", rb"\r\n\1: -", found)
 
 
 def refusal(error: api.ApiError) -> dict[str, Any]:
-    """Return a refusal by its code, and for a wrong sequence by the right one."""
+    """Return a refusal by its code, and for a wrong sequence with the right one."""
     told: dict[str, Any] = {"refused": _SAME.get(error.err_code, error.err_code)}
     if isinstance(error, api.WrongLastSequenceError):
         told["seq"] = error.seq
@@ -102,7 +102,7 @@ def refusal(error: api.ApiError) -> dict[str, Any]:
 
 
 def avoided(step: steps.Step, side: Side) -> bool:
-    """Return whether a step is left out on both sides, because a server goes wrong there, or we differ on purpose."""
+    """Return whether a step is left out on both sides, because a server is wrong there, or we differ on purpose."""
     assert isinstance(side.jet.backend, Engine)
     rule = _AVOIDED.get(type(step))
     return rule is not None and rule(step, side, side.jet.backend)
@@ -111,16 +111,16 @@ def avoided(step: steps.Step, side: Side) -> bool:
 def _creates(step: CreateConsumer, side: Side, engine: Engine) -> bool:
     config = step.config
     if config.get("priority_policy", "none") != "none" and config.get("ack_policy", "explicit") != "explicit":
-        # ADR-42 asks for explicit acks; a server does not.
+        # ADR-42 requires explicit acks; a server does not.
         return True
     consumer = engine.session.registry.consumers.by_name.get((side.real(step.stream), step.name))
     if consumer is None:
         return False
-    # A consumer that loses its filters is not told of new messages any more: they lie there undelivered.
+    # A consumer that loses its filters is not woken for new messages any more: they stay undelivered.
     unfiltered = consumer.filters and not (config.get("filter_subject") or config.get("filter_subjects"))
-    # One that becomes durable keeps the threshold it was given as an ephemeral one, and the other way round.
+    # One that becomes durable keeps the threshold it got as an ephemeral one, and the other way round.
     switched = bool(consumer.config.durable_name) != bool(config.get("durable_name", step.name))
-    # A server changes them under clients that know nothing of it; ADR-42 does not say it can be done.
+    # A server changes them without the clients' knowledge; ADR-42 does not allow it.
     regrouped = _grouping(config) != (consumer.config.priority_policy, consumer.config.priority_groups)
     return bool(unfiltered or switched or regrouped)
 
@@ -130,13 +130,13 @@ def _grouping(config: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 
 def _makes(step: steps.CreateStream | steps.UpdateStream, side: Side, engine: Engine) -> bool:
-    # No counter lives for a time: a server that refuses this overlooks it where a marker's life implies the others'.
+    # A counter cannot have a TTL: a server, which refuses it, misses it if the TTL of a marker implies it.
     return bool(step.config.get("allow_msg_counter") and step.config.get("subject_delete_marker_ttl"))
 
 
 def _updates(step: steps.UpdateStream, side: Side, engine: Engine) -> bool:
-    # A server removes nothing that is past a consumer which waits for a sequence yet to come, or which was made for the
-    # last of each subject when there was none: its floor lies below 0.
+    # A server removes nothing past a consumer that waits for a sequence yet to come, or that was made for the last
+    # message of each subject when there was none: its floor is below 0.
     followers = [
         one for one in engine.session.registry.consumers.by_name.values() if one.log.name == side.real(step.name)
     ]
@@ -146,15 +146,15 @@ def _updates(step: steps.UpdateStream, side: Side, engine: Engine) -> bool:
 
 
 def _gets(step: steps.GetMessage, side: Side, engine: Engine) -> bool:
-    # Of all subjects, a server knows no last message once the very last one was removed.
+    # For all subjects, a server finds no last message once the very last one was removed.
     return step.last_by_subj == ">"
 
 
 def _publishes(step: Publish, side: Side, engine: Engine) -> bool:
-    # Embedded, repeating a publish is harmless whatever it expected; a server looks at its sequences first.
+    # Embedded, repeating a publish is harmless whatever it expected; a server checks its expected sequences first.
     log = engine.session.registry.route(step.subject)
     if log is not None and step.headers.get("Nats-TTL") in MALFORMED_LIVES:
-        # A server looks at it last of all: after a missing increment, and not where nobody wants the message.
+        # A server checks it last: after a missing increment, and not if no consumer has interest in the message.
         return log.config.allow_msg_counter or log.config.retention == "interest"
     if _rolls_up_partly(engine, step.subject, step.headers):
         return True
@@ -171,7 +171,7 @@ def _purges(step: steps.Purge, side: Side, engine: Engine) -> bool:
 
 
 def _is_partly_purged(engine: Engine, name: str, purged: str) -> bool:
-    # A server takes a consumer with several filters past messages of all when those of one are purged.
+    # A server moves a consumer with several filters past messages of all when those of one are purged.
     for (stream, _), consumer in engine.session.registry.consumers.by_name.items():
         hit = [is_subset(text, purged) for text in consumer.filters]
         if stream == name and any(hit) and not all(hit):
@@ -187,34 +187,34 @@ def _rolls_up_partly(engine: Engine, subject: str, block: dict[str, str]) -> boo
 
 
 def _publishes_as_one(step: PublishAtomic, side: Side, engine: Engine) -> bool:
-    # A batch that spans streams has no meaning: each server answers for its own part.
+    # A batch that spans streams has no meaning: each server replies for its own part.
     if len({engine.session.registry.route(subject) for subject, _, _ in step.messages}) > 1:
         return True
     if any(_rolls_up_partly(engine, subject, block) for subject, _, block in step.messages):
         return True
-    # In a batch a server says of some malformed lives that lives are not allowed.
+    # In a batch, for some malformed TTLs a server reports that TTLs are not allowed.
     return any(block.get("Nats-TTL") in MALFORMED_LIVES for _, _, block in step.messages)
 
 
 def _resets(step: Reset, side: Side, engine: Engine) -> bool:
     consumer = engine.session.registry.consumers.by_name.get((side.real(step.stream), step.consumer))
     if consumer is None:
-        # A server gives no answer.
+        # A server sends no reply.
         return True
     if not step.seq and consumer.unsettled:
         # It goes back to its floor, and a server's lags behind.
         return True
     if step.seq > consumer.log.state.last + 1:
-        # What is published before that sequence is counted among what lies ahead by a server, and kept by interest,
-        # though nobody will ever get it.
+        # A server counts messages published before that sequence as pending, and keeps them by interest, though they
+        # will never be delivered.
         return True
-    # To what is gone: a server goes to the first there is, or not, by whether it went before the consumer was made.
+    # To a removed sequence: a server goes to the first stored one, or not, depending on when it was removed.
     return (step.seq or consumer.delivered + 1) < consumer.log.state.first
 
 
 def _acks(step: Ack, side: Side, engine: Engine) -> bool:
-    # Of what is gone, and is kept for those who want it, nobody knows whether it was settled: embedded its ack may be
-    # refused, by a server it is confirmed.
+    # A removed message that is kept by interest may be settled or not: an embedded store may refuse its ack, a server
+    # confirms it.
     delivered = step.meant(side)
     log = engine.session.registry.streams.get(side.real(step.stream))
     if delivered is None or log is None or log.config.retention == "limits":
@@ -223,7 +223,7 @@ def _acks(step: Ack, side: Side, engine: Engine) -> bool:
 
 
 def _fetches(step: Fetch, side: Side, engine: Engine) -> bool:
-    # The number of a delivery is in its reply subject, and that counts.
+    # The number of a delivery is in its reply subject, which counts towards max_bytes.
     key = side.real(step.stream), step.consumer
     return key in side.renumbered and bool(step.asked.get("max_bytes"))
 

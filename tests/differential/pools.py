@@ -1,4 +1,4 @@
-"""What programs are drawn from: fields with a few values each, small enough that they meet often."""
+"""The pools of random programs: fields with a few values each, so few that they often collide."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILTERS: Final = ("s.a", "s.b", "s.>", "s.*", "s.*.c", ">", "t.>", "nothing")
 SIZES: Final = (0, 1, 10, 40)
 Pool = dict[str, tuple[Any, ...]]
 
-# Mirrors and sources stay out: what they bring comes when it comes.
+# No mirrors and sources: their messages arrive at unpredictable times.
 STREAM_POOL: Final[Pool] = {
     "retention": ("limits", "workqueue", "interest"),
     "discard": ("old", "new"),
@@ -55,7 +55,7 @@ STREAM_POOL: Final[Pool] = {
 # What is republished has headers that tell times, and how long those are is chance: no limit in bytes.
 CAPTURING_POOL: Final = {name: values for name, values in STREAM_POOL.items() if name != "max_bytes"}
 
-# Each is a stream with one thing it is for; most are plain.
+# Each is a stream with one special feature; most are plain.
 FLAVOURS: Final[tuple[dict[str, Any], ...]] = (
     *({},) * 6,
     {"allow_msg_counter": True},
@@ -71,7 +71,7 @@ FLAVOURS: Final[tuple[dict[str, Any], ...]] = (
     {"allow_direct": True, "allow_rollup_hdrs": True},
 )
 
-# Deliveries at their original pace come when they come, so no replay policy here.
+# Deliveries at their original pace have unpredictable times, so no replay policy here.
 CONSUMER_POOL: Final[Pool] = {
     "deliver_policy": ("all", "last", "new", "by_start_sequence", "last_per_subject", "by_start_time"),
     "opt_start_seq": (1, 3, 7),
@@ -151,7 +151,7 @@ FEATURE_HEADERS: Final[tuple[Pool, ...]] = (
         "Nats-TTL": ("1h",),
     },
 )
-# What may be wrong with a message, to be drawn together: which of it is told?
+# Errors in a message, to be combined: which of them is reported?
 FAULTS: Final[Pool] = {
     **EXPECTATIONS,
     "Nats-Expected-Last-Sequence": ("0", "1", "9"),

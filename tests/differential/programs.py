@@ -1,4 +1,4 @@
-"""Random programs: steps with arguments out of small pools, so that they meet often."""
+"""Random programs: steps with arguments from small pools, so that they often collide."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CONSUMERS = ("c", "c", "d")
 
 
 def some(pool: Pool) -> st.SearchStrategy[dict[str, Any]]:
-    """Some of these fields, each with one of its values."""
+    """Draw some of these fields, each with one of its values."""
     return st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in pool.items()})
 
 
 def few(pool: Pool) -> st.SearchStrategy[dict[str, Any]]:
-    """At most three of these many fields, each with one of its values."""
+    """Draw at most three of these many fields, each with one of its values."""
     return st.lists(st.sampled_from(sorted(pool)), max_size=3, unique=True).flatmap(
         lambda names: st.fixed_dictionaries({name: st.sampled_from(pool[name]) for name in names})
     )
@@ -168,7 +168,7 @@ step = st.one_of(
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[Step]:
-    """A stream or two, mostly consumers, and then anything."""
+    """A stream or two, usually with consumers, and then any steps."""
     first: list[Step] = [steps.CreateStream(config=draw(stream_configs("S")))]
     if draw(st.booleans()):
         first.append(steps.CreateStream(config=draw(stream_configs("T")), name="T"))

@@ -1,4 +1,4 @@
-"""Runs a program on both sides and compares what is observed, step by step and at the end."""
+"""Runs a program on both sides and compares the observations, step by step and at the end."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class DifferenceError(AssertionError):
 
 @cache
 def _kind(what: str) -> type[DifferenceError]:
-    """Return a class of its own for each kind of difference: Hypothesis shrinks and reports each by itself."""
+    """Return a separate class for each kind of difference: Hypothesis shrinks and reports each separately."""
     return type(f"Differs[{what}]", (DifferenceError,), {})
 
 
 class Pair:
-    """Accounts of a NATS server, and for each program a new embedded store beside it. Counts what was compared."""
+    """Accounts of a NATS server, and for each program a new embedded store beside it. Counts the comparisons."""
 
     def __init__(self, servers: Sequence[pelton.Jet]) -> None:
-        # Taken in turn: a server deletes a stream's files a moment after it has said so.
+        # Used in turn: a server deletes a stream's files a moment after its reply.
         self._servers = cycle(servers)
         self.programs = self.steps = self.comparisons = 0
 
     async def play(self, program: Sequence[Step], *, watched: bool = True) -> None:
-        """Run a program on both sides; ``watched`` also looks at everything after each step. Raises DifferenceError."""
+        """Run a program on both sides; ``watched`` also compares everything after each step. Raises DifferenceError."""
         self.programs += 1
         server = next(self._servers)
         async with pelton.open("memory:") as embedded:
@@ -66,7 +66,7 @@ class Pair:
         await self._look(f"a moment after step {number}, {step}", mine, theirs, messages=False)
 
     async def _look(self, when: str, mine: Side, theirs: Side, *, messages: bool) -> None:
-        """Compare everything there is. What a server does beside its answer may take it a moment."""
+        """Compare everything there is. A server may take a moment for effects beside its reply."""
         got = await everything(mine, messages)
         self.comparisons += 1
         for _ in range(_PATIENCE):
@@ -89,7 +89,7 @@ async def observed(work: Any, side: Side) -> Any:
 
 
 async def _insistent(step: Step, theirs: Side) -> Any:
-    """Take a step on the server, again where it could not make a stream: seen once in 20,000 programs, under load."""
+    """Take a step on the server, again if it could not make a stream: seen once in 20,000 programs, under load."""
     for _ in range(_PATIENCE):
         wanted = await observed(step.run(theirs), theirs)
         if wanted != _COULD_NOT:
@@ -99,7 +99,7 @@ async def _insistent(step: Step, theirs: Side) -> Any:
 
 
 async def everything(side: Side, messages: bool) -> dict[str, Any]:
-    """Return all streams with their consumers, and with their messages where asked."""
+    """Return all streams with their consumers, and with their messages if requested."""
     found: dict[str, Any] = {}
     for name in await side.jet.stream_names():
         request = api.StreamInfoRequest(name=name, subjects_filter=">", deleted_details=True)
@@ -116,9 +116,9 @@ async def everything(side: Side, messages: bool) -> dict[str, Any]:
 
 
 def _is_early(got: Any, wanted: Any) -> bool:
-    """Whether a server may only not have counted yet what lies ahead of a consumer.
+    """Whether a server may only be late in counting a consumer's pending messages.
 
-    Consumers hear of new messages a moment after their acks: of 600 resets that followed a publish 5 told one too few.
+    Consumers learn of new messages a moment after their acks: of 600 resets right after a publish 5 counted too few.
     """
     found = _differences("", got, wanted)
     return all(path.endswith("num_pending") and isinstance(b, int) and b < a for path, a, b in found)

@@ -1,4 +1,4 @@
-"""The two sides, made ready: a server with some accounts, and the loop that both live on."""
+"""The two sides, set up: a server with some accounts, and the event loop of both."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ACCOUNTS = 16
 
 
 class Stage:
-    """The pair, and the loop it lives on."""
+    """The pair, and its event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pair: Pair) -> None:
         self._loop = loop
         self.pair = pair
 
     def play(self, program: Sequence[Step], *, watched: bool) -> None:
-        """Play a program. Raises DifferenceError."""
+        """Run a program. Raises DifferenceError."""
         self._loop.run_until_complete(self.pair.play(program, watched=watched))
 
 

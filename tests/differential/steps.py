@@ -1,7 +1,7 @@
-"""What a program may do to a store: one small class a step, with a text that is the code which makes it.
+"""The steps of a program: one small class per step, with a text that is the code to make it.
 
-A step runs on either side and returns what was observed, as plain data. Deliveries are kept by the side that got
-them (:class:`Side`); steps that acknowledge name one by its place, so that both sides mean the same.
+A step runs on either side and returns its observations, as plain data. Each side keeps the deliveries that it
+got (:class:`Side`); steps that acknowledge name one by its place, so that both sides mean the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Consumer = tuple[str, str]
 
 
 class Side:
-    """One of the two stores, and what it has delivered: of each message the newest delivery, oldest first."""
+    """One of the two stores, and its deliveries: the newest of each message, oldest first."""
 
     def __init__(self, jet: pelton.Jet, program: int) -> None:
         self._program = program
@@ -31,9 +31,9 @@ class Side:
         self._lives: dict[str, int] = {}
 
     def real(self, name: str) -> str:
-        """Return the name of a stream in the store: one that was deleted is never used again, in no program.
+        """Return the name of a stream in the store: the name of a deleted one is never reused, in any program.
 
-        A server deletes a stream's files a moment after it has said so, and now and then finds them again.
+        A server deletes a stream's files a moment after its reply, and sometimes finds them again.
         """
         return f"{name}{self._program:05}{self._lives.get(name, 0)}"
 
@@ -49,7 +49,7 @@ class Side:
         return await self.jet.backend.call(request)
 
     def forget(self, stream: str, consumer: str = "") -> None:
-        """Drop the deliveries of a consumer, or of all of a stream, that are gone or may have become others."""
+        """Drop the deliveries of a consumer, or of a whole stream, that are gone or may have become others."""
         known = {*self.held, *self.renumbered, *self.pins}
         for key in [key for key in known if key[0] == stream and consumer in ("", key[1])]:
             self.held.pop(key, None)

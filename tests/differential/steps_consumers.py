@@ -1,4 +1,4 @@
-"""Steps on consumers: configuring them, taking deliveries, acknowledging those."""
+"""Steps on consumers: configuring them, taking deliveries, acknowledging them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Fetch(Step):
 
 @dataclass(frozen=True, repr=False)
 class Ack(Step):
-    """Acknowledge a delivery, counted from the newest of its consumer; nothing where there is none."""
+    """Acknowledge a delivery, counted from the newest of its consumer; does nothing if there is none."""
 
     kind: str = "ack"
     back: int = 0
@@ -131,7 +131,7 @@ class Reset(Step):
         stream = side.real(self.stream)
         reply = await side.call(api.ConsumerReset(stream=stream, name=self.consumer, seq=self.seq))
         side.renumbered.add((stream, self.consumer))
-        # What was delivered before is nobody's any more; its numbers may be given again.
+        # Earlier deliveries have no holder any more; their numbers may be used again.
         side.held.pop((stream, self.consumer), None)
         return reply
 

@@ -25,7 +25,7 @@ class Publish(Step):
 
 @dataclass(frozen=True, repr=False)
 class PublishMany(Step):
-    """A batch: embedded in one transaction, on the server one after the other, up to the first refused one."""
+    """A batch: embedded in one transaction, on the server one message after another, up to the first refused one."""
 
     messages: tuple[tuple[str, int], ...] = ()
 
@@ -38,7 +38,7 @@ class PublishMany(Step):
 
 @dataclass(frozen=True, repr=False)
 class PublishAtomic(Step):
-    """A batch that is stored as one, or not at all."""
+    """A batch that is stored atomically, or not at all."""
 
     messages: tuple[tuple[str, int, dict[str, str]], ...] = ()
 
@@ -51,7 +51,7 @@ class PublishAtomic(Step):
         backend = side.jet.backend
         if isinstance(backend, pelton.engine.Engine):
             return msgspec.structs.replace(await backend.publish_atomic(messages), batch=batch)
-        # As `publish_atomic` does it there, with an id that is the same on both sides.
+        # As `publish_atomic` does there, with an id that is the same on both sides.
         return [await backend.publish(m.subject, m.data, m.headers) for m in messages][-1]
 
 
@@ -61,7 +61,7 @@ def _marked(block: dict[str, str], batch: str, number: int, *, last: bool) -> by
 
 
 def encoded(side: Side, given: dict[str, str]) -> bytes | None:
-    """Return a header block; an expected stream is called what it is called in this program."""
+    """Return a header block; an expected stream has its name in this program."""
     if headers.EXPECTED_STREAM in given:
         given = {**given, headers.EXPECTED_STREAM: side.real(given[headers.EXPECTED_STREAM])}
     return headers.encode(given) if given else None

@@ -1,6 +1,6 @@
-"""Random programs on the embedded engine and on a real nats-server: both have to be seen doing the same.
+"""Random programs on the embedded engine and on a real nats-server: both must be observed doing the same.
 
-`make test` plays a few, always the same ones; `make differential` plays thousands, new ones each time.
+`make test` runs a few, always the same ones; `make differential` runs thousands, new ones each time.
 """
 
 from __future__ import annotations

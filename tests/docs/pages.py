@@ -17,7 +17,7 @@ _SAID = re.compile(r"^\s*print\(.*\)  # (.+)$", re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """A fenced block: what it is written in, the line it begins at, its text."""
+    """A fenced block: its language, the line it begins at, its text."""
 
     language: str
     line: int
@@ -34,16 +34,16 @@ def _all(text: str) -> Iterator[Block]:
 
 
 def promised(block: Block) -> list[str]:
-    """Return what the comments behind ``print`` calls say is printed."""
+    """Return the expected output in the comments behind ``print`` calls."""
     return _SAID.findall(block.text)
 
 
 async def run_page(page: Path, **given: object) -> None:
     """Run the Python blocks of a page one after another, in one namespace, as ``python -m asyncio`` would.
 
-    ``given`` are names the page says the reader has.
+    ``given`` are names that the page assumes.
 
-    A block that runs an event loop of its own is a whole program, and gets a thread.
+    A block that runs its own event loop is a complete program, and gets a thread.
     """
     namespace: dict[str, object] = {"__name__": "__main__", **given}
     for block in blocks(page, "python"):

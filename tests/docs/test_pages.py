@@ -1,4 +1,4 @@
-"""What the README and the documentation say is so."""
+"""The README and the documentation are correct."""
 
 import inspect
 import logging

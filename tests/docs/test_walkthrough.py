@@ -1,4 +1,4 @@
-"""The page that follows calls through the code: each file is there, and holds what the page says it does."""
+"""The page that follows calls through the code: each file exists, and holds what the page describes."""
 
 from __future__ import annotations
 

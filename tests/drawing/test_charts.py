@@ -1,4 +1,4 @@
-"""Charts are well-formed, say their figures, and stand nothing or strange names."""
+"""Charts are well-formed, show their figures, and handle empty data and strange names."""
 
 from datetime import datetime, timedelta
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""Axes of time have round moments."""
+"""Time axes have round ticks."""
 
 from datetime import datetime, timedelta
 

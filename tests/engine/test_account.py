@@ -1,4 +1,4 @@
-"""Limits of one opening: whose they are, and what they mean to other openings of the file."""
+"""Limits of one opener: which usage they count, and their effect on other openers of the file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Batches that are stored together or not at all: beside neighbours, in a rolled back group, and left alone."""
+"""Batches that are stored together or not at all: beside others, in a rolled back group, and abandoned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pull, or an iteration, cancelled at whatever moment takes nothing with it."""
+"""A pull, or an iteration, that is cancelled at any moment loses no messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _store(config: dict[str, Any], *, memory: bool, path: Path) -> tuple[p
 
 
 async def _after(steps: int, task: asyncio.Task[Any]) -> bool:
-    """Let the loop turn so often, then cancel; whether the task had ended by itself."""
+    """Run this many turns of the loop, then cancel; return whether the task had ended by itself."""
     for _ in range(steps):
         await asyncio.sleep(0)
     ended = task.done()
@@ -49,7 +49,7 @@ async def test_nothing_is_lost_at_any_step(tmp_path: Path, way: str, group: bool
     jet, consumer = await _store(_GROUP if group else {}, memory=memory, path=tmp_path)
     pull: dict[str, Any] = {"group": "g"} if group else {}
     for steps in range(_STEPS):
-        # Some begin before there is anything, some after.
+        # Some start before there is anything to take, some after.
         if steps % 2:
             await jet.publish("s")
         handed: list[pelton.Message] = []
@@ -69,13 +69,13 @@ async def test_nothing_is_lost_at_any_step(tmp_path: Path, way: str, group: bool
 
 
 async def _returned(jet: pelton.Jet) -> int:
-    """How many were given back, and are to be delivered again at once."""
+    """Return how many were given back, to be redelivered at once."""
     reply = await jet.backend.call(pelton.api.ConsumerUnsettled(stream="S", name="c"))
     return reply.waiting
 
 
 def _open_descriptors(path: Path) -> int:
-    """Count them; of the file itself SQLite keeps one for the next opening."""
+    """Count them; SQLite keeps one of the file itself for the next opener."""
     found = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     return sum(name != str(path) for name in found)
 

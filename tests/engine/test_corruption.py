@@ -1,4 +1,4 @@
-"""Damaged rows: told by name on reading, set aside on delivery, and never in their neighbours' way."""
+"""Damaged rows: reported by name on reading, set aside on delivery, and no obstacle to their neighbours."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_a_key_whose_last_revision_is_damaged_has_not_the_one_before(tmp_p
         with pytest.raises(pelton.WrongLastSequenceError) as caught:
             await bucket.update("k", b"stolen", 2)
         assert caught.value.seq == 3
-        # It is published anew, and nothing that is damaged pushes it out.
+        # It is published again, and nothing damaged displaces it.
         assert await bucket.update("k", b"four", 3) == 4
         assert (await bucket.get("k")).value == b"four"
         for number in range(5, 9):

@@ -1,4 +1,4 @@
-"""A process that may open no more files: told when a store is opened, and no harm to one that is open."""
+"""A process without free file descriptors: reported when it opens a store, harmless to an open one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_an_open_store_needs_no_more_for_its_first_sync(tmp_path: Path) ->
     async with pelton.open(path) as jet:
         with none_left():
             await jet.publish("s.1")
-            # What does need one is refused by itself.
+            # Only operations that need one are refused.
             with pytest.raises(StoreDescriptorsError, match="ulimit -n"):
                 async with jet.transaction() as transaction:
                     await transaction.publish("s.1")

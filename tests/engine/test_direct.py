@@ -1,4 +1,4 @@
-"""Direct get in the engine: what the lean read must notice, and what is told of damage."""
+"""Direct get in the engine: what the fast read must notice, and how damage is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that this opener can never use again: everything that waits on it is told so, also when nothing happens."""
+"""A store that an opener can never use again: everything that waits on it is notified, even if nothing happens."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def way(request: pytest.FixtureRequest) -> tuple[Befalls, type[StoreError]]:
 
 
 async def told(waiting: Awaitable[object], openers: Openers, way: tuple[Befalls, type[StoreError]]) -> None:
-    """Begin to wait, let the store end for its opener, and see that the wait ends with it."""
+    """Start to wait, make the store end for its opener, and check that the wait ends with it."""
     befalls, error = way
     task = asyncio.ensure_future(waiting)
     async with asyncio.timeout(SOON):
@@ -99,7 +99,7 @@ async def told(waiting: Awaitable[object], openers: Openers, way: tuple[Befalls,
 
 
 async def settled(jet: Jet) -> None:
-    """Return when what was begun waits: what it asks of the store it has asked by then."""
+    """Return once the started task waits: its requests to the store are made by then."""
     for _ in range(50):
         await jet.publish("t")
 
@@ -178,7 +178,7 @@ async def test_a_candidate_that_waits_is_told(openers: Openers, way: tuple[Befal
         while candidate.state == "unknown":
             await asyncio.sleep(0)
         await told(running, openers, way)
-    # What the other opener meets is not looked at here.
+    # What happens to the other opener is not checked here.
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
 
@@ -298,7 +298,7 @@ async def test_a_read_notices_that_the_store_is_gone(tmp_path: Path, sync: str) 
 
 
 async def waits(pipe: Connection, path: str) -> None:
-    """Wait for all kinds of things, and tell what each wait has ended with."""
+    """Wait for all kinds of events, and report how each wait ended."""
     async with pelton.open(path, key="old") as jet:
         consumer = await (await jet.stream("s")).create_consumer(durable_name="c")
         queue = await jet.queue("garage")
@@ -394,7 +394,7 @@ async def test_a_job_outlives_another_key_of_its_own_process(openers: Openers) -
 
 
 async def renewals_of(stream: str, jet: Jet, times: int) -> None:
-    """Return when what is kept in a bucket was renewed so many times."""
+    """Return when a key of a bucket was renewed that many times."""
     for _ in range(times):
         last = (await (await jet.stream(stream)).info()).state.last_seq
         while (await (await jet.stream(stream)).info()).state.last_seq == last:

@@ -1,4 +1,4 @@
-"""Events of an embedded store: who hears them, what they cost, and what a rolled back transaction says."""
+"""Events of an embedded store: their subscribers, their cost, and those of a rolled back transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What storage calls final is final in the public errors, too."""
+"""Errors that are final in the storage are final in the public API, too."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Use = Callable[[pelton.Jet, ManualRuntime], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those with a bound are to reach it soon."""
+    """Shrink bounded caches, so that they fill soon."""
     monkeypatch.setattr(index, "_CACHE_LIMIT", 8)
     monkeypatch.setattr(routes, "_LIMIT", 8)
 
@@ -114,7 +114,7 @@ async def a_consumer_of_an_interest_stream(jet: pelton.Jet, runtime: ManualRunti
 
 
 def held() -> int:
-    """How much there is: objects that hold others, and what lies in them."""
+    """Return the number of container objects, and of the items in them."""
     gc.collect()
     found = gc.get_objects()
     cursors = sum(isinstance(each, apsw.Cursor) for each in found)

@@ -1,4 +1,4 @@
-"""A store carried across a fork: the child is refused, may open it anew, and neither harms the other."""
+"""A store carried across a fork: the child is refused, may open it again, and neither harms the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.storage.stores import a_store, last_seq
 
 
 def forked(child: object) -> tuple[int, int]:
-    """Run ``child(say)`` in a fork of this very process; return its pid and the end of a pipe it speaks into."""
+    """Run ``child(say)`` in a fork of this process; return its pid and the reading end of its pipe."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -97,7 +97,7 @@ async def _fork_and_open_anew(pipe: Connection, path: Path) -> None:
     with os.fdopen(reading) as lines:
         pipe.send(lines.readline().strip())
         pipe.send((await jet.publish("s.parent")).seq)
-        # Closing first, the parent must not fold the log away under its child.
+        # Closing first, the parent must not checkpoint the WAL under its child.
         await jet.close()
         os.write(go_writing, b"!")
         pipe.send(lines.read().split())

@@ -1,4 +1,4 @@
-"""Priority groups in several processes: who is pinned when a process dies or stands still, and who waits."""
+"""Priority groups in several processes: which is pinned when a process dies or is paused, and which wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _consumer(jet: pelton.Jet) -> pelton.Consumer:
 
 
 async def _work(pipe: Connection, path: Path) -> None:
-    """Take messages for ever, and say which, and whether pinned."""
+    """Take messages forever, and report each, and whether this process is pinned."""
     async with pelton.open(path) as jet:
         consumer = await _consumer(jet)
         messages = consumer.messages(
@@ -47,7 +47,7 @@ async def _work(pipe: Connection, path: Path) -> None:
 
 
 async def _pinned(jet: pelton.Jet, child: Child) -> asyncio.Task[list[pelton.Message]]:
-    """A child that is pinned, while this process stands by."""
+    """A child that is pinned, while this process is on standby."""
     assert await child.heard() == "ready"
     await jet.publish("jobs.1")
     assert [await child.heard() for _ in range(2)] == ["pinned g", 1]
@@ -123,7 +123,7 @@ async def test_pulls_that_wait_are_counted_in_all_processes(tmp_path: Path) -> N
         with Child(_wait, path) as child:
             assert await child.heard() == "waits"
             child.kill()
-            # That nobody listens where it did is noticed by the first who wants to wake it.
+            # The first that wants to wake it notices that it no longer listens.
             await jet.publish("jobs.2")
             assert len(await consumer.fetch(1, timeout=_LIMIT_S, group="g", priority=9)) == 1
             assert (await consumer.info()).num_waiting == 0

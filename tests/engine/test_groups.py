@@ -1,4 +1,4 @@
-"""Many callers share one transaction: each gets its own answer, and a failing one fails alone."""
+"""Many callers share one transaction: each gets its own result, and a failing one fails alone."""
 
 from __future__ import annotations
 

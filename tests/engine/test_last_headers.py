@@ -1,4 +1,4 @@
-"""The last message of each subject, without payloads: what buckets list their keys with."""
+"""The last message of each subject, without payloads: how buckets list their keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pelton.testing import manual_runtime
 
 
 async def heads(jet: pelton.Jet, *filters: str, limit: int = 1000) -> list[tuple[str, int]]:
-    """All pages of them."""
+    """Return all pages of them."""
     found: list[LastHeaders] = []
     after = ""
     while True:

@@ -1,4 +1,4 @@
-"""Deliveries that are taken and settled by the many: the same as one by one, whatever lies among them."""
+"""Deliveries that are taken and settled in bulk: the same as one by one, whatever is among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Openers of one store of which some cannot use the wake-up folder: nobody takes them for gone, and they are heard."""
+"""Openers of a store of which some cannot use the wake-up folder: they are not considered gone, and are woken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOON = 30.0
 
 
 class Openers(NamedTuple):
-    """One that was refused the folder, and two that were not."""
+    """One that was refused the folder, and two that have it."""
 
     refused: Jet
     one: Jet
@@ -53,7 +53,7 @@ async def test_one_without_a_socket_goes_on_listening(openers: Openers) -> None:
     async with asyncio.timeout(SOON), await openers.refused.subscribe("s.>") as listening:
         for number in range(3):
             await openers.one.publish("s.1", b"%d" % number)
-            # Who is gone is removed when the next one publishes.
+            # A dead one is removed by the next publish.
             await openers.two.publish("s.2", b"")
         heard = [await listening.next() for _ in range(6)]
     assert [one.data for one in heard if one is not None and one.data] == [b"0", b"1", b"2"]

@@ -1,4 +1,4 @@
-"""Listening: in one process, across several, in groups, and what is not told."""
+"""Subscriptions: in one process, across several, in groups, and what is not delivered."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_another_process_hears_and_a_dead_one_costs_nothing(tmp_path: Path
             assert await child.heard() == [b"a", b"b"]
             child.kill()
         assert _rows(path, "pubsub_subscriptions") == 1
-        # The first to meet a dead listener removes it.
+        # The first to notice a dead subscriber removes it.
         for number in range(3):
             await jet.publish("orders.1", b"%d" % number)
         assert _rows(path, "pubsub_subscriptions") == 0

@@ -1,4 +1,4 @@
-"""A store that is closed while a push consumer ends: neither is in the other's way."""
+"""A store that is closed while a push consumer ends: neither blocks the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_nothing_fails_behind_a_close(tmp_path: Path, caplog: pytest.LogCa
     reading = asyncio.create_task(read())
     await is_read.wait()
     reading.cancel()
-    # How far the reader has come with leaving when the store is closed.
+    # How far the reader is with leaving when the store is closed.
     for _ in range(rounds):
         await asyncio.sleep(0)
     await jet.close()

@@ -1,4 +1,4 @@
-"""What streams say again, on its way into others: in order, through transactions, and in circles."""
+"""Republished messages on their way into other streams: in order, through transactions, and in cycles."""
 
 from __future__ import annotations
 

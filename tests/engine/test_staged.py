@@ -23,7 +23,7 @@ MESSAGES = [
 
 
 def packed(subjects: list[str], payloads: list[bytes]) -> Packed:
-    """What Spark's writer makes of Arrow, made of lists."""
+    """Return what Spark's writer makes from Arrow, made from lists."""
     names = list(dict.fromkeys(subjects))
     texts = [name.encode() for name in names]
     begins = dict(zip(names, accumulate(map(len, texts), initial=0), strict=False))
@@ -95,7 +95,7 @@ def test_whatever_is_flipped_or_missing_nothing_wrong_is_read(tmp_path: Path) ->
         flipped = bytearray(whole)
         flipped[place] ^= 1 << place % 8
         refused += is_refused(tmp_path / "file", bytes(flipped))
-    # A few bits of SQLite's own head say nothing about what is stored.
+    # A few bits of SQLite's own header do not affect the stored data.
     assert refused > len(written) * 0.9
     assert all(is_refused(tmp_path / "file", whole[:length]) for length in (100, 65_536, len(whole) - 65_536))
 

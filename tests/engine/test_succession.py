@@ -1,4 +1,4 @@
-"""One message a subject, written in groups: each takes the place of the one before, and nothing is miscounted."""
+"""One message per subject, written in groups: each replaces the previous one, and the counts stay right."""
 
 from __future__ import annotations
 

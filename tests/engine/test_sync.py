@@ -1,4 +1,4 @@
-"""When a sync to disk fails, and what each sync mode promises."""
+"""Failing syncs to disk, and what each sync mode guarantees."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ async def test_a_failed_sync_acknowledges_nobody_until_reopened(tmp_path: Path, 
     disk.broken = True
     await rejected([jet.publish("s.bad") for _ in range(callers)])
     disk.broken = False
-    # The disk may be well again; what it dropped meanwhile is not.
+    # The disk may work again; the data that it dropped in the meantime does not return.
     await rejected([jet.publish("s.bad"), jet.publish_batch([("s.bad", b"")]), held[0].ack(), consumer.fetch(1)])
     await rejected([stream.info(), jet.create_stream("t"), stream.purge()])
     await jet.close()
     async with pelton.open(path) as again:
-        # Whether the unacknowledged are there is open; the acknowledged are, and the sums are right.
+        # The unacknowledged may be stored or not; the acknowledged are, and the checksums match.
         assert await last_seq(again) >= 4
         assert (await (await again.stream("s")).get_last_message("s.good")).seq == 4
         await again.publish("s.good")
@@ -59,7 +59,7 @@ async def test_a_sync_that_fails_on_its_thread_takes_those_who_came_meanwhile(tm
     await jet.publish("s.good")
     calls = disk.calls
     disk.gate.clear()
-    # The first is alone as it comes and is synced at once, the others share a sync on the thread.
+    # The first comes alone and is synced at once, the others share a sync on the thread.
     first, *others = [asyncio.ensure_future(jet.publish("s.bad")) for _ in range(100)]
     while disk.calls < calls + 2:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What time makes appears though nobody looks, once, whoever has the store open."""
+"""Effects of time appear without any access, once, whichever process has the store open."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_each_opener_keeps_time_for_all(jets: list[pelton.Jet], runtime: M
         task = await _waiting(consumer)
         runtime.clock.advance(10)
         assert len(await task) == 1
-        # Both have looked at the clock, and it has come once.
+        # Both have checked the clock, and it has come once.
         assert (await stream.info(subjects_filter="s.tick")).state.subjects == {"s.tick": count}
     await one.close()
     task = await _waiting(consumer)
@@ -95,7 +95,7 @@ async def test_the_clock_may_be_set_forward_while_one_waits(jets: list[pelton.Je
     await jets[0].schedule("s.plan", target="s.later", delay=86_400)
     task = await _waiting(consumer)
     runtime.clock.set_wall(runtime.clock.now() + 86_400 * 10**9)
-    # No timer waits longer than a minute without looking at the clock.
+    # No timer waits for longer than a minute without checking the clock.
     runtime.clock.advance(60)
     assert len(await task) == 1
 

@@ -1,4 +1,4 @@
-"""Fencing tokens only grow, whatever is opened, lost, deleted and made again; an ack of an old one settles nothing."""
+"""Fencing tokens only grow, whatever is opened, lost, deleted and recreated; an ack with an old one has no effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_tokens_grow_through_all_openings(
     tmp_path: Path, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_known:
-        # As where the system does not tell one run of the machine from another.
+        # As if the system could not distinguish one boot of the machine from another.
         monkeypatch.setattr(token_floor, "_BOOT_ID", str(tmp_path / "none"))
     path, seen = tmp_path / "a.pelton", list[int]()
     async with pelton.open(path, sync="off") as first:
@@ -76,7 +76,7 @@ WAYS = [deleted, expired, deleted_with_its_stream]
 
 
 async def made(jet: pelton.Jet, **names: Any) -> pelton.Message:
-    """Make the consumer, its stream if need be, and take the first message."""
+    """Make the consumer, with its stream if needed, and take the first message."""
     if "s" not in await jet.stream_names():
         await jet.create_stream("s")
         await jet.publish("s", b"work")
@@ -96,7 +96,7 @@ async def test_an_ack_of_before_settles_nothing_of_a_consumer_that_has_its_name_
     async with pelton.open(path, runtime=runtime) as jet, pelton.open(path, runtime=runtime) as other:
         old = await made(jet, **NAMES[names])
         await way(jet, await jet.stream("s"), runtime)
-        # Another process makes it again: it numbers from 1, and the message is the same or has the same sequence.
+        # Another process recreates it: it numbers from 1, and the message is the same or has the same sequence.
         new = await made(other, durable_name="c")
         assert new.metadata.token > old.metadata.token
         late = [Outgoing("s", b"late")]
@@ -250,7 +250,7 @@ async def test_tokens_grow_in_a_store_of_the_first_schema(tmp_path: Path, monkey
         connection.execute("ALTER TABLE pubsub_outbox RENAME COLUMN subscription TO listener")
         connection.execute("ALTER TABLE pubsub_outbox RENAME TO told")
         connection.execute("ALTER TABLE pubsub_subscriptions RENAME TO listeners")
-        # As it was: epochs of 2^40 tokens each.
+        # Unchanged: epochs of 2^40 tokens each.
         connection.execute("UPDATE meta SET key='epoch', value=7 WHERE key='token_floor'")
         connection.execute("ALTER TABLE consumers RENAME COLUMN token_floor TO epoch")
         connection.execute("UPDATE consumers SET epoch=6")

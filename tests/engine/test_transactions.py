@@ -1,4 +1,4 @@
-"""Transactions that are held open: together or not at all, seen by nobody before, bounded, and no hindrance after."""
+"""Transactions that are held open: atomic, invisible until the commit, bounded, and no obstacle afterwards."""
 
 from __future__ import annotations
 
@@ -425,7 +425,7 @@ async def test_it_is_rolled_back_when_its_time_is_over(address: str) -> None:
                 theirs = asyncio.create_task(jet.publish("s.y", b"0"))
                 await asyncio.sleep(0)
                 runtime.clock.advance(1)
-                # The writer is free again though the block hangs.
+                # The writer is free again although the block hangs.
                 assert (await theirs).seq == 1
                 with pytest.raises(TransactionTimeoutError):
                     await tx.publish("s.x", b"no")

@@ -1,4 +1,4 @@
-"""Transactions that are held open, and what else one does to a store: another key, a fork."""
+"""Transactions that are held open, and other operations on the store: another key, a fork."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_another_key_from_within_is_refused(tmp_path: Path) -> None:
         await jet.create_stream("s", subjects=["s.>"])
         async with jet.transaction(timeout=60) as tx:
             await tx.publish("s.1")
-            # What others have staged waits for this transaction.
+            # Data staged by others waits for this transaction.
             publishing = asyncio.create_task(jet.publish("s.2"))
             await asyncio.sleep(0)
             with pytest.raises(pelton.TransactionError, match="inside its block only"):

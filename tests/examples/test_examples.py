@@ -1,4 +1,4 @@
-"""Every example runs on its own and prints what its docstring says."""
+"""Every example runs on its own and prints what its docstring shows."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""The example of Spark Declarative Pipelines runs twice in a row. Two JVMs: left out unless asked for."""
+"""The example of Spark Declarative Pipelines runs twice in a row. Two JVMs: skipped unless requested."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""When the ack wait of what lies ready is started again, and when it no longer is: by hand, without a store."""
+"""When the ack wait of prefetched messages is extended, and when it no longer is: step by step, without a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAIT_S = 30
 
 
 class Store:
-    """Remembers what is asked of it; refuses the messages, or all of them, that a test names."""
+    """Records the requests; refuses the messages, or all of them, that a test names."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -37,7 +37,7 @@ class Store:
 
 
 class Ready:
-    """What lies ready."""
+    """The prefetched messages."""
 
     def __init__(self, *numbers: int, num_delivered: int = 1) -> None:
         self.messages = [message(number, num_delivered) for number in numbers]
@@ -74,7 +74,7 @@ def keeper(store: Any, runtime: ManualRuntime, **config: Any) -> PrefetchKeeper:
 
 
 async def pass_time(runtime: ManualRuntime, seconds: float) -> None:
-    """Advance in steps, so that what is asked is answered before the next look."""
+    """Advance in steps, so that requests are answered before the next check."""
     for _ in range(round(seconds)):
         runtime.clock.advance(1)
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""Ordered reading where everything goes wrong that may: messages lost, doubled, out of order, and the consumer gone."""
+"""Ordered reading under all faults: messages lost, doubled, out of order, and the consumer gone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAULTS = ("fine", "fine", "fine", "lose", "double", "swap", "lose_all", "delete"
 
 
 class Unreliable:
-    """A subscription that does to each message what the next fault says."""
+    """A subscription that applies the next fault to each message."""
 
     def __init__(self, inner: BackendSubscription, line: Line) -> None:
         self._inner = inner
@@ -118,7 +118,7 @@ async def _read(runtime: ManualRuntime, faults: list[str], batches: list[int], f
 
 
 async def _turn(runtime: ManualRuntime) -> None:
-    """Let what is under way come to its end, and time pass."""
+    """Let what is under way finish, and time pass."""
     for _ in range(15):
         await asyncio.sleep(0)
     runtime.clock.advance(0.5)
@@ -135,7 +135,7 @@ def test_every_message_comes_once_and_in_order(faults: list[str], batches: list[
 
 
 async def _left_behind(jet: pelton.Jet, stream: str) -> int:
-    """Return how many consumers and listeners are there, once what goes on in the background has ended."""
+    """Return how many consumers and subscribers exist, once background work has ended."""
     for _ in range(200):
         await asyncio.sleep(0)
     assert isinstance(jet.backend, Engine)

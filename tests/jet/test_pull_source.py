@@ -1,4 +1,4 @@
-"""When the next pull begins, for how much, and what becomes of it: by hand, without a store."""
+"""When the next pull starts, for how much, and how it ends: step by step, without a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def message(seq: int, size: int = 0) -> Message:
 
 
 class Server:
-    """Pulls, each answered when the test says so."""
+    """Pulls, each answered when the test does so."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []

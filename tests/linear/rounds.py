@@ -1,4 +1,4 @@
-"""Rounds of clients in processes, some of which are killed in the middle; each round leaves a history."""
+"""Rounds of clients in processes, some of which are killed in the middle; each round yields a history."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Worker:
             return await self._process.stdout.readline()
 
     async def run(self, asked: Round, kill_after: int) -> list[Op]:
-        """Play a round, killed after so many lines (-1: not at all); return what it said last of each operation."""
+        """Run a round, killed after that many lines (-1: not at all); return the last report of each operation."""
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(asked) + b"\n")
         said: dict[int, Op] = {}
@@ -62,7 +62,7 @@ class Worker:
 
 
 class Rounds:
-    """Clients of one address. Which are killed, and when, is drawn from a seed."""
+    """Clients of one address. A seed determines which are killed, and when."""
 
     def __init__(self, address: str, seed: int, clients: int = 3) -> None:
         self._address = address
@@ -81,7 +81,7 @@ class Rounds:
         await asyncio.gather(*(worker.end() for worker in self._workers))
 
     async def play(self, rounds: int) -> AsyncIterator[list[Op]]:
-        """Hand out the history of one round after the other."""
+        """Yield the history of one round after the other."""
         for number in range(rounds):
             missing = self._clients - len(self._workers)
             begun = (Worker.begin(self._address, next(self._names)) for _ in range(missing))
@@ -94,7 +94,7 @@ class Rounds:
             yield [op for ops in found for op in ops]
 
     def _kill(self) -> int:
-        """After how many lines a client is killed in this round: mostly it is not."""
+        """After how many lines a client is killed in this round: usually it is not."""
         return self._random.randrange(1, 2 * _OPERATIONS) if self._random.random() < 0.1 else -1
 
     async def _bury(self, kills: list[int]) -> None:
@@ -105,7 +105,7 @@ class Rounds:
 
 
 def written(history: list[Op], folder: Path) -> Path:
-    """Keep a history that is wrong, and return where."""
+    """Save a history that is wrong, and return where."""
     path = folder / "history.jsonl"
     path.write_bytes(b"\n".join(msgspec.json.encode(op) for op in sorted(history, key=lambda op: op.called)))
     return path

@@ -1,7 +1,7 @@
-"""Buckets are linearizable: what processes on one file, and clients of a server, saw can be explained one by one.
+"""Buckets are linearizable: the results of processes on one file, and of clients of a server, have a serial order.
 
-Clients write, compare and set, delete and read the same keys at once, and some are killed in the middle. How many
-histories are looked at says ``--histories`` (``make linear``: 500).
+Clients write, compare and set, delete and read the same keys at once, and some are killed in the middle.
+``--histories`` sets how many histories are checked (``make linear``: 500).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def _played(address: str, histories: int, seed: int, folder: Path) -> None
         kills = rounds.kills
     answers = {answer: sum(op.answer == answer for op in total) for answer in ("done", "refused", "missing", "lost")}
     print(f"\n{histories} histories of {len(total)} operations, {kills} clients killed: {answers}")
-    # Else nothing was shown.
+    # Otherwise nothing was shown.
     assert answers["done"] > histories
     assert answers["refused"]
     assert answers["missing"]

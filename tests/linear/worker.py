@@ -1,7 +1,7 @@
-"""A client in a process of its own: does what it is told with a bucket, and says each step before and after it.
+"""A client in its own process: follows instructions on a bucket, and reports each step before and after it.
 
-Lines come in: a round (its number, a seed, how many operations). Lines go out: an operation without an answer when it
-is called, the same with its answer, and an empty line at the end of a round.
+Lines come in: a round (its number, a seed, how many operations). Lines go out: an operation without a result when it
+is called, the same with its result, and an empty line at the end of a round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Bucket = pelton.Bucket[bytes]
 
 
 class Round(msgspec.Struct, array_like=True):
-    """What a client is to do: so many operations, on keys of this round."""
+    """A client's instructions: that many operations, on keys of this round."""
 
     number: int
     seed: int
@@ -33,7 +33,7 @@ class Round(msgspec.Struct, array_like=True):
 
 
 class Client:
-    """One client: its draws, and the revisions of each key it knows."""
+    """One client: its random choices, and the revisions of each key it knows."""
 
     def __init__(self, bucket: Bucket, name: str, asked: Round, say: Callable[[Op], None]) -> None:
         self._say = say
@@ -108,7 +108,7 @@ _WAYS: dict[str, Callable[[Bucket, Op], Awaitable[dict[str, Any]]]] = {
 
 
 def say(op: Op | None) -> None:
-    """Write a line at once: what was said before a kill counts."""
+    """Write a line at once: a report made before a kill counts."""
     sys.stdout.buffer.write((msgspec.json.encode(op) if op is not None else b"") + b"\n")
     sys.stdout.buffer.flush()
 

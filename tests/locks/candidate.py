@@ -1,8 +1,8 @@
-"""A candidate in a process of its own: ``python -m tests.locks.candidate ADDRESS NAME LOG TTL``.
+"""A candidate in its own process: ``python -m tests.locks.candidate ADDRESS NAME LOG TTL``.
 
-While it leads it writes lines ``lead NS TOKEN`` to its log. A line says that at NS (CLOCK_MONOTONIC, one for all
-processes) it led: the time is read first, then the term is asked. So a line is never wrong because the process was
-stopped between the two, however long. ``lost NS TOKEN`` ends a term in order; SIGTERM ends the candidate.
+While it leads it writes lines ``lead NS TOKEN`` to its log. A line means that at NS (CLOCK_MONOTONIC, one for all
+processes) it led: the time is read first, then the term is checked. So a line is never wrong because the process was
+paused between the two, however long. ``lost NS TOKEN`` ends a term cleanly; SIGTERM ends the candidate.
 """
 
 from __future__ import annotations

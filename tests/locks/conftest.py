@@ -1,4 +1,4 @@
-"""What the tests of locks and elections share."""
+"""Fixtures that the tests of locks and elections share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from pelton.testing.nats_server import nats_server
 
 @pytest.fixture(params=["file", "server"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where processes meet: a store file, or a server."""
+    """A store for several processes: a file, or a server."""
     if request.param == "file":
         yield str(tmp_path / "s.pelton")
         return

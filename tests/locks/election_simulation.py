@@ -1,11 +1,11 @@
-"""A simulated village that elects a leader: the pure campaign of each candidate, one key, and all that goes wrong.
+"""A simulated election: the pure campaign of each candidate, one key, and everything that can fail.
 
-Time is one manual clock that everybody's own clock follows at its own pace. Requests and replies are late or lost, a
-request lives on when its sender has given up; what candidates see of the key comes late, in order, with gaps where they
-were cut off; candidates are paused, crash and come back as new ones; the store's wall clock is stepped, so that keys
-end too early, or hardly ever, with marks or without; sometimes somebody deletes the key by hand.
+Time is one manual clock, which each candidate's own clock follows at its own rate. Requests and replies are late or
+lost, a request stays in flight after its sender gave up; candidates observe the key late, in order, with gaps when they
+were cut off; candidates are paused, crash and are replaced by new ones; the store's wall clock is stepped, so that keys
+expire too early, or hardly ever, with markers or without; sometimes the key is deleted by hand.
 
-What is written down is when each candidate took itself for the leader, in true time, and with which token.
+The record holds when each candidate considered itself the leader, in true time, and with which token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pelton.testing import ManualClock
 
 @dataclass
 class Troubles:
-    """How bad the days are: shares from 0 to 1; delays in shares of the TTL."""
+    """How much fails: shares from 0 to 1; delays in shares of the TTL."""
 
     lost: float = 0.0
     slow: float = 0.0
@@ -37,7 +37,7 @@ class Troubles:
 
 
 class Term(NamedTuple):
-    """When somebody led."""
+    """A period of leadership."""
 
     who: str
     token: int
@@ -56,7 +56,7 @@ class Stored:
 
 
 class Store:
-    """One key as a stream keeps it, with a wall clock that can be stepped."""
+    """One key as a stream stores it, with a wall clock that can be stepped."""
 
     def __init__(self, election_simulation: Village, *, marks: bool, neighbours: bool) -> None:
         self.election_simulation = election_simulation
@@ -108,7 +108,7 @@ class Store:
 
 
 class Candidate:
-    """A candidate with a network and a clock of its own around the pure campaign."""
+    """A candidate: the pure campaign with its own network and clock."""
 
     def __init__(self, election_simulation: Village, name: str) -> None:
         rnd = election_simulation.rnd
@@ -144,7 +144,7 @@ class Candidate:
     # --- life
 
     def turn(self, what: Callable[[], None]) -> None:
-        """Let something happen to it, when it is not paused."""
+        """Deliver an event to it, unless it is paused."""
         if not self.alive:
             return
         if self.paused:
@@ -173,7 +173,7 @@ class Candidate:
 
     def ended(self, limit: float) -> None:
         assert self.began is not None
-        # Whoever asks the term itself is told no later than this.
+        # A caller that checks the term itself learns it no later than this.
         end = min(self.election_simulation.now(), limit)
         self.election_simulation.terms.append(Term(self.name, self.token, self.began, max(end, self.began)))
         self.began = None
@@ -194,7 +194,7 @@ class Candidate:
         self.alive = False
 
     def resign(self) -> None:
-        """Step down, as soon as nothing is under way."""
+        """Step down, as soon as nothing is in flight."""
         if self.campaign.is_busy:
             return
         limit = self.campaign.stands_until / self.rate
@@ -293,7 +293,7 @@ class Village:
         return self.clock.monotonic()
 
     def late(self) -> float:
-        """Return how long something takes."""
+        """Return how long an operation takes."""
         if self.rnd.random() < self.troubles.slow:
             return self.rnd.uniform(0, 1.5) * self.ttl
         return self.rnd.uniform(0.0001, 0.005) * self.ttl
@@ -310,14 +310,14 @@ class Village:
         return [one for one in self.candidates if one.alive and one.began is not None]
 
     def run(self, terms: float) -> None:
-        """Let so many TTLs pass, with troubles."""
+        """Let that many TTLs pass, with failures."""
         for _ in range(int(terms * 20)):
             self.clock.advance(self.ttl / 20)
             self.store.expire()
             self.trouble()
 
     def calm(self) -> None:
-        """End all troubles."""
+        """End all failures."""
         self.troubles = Troubles()
         for candidate in self.candidates:
             if candidate.cut:

@@ -1,8 +1,8 @@
-"""A candidate of nats-kv-leader-elect in the simulated village: what that library does, at its own times.
+"""A candidate of nats-kv-leader-elect in the simulated election: what that library does, with its timing.
 
 It tries at fixed intervals of 75 % of the TTL: as a candidate to create the key, as a leader to update it from its last
-revision; a failure of that, or no answer within its client's 5 s, ends its lead. A win is told an interval later. It
-never looks, and leaves no word when it ends.
+revision; a failure of that, or no reply within its client's 5 s, ends its lead. It announces a win one interval later.
+It never watches the key, and does not release it when it ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GRACE_S = 0.05
 
 
 class Gopher:
-    """One of them, in a village that is calm but for lost, late and cut connections, and crashes."""
+    """One of them, in an election without failures except lost, late and cut connections, and crashes."""
 
     def __init__(self, election_simulation: Village, name: str) -> None:
         self.election_simulation = election_simulation
@@ -96,7 +96,7 @@ class Gopher:
     # --- what the village does to it
 
     def see(self, observation: Observation) -> None:
-        """It does not look."""
+        """Do nothing: it does not watch."""
 
     def heal(self) -> None:
         self.cut = False
@@ -109,4 +109,4 @@ class Gopher:
         raise AssertionError("it says that it leads when it wakes up: leave it alone")
 
     def resign(self) -> None:
-        """It does not."""
+        """Do nothing: it does not step down."""

@@ -1,4 +1,4 @@
-"""Processes that write down what they hold and when, and what must be true of all their lines."""
+"""Processes that record what they hold and when, and the invariants of all their records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 
 class Process:
-    """One process that runs ``tests.locks.<module>`` with its name, its log and more arguments; and what it wrote."""
+    """A process that runs ``tests.locks.<module>`` with its name, its log and more arguments; and its records."""
 
     def __init__(self, module: str, address: str, folder: Path, name: str, *more: object) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Process:
 
     def lines(self) -> list[Line]:
         text = self.log.read_bytes() if self.log.exists() else b""
-        # A process that was killed may have begun a line.
+        # A killed process may have left an incomplete line.
         whole = text.rfind(b"\n") + 1
         for line in text[self._read : whole].decode().splitlines():
             kind, at, token = line.split()
@@ -48,7 +48,7 @@ class Process:
 
 
 def check_tokens(lines: Iterable[Line]) -> set[tuple[int, str]]:
-    """See that tokens grow with time and that none was given to two; return who had which."""
+    """Check that tokens grow with time and that none was given to two; return the holder of each."""
     for earlier, later in pairwise(sorted(lines)):
         assert later.token >= earlier.token, f"{later} though {earlier}"
     owners = {(line.token, line.who) for line in lines}
@@ -57,7 +57,7 @@ def check_tokens(lines: Iterable[Line]) -> set[tuple[int, str]]:
 
 
 def tell(took: Mapping[str, list[float]]) -> None:
-    """Print how long what befell a holder kept the others waiting, in seconds."""
+    """Print how long each failure of a holder kept the others waiting, in seconds."""
     for what, seconds in took.items():
         if seconds:
             found = sorted(seconds)

@@ -1,4 +1,4 @@
-"""The decisions of one candidate, step by step; and whatever happens to it, its terms end."""
+"""The decisions of one candidate, step by step; whatever happens to it, its terms end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def writing(campaign: Campaign, now: float) -> WriteRecord:
 
 
 def leading(**options: Any) -> Campaign:
-    """Return one that leads since 0, with token 1."""
+    """Return a candidate that leads since 0, with token 1."""
     campaign = looking(a_campaign(**options), Observation("absent", 0))
     assert writing(campaign, 0.0).expected == 0
     campaign.wrote(0.0, 1)
@@ -65,7 +65,7 @@ def test_where_something_was_a_whole_term_is_waited_for() -> None:
     assert writing(campaign, 0.0).expected == 0
     campaign.wrote(1.0, 8)
     assert (told(campaign), campaign.state) == ([], "candidate")
-    # Meanwhile the key is renewed.
+    # In the meantime the key is renewed.
     campaign.wrote(RENEW * TTL + 1, 9) if writing(campaign, RENEW * TTL) else None
     campaign.tick(CLEAR * TTL - 0.1)
     assert told(campaign) == []
@@ -107,7 +107,7 @@ def test_a_key_that_ended_early_is_taken_and_its_leader_waited_for() -> None:
 
 
 def test_what_may_have_been_written_unseen_is_waited_for() -> None:
-    """Between 3 and 5 somebody may have led, of whom only the end was seen."""
+    """Between 3 and 5 there may have been a leader, of which only the end was seen."""
     campaign = looking(a_campaign(), Observation("put", 3))
     campaign.saw(94.0, Observation("ended", 5))
     writing(campaign, 94.0)
@@ -117,7 +117,7 @@ def test_what_may_have_been_written_unseen_is_waited_for() -> None:
 
 
 def test_a_create_that_does_not_follow_what_was_seen_is_no_proof() -> None:
-    """After 3 vanished without a mark, 4 was written and vanished, too."""
+    """After 3 vanished without a marker, 4 was written and vanished, too."""
     campaign = looking(a_campaign(), Observation("put", 3))
     assert writing(campaign, CLEAR * TTL).expected == 3
     campaign.refused(CLEAR * TTL)
@@ -167,7 +167,7 @@ def test_a_renewal_is_tried_again_as_the_same_until_the_term_ends() -> None:
     again = writing(campaign, 82.0)
     assert (again.msg_id, again.sent) == (first.msg_id, RENEW * TTL)
     campaign.wrote(83.0, 2)
-    # It counts from the first time: that may have been the one that was stored.
+    # It counts from the first time: that attempt may have been stored.
     assert campaign.stands_until == RENEW * TTL + STAND_DOWN * TTL
 
 
@@ -275,7 +275,7 @@ def test_one_term_may_be_enough() -> None:
 
 
 class Life(RuleBasedStateMachine):
-    """A candidate to which anything happens in any order."""
+    """A candidate that receives any events in any order."""
 
     @initialize()
     def begin(self) -> None:

@@ -43,7 +43,7 @@ def test_there_are_never_two_leaders_and_always_a_new_one(part: int, pytestconfi
         one = election_simulation(seed)
         one.run(15)
         one.calm()
-        # Whatever happened, one TTL ends all that is old, a second one what was not proven.
+        # Whatever happened, one TTL ends everything old, a second one everything that was not confirmed.
         one.run(4)
         leaders = one.leaders()
         one.close()

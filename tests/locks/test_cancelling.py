@@ -1,4 +1,4 @@
-"""Whoever holds or leads is cancelled at any moment, also while it lets go: nothing is held by nobody."""
+"""A holder or leader is cancelled at any moment, even during release: no lock stays held without a holder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def jet(tmp_path: Path) -> AsyncIterator[Jet]:
 
 
 async def cancelled(work: Awaitable[None], steps: int, again: int) -> None:
-    """Let something go on for so many turns of the loop, and cancel it; and once more some turns later."""
+    """Run a task for that many turns of the loop, and cancel it; and once more some turns later."""
     task = asyncio.ensure_future(work)
     for turns in (steps, again):
         for _ in range(turns):
@@ -33,7 +33,7 @@ async def cancelled(work: Awaitable[None], steps: int, again: int) -> None:
 
 
 async def busy(jet: Jet) -> None:
-    """Have the store write all the time, so that what others ask for waits."""
+    """Keep the store writing all the time, so that other requests wait."""
     await jet.create_stream("noise")
     while True:
         await jet.publish("noise")
@@ -53,7 +53,7 @@ async def test_what_was_held_is_free(jet: Jet, what: str, again: int) -> None:
     try:
         for steps in range(STEPS):
             await cancelled(hold(), steps, again)
-            # A lease lasts for 30 s: who gets it sooner was let in.
+            # A lease lasts for 30 s: acquiring it sooner shows that it was released.
             held = await made().acquire(timeout=5)
             await held.release()
     finally:

@@ -1,4 +1,4 @@
-"""Candidates as they run, on a store whose clock is set and whose requests, replies and events are lost and late."""
+"""Candidate runners on a store whose clock is set and whose requests, replies and events are lost and late."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Candidate:
     async def stand(self) -> None:
         client = self.client
         runtime = client.runtime
-        # The bucket is there; what the opening needs is not what is looked at here.
+        # The bucket exists; the requests of opening it are not tested here.
         record = await open_record(client.world.jet, "b", "s", client.name, None, strict=False, make=False)
         campaign = Campaign(TTL, runtime.ids.new, lambda tries: 0.05 * tries, runtime.random.uniform(0.0, 0.02 * TTL))
         self.runner = CandidateRunner(runtime, lambda: record.over(client.jet), campaign, self.hear)
@@ -39,7 +39,7 @@ class Candidate:
 
     @property
     def leads(self) -> bool:
-        """What ``Term.is_held`` says: nobody asks it while the client is paused."""
+        """What ``Term.is_held`` would return: a paused client does not call it."""
         client = self.client
         if not self.token or self.runner is None or not client.is_alive or client.clock.is_paused:
             return False
@@ -48,7 +48,7 @@ class Candidate:
 
 
 class Play:
-    """Candidates that come, stand still and go."""
+    """Candidates that start, pause and stop."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -70,7 +70,7 @@ class Play:
     def trouble(self, hazards: Hazards) -> None:
         random, clock = self.world.random, self.world.clock
         if random.random() < 0.05:
-            # The store's wall clock: keys end too early, or hardly ever.
+            # The store's wall clock: keys expire too early, or hardly ever.
             clock.set_wall(clock.now() + round(random.uniform(-2, 2) * TTL * 1e9))
         for one in [one for one in self.all if one.client.is_alive]:
             chance = random.random()

@@ -1,4 +1,4 @@
-"""Processes that wait in line for a lock are killed and stopped: nobody waits for them, on a file and on a server."""
+"""Processes that wait in the queue of a lock are killed and paused: the others do not wait for them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def waiters(address: str) -> Iterator[Waiters]:
 
 
 async def in_line(jet: Jet, number: int) -> None:
-    """Return when so many wait for the lock."""
+    """Return when that many wait for the lock."""
     bucket = await jet.bucket("pelton_locks")
     async with asyncio.timeout(SOON):
         while len([key async for key in bucket.keys(LINE)]) != number:
@@ -73,7 +73,7 @@ async def test_a_free_lock_that_only_dead_ones_wait_for_is_had_at_once(address: 
         await held.release()
         held = await jet.lock("car1").try_acquire()
         assert held is not None
-        # They cost once: nothing is left of them.
+        # They cost one wait only: nothing is left of them.
         await in_line(jet, 0)
         await held.release()
 
@@ -92,7 +92,7 @@ async def test_the_next_of_the_living_has_it(address: str, waiters: Waiters) -> 
         held = await jet.lock("car1").acquire()
         dead, living = await waiters.join(jet), await waiters.join(jet)
         kill(dead)
-        # Of somebody who lives, the turn is not taken, however free the lock is.
+        # A live waiter keeps its turn, even if the lock is free.
         assert await asyncio.create_task(jet.lock("car1").try_acquire()) is None
         await held.release()
         token, _ = await asyncio.to_thread(living.communicate, timeout=SOON)
@@ -111,7 +111,7 @@ async def test_one_that_stands_still_is_passed_by_once_and_keeps_its_place(addre
         await held.release()
         held = await jet.lock("car1").acquire(timeout=0.001)
         stopped.send_signal(signal.SIGCONT)
-        # It finds that it was passed by, and takes its place again.
+        # It notices that it was skipped, and queues again.
         await in_line(jet, 1)
         await held.release()
         token, _ = await asyncio.to_thread(stopped.communicate, timeout=SOON)

@@ -40,7 +40,7 @@ async def js(server: NatsServer) -> AsyncIterator[Any]:
 
 
 async def their_bucket(js: Any, ttl: float) -> Any:
-    """As ``nats kv add --ttl`` makes it."""
+    """Make the bucket as ``nats kv add --ttl`` does."""
     return await js.create_key_value(nats.js.api.KeyValueConfig(bucket="ELECTIONS", ttl=ttl))
 
 
@@ -57,7 +57,7 @@ async def test_ours_waits_while_theirs_leads_and_takes_over_when_it_died(jet: Je
     assert leader is not None
     assert (leader.name, leader.token, leader.since, leader.revision) == ("worker 1", 0, "", revision)
     term = await asyncio.wait_for(task, SOON)
-    # It asked once: not while theirs was renewed.
+    # It tried once: not while theirs was renewed.
     assert campaigns[0] == "candidate"
     assert term.token > revision
     with pytest.raises(nats.js.errors.KeyWrongLastSequenceError):
@@ -109,7 +109,7 @@ async def test_a_bucket_of_ours_serves_theirs(jet: Jet, js: Any) -> None:
 
 
 async def test_their_win_in_a_bucket_made_for_a_moment_is_waited_out(jet: Jet, js: Any) -> None:
-    """Their key deleted by hand: its leader does not know yet, so a win of ours is not announced before its term."""
+    """Their key deleted by hand: its leader does not know yet, so our win is not announced before its term ends."""
     theirs = await their_bucket(js, 2)
     await theirs.create("demo", b"worker 1")
     begin = asyncio.get_running_loop().time()

@@ -1,6 +1,6 @@
-"""Candidates in processes that are stopped, killed and ended: never two lead, and somebody leads again.
+"""Candidates in processes that are paused, killed and terminated: never two leaders, and always a next one.
 
-``make safety`` plays fifty rounds on each backend; ``pytest -s`` shows how long each change of leader took.
+``make safety`` runs fifty rounds on each backend; ``pytest -s`` shows how long each change of leader took.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TTL = 1.0
 
 
 class Play:
-    """Three candidates, and what befalls those who lead."""
+    """Three candidates, and the failures of leaders."""
 
     def __init__(self, address: str, folder: Path, seed: int) -> None:
         self._address = address
@@ -49,7 +49,7 @@ class Play:
         raise AssertionError(f"nobody leads after token {after}: {sorted(self.lines())[-5:]}")
 
     async def up(self) -> None:
-        """Wait until all take part: those that come later are not to be counted as taking over."""
+        """Wait until all take part: late ones must not be counted as taking over."""
         end = time.monotonic() + SOON
         while not all(candidate.lines() for candidate in self._alive):
             assert time.monotonic() < end, "a candidate did not start"

@@ -1,4 +1,4 @@
-"""Elections on a file and on a real server: who leads, who waits, and what they are told."""
+"""Elections on a file and on a real server: which candidate leads, which wait, and their notifications."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_key_nobody_renews_is_taken_over_and_not_before_its_term(jet: Je
 
 async def test_a_leader_that_blocks_its_event_loop_is_renewed(jet: Jet, address: str) -> None:
     async with asyncio.timeout(SOON * 2):
-        # A machine that has no time for the renewal, either, may lose a term.
+        # A machine that is too busy even for the renewal may lose a term.
         for _ in range(5):
             if await is_renewed_while_blocked(jet, address):
                 return

@@ -1,4 +1,4 @@
-"""What is lost while the disk is full: the loss is told, whatever else fails because of the disk."""
+"""What is lost while the disk is full: the loss is reported, even if other errors occur because of the disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def jet(disk: FullDisk, tmp_path: Path) -> AsyncIterator[Jet]:
 
 
 async def filled(disk: FullDisk, block: AbstractAsyncContextManager[object], then: Awaitable[object]) -> None:
-    """Fill the disk in a block, and do something then."""
+    """Fill the disk in a block, and act then."""
     async with asyncio.timeout(SOON), block:
         disk.fill()
         await then

@@ -1,4 +1,4 @@
-"""Leases are renewed off their holders' code, and a holder is told of the end of one before anybody else can begin."""
+"""Leases are renewed apart from their holders' code, and a holder learns of a loss before another one can start."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_a_holder_that_blocks_its_event_loop_can_see_that_its_store_is_gon
 
 
 async def test_a_lock_outlives_a_connection_of_its_keeper_that_broke(tmp_path: Path) -> None:
-    """Another key: the program's own connection has it, that of the keeper is made again."""
+    """Another key: the program's own connection has it, the keeper's is made again."""
     async with pelton.open(tmp_path / "a.pelton", key="one") as jet:
         held = await jet.lock("a", ttl=3).acquire()
         stream = await jet.stream("KV_pelton_locks")

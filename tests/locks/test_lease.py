@@ -1,4 +1,4 @@
-"""A lease as its holder sees it: it always stops before anybody else can begin."""
+"""A lease as its holder sees it: it always ends before another holder can start."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,13 +66,13 @@ def test_a_try_never_lasts_beyond_the_lease(ttl: int, at: float) -> None:
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """A lease beside a store that judges it by when it stored the last write."""
+    """A lease beside a store that judges it by the time of the last stored write."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = _START
         self.lease = HeldLease("lock.a", 1, 10, self.now)
-        # When the store took the last write: never before it was sent.
+        # When the store made the last write: never before it was sent.
         self.stored = self.now.boot
         self.revision = 1
         self.sent: ClockReading | None = None

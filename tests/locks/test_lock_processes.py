@@ -1,6 +1,6 @@
-"""Processes that share a lock are stopped and killed: never two hold it, and somebody has it again.
+"""Processes that share a lock are paused and killed: never two holders, and always a next one.
 
-``make safety`` plays fifty rounds on each backend; ``pytest -s`` shows how long it took until another had the lock.
+``make safety`` runs fifty rounds on each backend; ``pytest -s`` shows how long it took until another had the lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TTL = 1
 
 
 class Play:
-    """Three workers, and what befalls those who hold the lock."""
+    """Three workers, and the failures of holders."""
 
     def __init__(self, address: str, folder: Path) -> None:
         self._address = address
@@ -37,7 +37,7 @@ class Play:
         return [line for worker in self._all for line in worker.lines() if line.kind == kind]
 
     async def holder(self, after: int) -> Line:
-        """Return the first line that tells of a larger token."""
+        """Return the first line with a larger token."""
         end = time.monotonic() + SOON
         while time.monotonic() < end:
             found = [line for line in self.lines("hold") if line.token > after]
@@ -55,7 +55,7 @@ class Play:
             holder.process.kill()
             holder.process.wait()
         begin = time.monotonic_ns()
-        # It may have given the lock back at the last moment: of what came after, only a later token counts.
+        # It may have released the lock at the last moment: after that, only a later token counts.
         last_token = max(line.token for line in self.lines("hold"))
         others = await self.holder(last_token)
         self.took[what].append((others.at - begin) / 1e9)
@@ -83,7 +83,7 @@ async def test_never_two_processes_hold_it_and_somebody_has_it_again(
     try:
         for number in range(int(pytestconfig.getoption("stopped"))):
             await play.round(("stop", "kill")[number % 2])
-        # Those that were woken again find that they hold nothing.
+        # Those that were resumed find that they hold nothing.
         await play.holder(max(line.token for line in play.lines("hold")))
     finally:
         play.close()

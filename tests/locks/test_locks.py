@@ -1,4 +1,4 @@
-"""Locks and semaphores between two openings of a store: a file, and a real server."""
+"""Locks and semaphores between two openers of a store: a file, and a real server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def in_line(jet: Jet, filter: str, number: int) -> None:
-    """Return when so many wait for a lock."""
+    """Return when that many wait for a lock."""
     bucket = await jet.bucket("pelton_locks")
     async with asyncio.timeout(SOON):
         while len([key async for key in bucket.keys(filter)]) != number:
@@ -41,7 +41,7 @@ async def in_line(jet: Jet, filter: str, number: int) -> None:
 
 
 async def robbed(lock: Lock, rest: Awaitable[None]) -> None:
-    """Hold a lock whose key somebody overwrites, and do something then."""
+    """Hold a lock whose key is overwritten, and act then."""
     async with lock:
         await (await lock._manager.table._jet.bucket("pelton_locks")).put(f"lock.{lock.name}", b"somebody else's")
         await rest
@@ -90,7 +90,7 @@ async def test_first_come_first_served(pair: Pair) -> None:
             await in_line(pair[0], "line.lock.many.*", number + 1)
     await asyncio.gather(*tasks)
     assert tokens == sorted(tokens)
-    # In order, as long as nobody is kept from running for half a second.
+    # In order, as long as no process is suspended for half a second.
     assert sorted(order) == [0, 1, 2, 3, 4]
     await in_line(pair[0], "line.lock.many.*", 0)
 
@@ -136,7 +136,7 @@ async def test_a_block_whose_lease_is_lost_is_cancelled(pair: Pair) -> None:
     one, _ = pair
     with pytest.raises(LockLostError, match="another has it"):
         await robbed(one.lock("car1", ttl=1), asyncio.sleep(SOON))
-    # The task goes on as if nothing had been: it is not cancelled itself.
+    # The task continues normally: it is not cancelled itself.
     assert asyncio.current_task().cancelling() == 0
     await asyncio.sleep(0)
 
@@ -166,7 +166,7 @@ async def test_it_is_not_reentrant_and_says_so(pair: Pair) -> None:
         for again in (one.lock("car1").acquire(), one.lock("car1").try_acquire()):
             with pytest.raises(LockReentryError, match=f"token {held.token}"):
                 await again
-        # Another task of the same process waits as everybody does.
+        # Another task of the same process waits like any other.
         with pytest.raises(LockTimeoutError):
             await asyncio.create_task(one.lock("car1").acquire(timeout=0.05))
     assert (await one.lock("car1").try_acquire()) is not None
@@ -183,7 +183,7 @@ async def test_release_through_the_lock(pair: Pair) -> None:
         held.check()
     with pytest.raises(LockNotHeldError):
         await lock.release()
-    # What another task has acquired is released as well where there is no doubt which.
+    # A lock that another task acquired is released as well if there is no doubt which.
     await asyncio.create_task(lock.acquire())
     await lock.release()
     async with lock as held:

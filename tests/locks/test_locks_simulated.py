@@ -1,8 +1,8 @@
-"""Locks in a simulated world: never two holders, never a wait without an end, whatever happens to clients and clocks.
+"""Locks in a simulated world: never two holders, never an endless wait, whatever happens to clients and clocks.
 
 Clients of a real store, under a manual clock, take a lock or a slot of a semaphore, write to a register that is guarded
-by its token, and give it back. Meanwhile requests, replies and events are lost and late, clients are paused and crash,
-and clocks are stepped. `make safety` plays a thousand of these; a seed that failed is played again by its number.
+by its token, and release it. At the same time requests, replies and events are lost and late, clients are paused and
+crash, and clocks are stepped. `make safety` runs a thousand of these; a failed seed is replayed by its number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Stepped = Literal["machine", "clients", "store"]
 
 
 class User:
-    """A client that uses a lock, again and again."""
+    """A client that uses a lock repeatedly."""
 
     def __init__(self, troubled: Troubled, client: SimulatedClient) -> None:
         self.client = client
@@ -61,7 +61,7 @@ class User:
         chance, clock = self.client.runtime.random, self.client.clock
         self.times += 1
         for _ in range(chance.choice((1, 2, 3, 12)) if self._troubled.is_rough else 1):
-            # A client may be paused between the look and the write: that is what the token is for.
+            # A client may be paused between the check and the write: that is what the token is for.
             is_held = held.is_held
             await clock.gate()
             if is_held:
@@ -87,8 +87,8 @@ class Troubled:
             longest=chance.choice((0.5, 3.0)),
             drift=chance.choice((0.0, 0.05)),
         )
-        # Clients share one machine with the store and its clock, or each has its own; or it is the store's clock
-        # that is stepped: then only tokens tell who came later.
+        # Clients share one machine with the store and its clock, or each has its own; or the store's clock is
+        # stepped: then only tokens order the holders.
         self.stepped: Stepped = chance.choice(("machine", "machine", "clients", "clients", "store"))
         self.is_rough = True
         self.register = FencedRegister()
@@ -138,13 +138,13 @@ class Troubled:
         assert self.stepped == "store" or len(holders) <= self.spec.slots, f"{holders} hold it at once"
 
     async def _calm(self) -> None:
-        """Let nothing bad happen any more: everybody's turn comes."""
+        """Stop all failures: every client gets its turn."""
         self.is_rough = False
         for user in self.users:
             user.client.hazards = _CALM
             user.client.resume()
             user.times = 0
-        # Heartbeats find what was lost on the way within 10 s, whatever else is waited for ends with a lease.
+        # Heartbeats detect lost messages within 10 s, any other wait ends with a lease.
         for _ in range(math.ceil(40 + 4 * self.spec.ttl)):
             if all(user.times for user in self.users):
                 return
@@ -160,7 +160,7 @@ class Troubled:
 @pytest.mark.parametrize("part", range(_PARTS))
 async def test_never_two_holders_and_never_a_wait_without_an_end(part: int, pytestconfig: pytest.Config) -> None:
     asked = pytestconfig.getoption("simulated")
-    # A run plays a whole store: of the default few are played, of a thousand all.
+    # A run uses a whole store: by default few run, of a thousand all.
     number = asked if asked >= 1000 else asked // _SHARE
     for seed in range(part, number, _PARTS):
         try:
@@ -170,7 +170,7 @@ async def test_never_two_holders_and_never_a_wait_without_an_end(part: int, pyte
 
 
 async def test_the_world_is_rough_enough_for_leases_to_be_lost() -> None:
-    """Otherwise what is asserted here would be true of anything."""
+    """Otherwise the assertions here would hold for anything."""
     refused = 0
     for seed in range(6):
         troubled = Troubled(seed)

@@ -1,4 +1,4 @@
-"""Who may take what: first come, first served, whoever dies on the way."""
+"""Which waiter may take a slot: first come, first served, even if waiters die."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,9 +75,9 @@ def test_one_who_is_gone_is_crossed_off_as_soon_as_it_lets_a_free_slot_lie() -> 
     for owner, revision in (("a", 2), ("b", 3), ("c", 4)):
         queue.note(_ticket(owner, revision, presence=f"at {owner}"), 0.0)
     assert queue.decide("b", 0.0) == Wait(GLANCE_S)
-    # Whoever does not wait for the first one to wake up asks at once.
+    # Those that do not wait for the first one to wake up ask at once.
     assert queue.decide("b", 0.0, glance=0.0) == queue.decide("b", GLANCE_S) == AskPresence("a", "at a", 2)
-    # The third one in line asks about the first one too, and not yet about the second one.
+    # The third one in the queue asks about the first one too, and not yet about the second one.
     ask = queue.decide("c", GLANCE_S)
     assert ask == AskPresence("a", "at a", 2)
     queue.answered(ask, GLANCE_S, is_gone=True)
@@ -90,7 +90,7 @@ def test_one_who_is_there_has_its_time_and_is_asked_about_once() -> None:
     queue.note(_ticket("a", 2, presence="at a"), 0.0)
     queue.answered(AskPresence("a", "at a", 2), 0.1, is_gone=False)
     assert queue.decide("me", 0.1) == Wait(PATIENCE_S)
-    # Until there is something it could take anew.
+    # Until a slot is free that it could take.
     queue.note(_held("s.0", 5, "other"), 0.2)
     queue.note(LockRow("s.0", 6, None), 1.0)
     assert queue.decide("me", 1.0 + GLANCE_S) == AskPresence("a", "at a", 2)
@@ -123,7 +123,7 @@ def test_a_ticket_that_is_renewed_keeps_its_place() -> None:
     queue.note(_ticket("b", 3), 0.0)
     queue.note(_ticket("a", 9, number=2), 8.0)
     assert (queue.position("a", 8.0), queue.position("b", 8.0)) == (0, 1)
-    # The one that is not renewed ends, told or not.
+    # The one that is not renewed ends, notified or not.
     assert queue.position("new", 11.0) == 1
     queue.note(LockRow("line.s.a", 12, None), 11.0)
     assert queue.position("new", 11.0) == 0
@@ -194,5 +194,5 @@ def test_nobody_waits_without_a_time_at_which_to_look_again(
         queue.note(_ticket(f"w{number}", 100 + number), 0.0)
     decision = queue.decide("me", at)
     assert not isinstance(decision, Wait) or at < decision.until <= at + 61 + 10 * PATIENCE_S
-    # Whatever the others do or fail to do, one's own turn comes.
+    # Whatever the others do or fail to do, each waiter gets its turn.
     assert isinstance(queue.decide("me", 62 + 10 * PATIENCE_S), TakeSlot)

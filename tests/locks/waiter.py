@@ -1,4 +1,4 @@
-"""One who waits for a lock, in a process of its own: ``python -m tests.locks.waiter ADDRESS LOCK [HOW]``.
+"""A waiter for a lock in its own process: ``python -m tests.locks.waiter ADDRESS LOCK [HOW]``.
 
 It prints a line with its token when it has the lock, holds it for a moment, and ends. HOW it waits: ``block``,
 ``task`` (in the background of a program that never closes the store), or ``blocking`` (without an event loop).
@@ -31,7 +31,7 @@ def blocking(address: str, name: str) -> None:
 
 
 def main(address: str, name: str, how: str = "block") -> None:
-    # Who starts us may ignore it.
+    # The parent process may ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if how == "blocking":
         blocking(address, name)

@@ -1,8 +1,8 @@
-"""One who wants a lock, in a process of its own: ``python -m tests.locks.worker ADDRESS NAME LOG TTL REGISTER``.
+"""A lock user in its own process: ``python -m tests.locks.worker ADDRESS NAME LOG TTL REGISTER``.
 
-It takes the lock, writes to its log while it holds it, gives it back, and begins again, until it is killed. A line
-``hold NS TOKEN`` says that at NS (CLOCK_MONOTONIC, one for all processes) it held the lock: the time is read first,
-then the lock is asked. So a line is never wrong because the process was stopped between the two, however long.
+It takes the lock, writes to its log while it holds it, releases it, and starts again, until it is killed. A line
+``hold NS TOKEN`` means that at NS (CLOCK_MONOTONIC, one for all processes) it held the lock: the time is read first,
+then the lock is checked. So a line is never wrong because the process was paused between the two, however long.
 
 It also writes to a register on disk that refuses tokens older than it has seen: ``wrote NS TOKEN``, or ``refused``.
 """
@@ -22,7 +22,7 @@ _TURNS = 40
 
 
 def write(register: Path, token: int) -> bool:
-    """Write under a token; return whether none newer has been seen."""
+    """Write under a token; return whether no newer one has been seen."""
     with register.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)

@@ -1,4 +1,4 @@
-"""A store in a file, two openers of it on one manual clock: what the state machines drive."""
+"""A store in a file, with two openers on one manual clock: what the state machines drive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Runs coroutines on a loop of its own. ``jets`` are two openers, as two processes would be."""
+    """Runs coroutines on its own event loop. ``jets`` are two openers, as two processes would be."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a stream and a consumer are, said as plainly as can be: dicts, and every question answered by counting.
+"""Streams and consumers, modelled as plainly as possible: with dicts, and every query answered by counting.
 
 Written from NATS's rules, not from the engine. Nothing here is fast, shared or durable.
 """
@@ -15,7 +15,7 @@ Message = tuple[int, str, bytes, int]
 
 
 def size_of(message: Message) -> int:
-    """What NATS's file store counts for a message."""
+    """Return the size of a message in NATS's file store."""
     _, subject, data, header = message
     return 30 + len(subject.encode()) + len(data) + (0 if header < 0 else 4 + header)
 
@@ -63,7 +63,7 @@ class StreamModel:
             self.messages = {seq: message for seq, message in self.messages.items() if message[0] > now - limit}
 
     def publish(self, subject: str, data: bytes, header: int, asked: Asked, now: int) -> tuple[str, int]:
-        """Return what became of it: a word, and the sequence stored or (of a duplicate) known."""
+        """Return the outcome: a word, and the sequence that was stored or (of a duplicate) known."""
         self.age(now)
         word = self._refusal(subject, data, header, asked, now)
         if word:
@@ -145,7 +145,7 @@ class StreamModel:
 
 @dataclass
 class Pending:
-    """A message delivered and not settled."""
+    """A message that is delivered and not settled."""
 
     name: int
     deliveries: int
@@ -155,7 +155,7 @@ class Pending:
 
 @dataclass
 class ConsumerModel:
-    """What a consumer has delivered. ``start`` is the last sequence that it passes by."""
+    """A consumer's deliveries. ``start`` is the last sequence that it skips."""
 
     config: ConsumerConfig
     stream: StreamModel
@@ -172,7 +172,7 @@ class ConsumerModel:
         return any(matches(text, subject) for text in filters)
 
     def ahead(self) -> list[int]:
-        """The messages yet to be delivered for the first time."""
+        """The messages that were not delivered yet."""
         found = self.stream.messages.items()
         return sorted(s for s, m in found if s > self.start and s not in self.met and self.wants(m[1]))
 
@@ -195,7 +195,7 @@ class ConsumerModel:
         return out
 
     def forget_vanished(self) -> None:
-        """Nothing awaits what was removed from the stream, but where its holder keeps a subject."""
+        """Messages removed from the stream are not awaited any more, unless their holder keeps a subject."""
         if not self.config.max_ack_pending_per_subject:
             for seq in [seq for seq in self.pending if seq not in self.stream.messages]:
                 self.removed[seq] = self.pending.pop(seq)

@@ -1,4 +1,4 @@
-"""Batches are stored as a whole or not at all, whoever publishes, fails, updates or reopens in between."""
+"""Batches are stored completely or not at all, whichever opener publishes, fails, updates or reopens in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Wanted = tuple[str, int, str, int | None]
 
 
 class BatchMachine(StoreMachine):
-    """Two openers of one file; what each message of the stream must be, by sequence."""
+    """Two openers of one file; the expected messages of the stream, by sequence."""
 
     @initialize(per_subject=st.sampled_from([-1, 1, 2]), most=st.sampled_from([-1, 4]), new=st.booleans())
     def create(self, per_subject: int, most: int, new: bool) -> None:
@@ -40,7 +40,7 @@ class BatchMachine(StoreMachine):
         return [seq for seq, message in kept.items() if message[0] == subject]
 
     def _batch(self, batch: list[Wanted]) -> tuple[list[Any], bool]:
-        """What is published, and whether it must be taken; if so it has been."""
+        """Return the messages, and whether they must be accepted; if so they are added to the model."""
         kept, last, ids, written = dict(self.kept), self.last, set(self.ids), set[str]()
         sent: list[Any] = []
         good = True
@@ -72,7 +72,7 @@ class BatchMachine(StoreMachine):
 
     @rule(wanted=st.lists(batches, min_size=1, max_size=4), broken=st.booleans(), opener=st.integers(0, 1))
     def publish(self, wanted: list[list[Wanted]], broken: bool, opener: int) -> None:
-        """Publish batches at once, so that all share a transaction, and maybe one that has it rolled back."""
+        """Publish batches at once, so that all share a transaction, possibly with one that rolls it back."""
         jet, nothing = self.jets[opener], _nothing()
         calls: list[Any] = []
         expected: list[int] = []

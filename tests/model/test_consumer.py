@@ -1,4 +1,4 @@
-"""A consumer does what the plain model does, whoever publishes, fetches, acks, deletes or reopens in between."""
+"""A consumer does what the plain model does, whichever opener publishes, fetches, acks, deletes or reopens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ConsumerMachine(StoreMachine):
         self.held: list[tuple[int, int]] = []
 
     def _start(self, middle: int) -> int:
-        """The last sequence that is passed by."""
+        """The last sequence that is skipped."""
         messages, config = self.stream.messages, self.model.config
         wanted = [seq for seq, message in messages.items() if self.model.wants(message[1])]
         later = [seq for seq, message in messages.items() if message[0] >= middle]
@@ -96,7 +96,7 @@ class ConsumerMachine(StoreMachine):
         opener=st.integers(0, 1),
     )
     def settle(self, picks: list[int], kind: Any, delay: int, opener: int) -> None:
-        """Answer for deliveries old and new, some of them more than once."""
+        """Acknowledge old and new deliveries, some of them more than once."""
         chosen = [self.held[-1 - pick % len(self.held)] for pick in picks]
         acks = [AckOp(kind=kind, seq=seq, consumer_seq=name, delay_ns=delay) for seq, name in chosen]
         answers = self.run(self.jets[opener].backend.ack("S", "c", acks))
@@ -141,7 +141,7 @@ class ConsumerMachine(StoreMachine):
 
 
 def _fields(config: dict[str, Any], workqueue: bool, middle: int) -> dict[str, Any]:
-    """A configuration that is allowed, from one that was drawn."""
+    """Return a valid configuration, derived from a random one."""
     fields = dict(config)
     filters = fields.pop("filters")
     fields["filter_subjects"] = filters if len(filters) > 1 else ()

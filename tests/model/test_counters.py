@@ -1,4 +1,4 @@
-"""Counters do what Python's ints do, whoever adds, purges, deletes, fails or reopens in between."""
+"""Counters do what Python's ints do, whichever opener adds, purges, deletes, fails or reopens in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AMOUNTS = st.one_of(st.integers(-3, 3), st.integers(-(10**30), 10**30))
 
 
 class CounterMachine(StoreMachine):
-    """Two openers of one file; of each subject the totals after each message that is still there."""
+    """Two openers of one file; for each subject the totals after each message that is still stored."""
 
     @initialize(per_subject=st.sampled_from([-1, 1, 2]))
     def create(self, per_subject: int) -> None:
@@ -48,7 +48,7 @@ class CounterMachine(StoreMachine):
         opener=st.integers(0, 1),
     )
     def add(self, adds: list[tuple[str, int]], broken: int | None, opener: int) -> None:
-        """Add at once, so that all share a transaction; one that fails badly has it rolled back for all."""
+        """Add at once, so that all share a transaction; a failing one rolls it back for all."""
         jet, wrong = self.jets[opener], _wrong()
         calls: list[Any] = [jet.add(subject, amount) for subject, amount in adds]
         if broken is not None:

@@ -1,4 +1,4 @@
-"""Delivery steered and disturbed: paused, reset, filtered anew, rolled back; to the letter as the plain model says."""
+"""Disturbed delivery: paused, reset, with new filters, rolled back; exactly as the plain model does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _exists(machine: Any) -> bool:
 
 
 class DeliveryMachine(ConsumerMachine):
-    """The same consumer, with all that may befall it. ``delivered`` is its position in the stream."""
+    """The same consumer, with everything that can happen to it. ``delivered`` is its position in the stream."""
 
     paused_until = 0
     delivered = -1
@@ -39,7 +39,7 @@ class DeliveryMachine(ConsumerMachine):
     @precondition(_exists)
     @rule(seq=st.integers(0, 12), opener=openers)
     def reset(self, seq: int, opener: int) -> None:
-        """Go on from a sequence, or from the first message that is not settled."""
+        """Continue from a sequence, or from the first message that is not settled."""
         self.stream.age(self.now)
         policy = self.model.config.deliver_policy
         if policy == "last_per_subject" or (seq and policy not in ("all", "by_start_sequence")):
@@ -56,7 +56,7 @@ class DeliveryMachine(ConsumerMachine):
     @precondition(_exists)
     @rule(filters=st.sampled_from([("s.b",), ("s.*",), ("s.a", "s.b.>")]), opener=openers)
     def filter_anew(self, filters: tuple[str, ...], opener: int) -> None:
-        """What was passed by stays so; what waits and does not match any more is forgotten."""
+        """Skipped messages stay skipped; waiting ones that no longer match are dropped."""
         self.stream.age(self.now)
         model = self.model
         one = filters[0] if len(filters) == 1 else ""
@@ -69,7 +69,7 @@ class DeliveryMachine(ConsumerMachine):
         model.met |= {seq for seq in self.stream.messages if seq <= cursor and seq not in left}
 
     def _cursor(self) -> int:
-        """How far the consumer has looked is its own affair: asked, not guessed."""
+        """Ask how far the consumer has read: the model does not predict it."""
         backend: Any = self.jets[0].backend
         return int(backend._db.value("SELECT cursor FROM consumer_state"))
 
@@ -78,7 +78,7 @@ class DeliveryMachine(ConsumerMachine):
         if _exists(self):
             self.stream.age(self.now)
             assert self.run(_purge(self.jets[opener], subject, keep)) == self.stream.purge(subject, 0, keep)
-            # A purge takes the consumer along.
+            # A purge moves the consumer along.
             self.delivered = -1
 
     # --- disturbed
@@ -92,7 +92,7 @@ class DeliveryMachine(ConsumerMachine):
         opener=openers,
     )
     def all_at_once_beside_one_that_fails(self, subject: str, batch: int, pick: int, kind: Any, opener: int) -> None:
-        """One transaction of a pull, an ack and a publish is rolled back: each is done again, alone, once."""
+        """Roll back one transaction of a pull, an ack and a publish: each is done again, alone, once."""
         jet, backend = self.jets[opener], self._backend(opener)
         seq, name = self.held[-1 - pick % len(self.held)]
         expected = self._expected(batch)
@@ -130,7 +130,7 @@ class DeliveryMachine(ConsumerMachine):
     # --- the same
 
     def _floor(self) -> int:
-        """Below it everything is settled; what waits behind later deliveries is not."""
+        """Below it everything is settled; messages that wait behind later deliveries are not."""
         self.model.forget_vanished()
         unsettled = [seq for seq in self.model.ahead() if seq <= self.delivered] + list(self.model.pending)
         return min([*(seq - 1 for seq in unsettled), self.delivered])
@@ -152,7 +152,7 @@ class DeliveryMachine(ConsumerMachine):
 
 
 async def _together(backend: Any, *calls: Awaitable[Any]) -> list[Any]:
-    """Make calls in one round of the loop, and with them one that fails when all others are done."""
+    """Make calls in one turn of the loop, and with them one that fails when all others are done."""
 
     async def first() -> None:
         await backend.stage(lambda: None, durable=False)

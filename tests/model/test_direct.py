@@ -1,4 +1,4 @@
-"""Direct get against a list of messages: whatever was stored and removed, each answer is what a search gives."""
+"""Direct get compared with a list of messages: whatever was stored and removed, each reply is what a search finds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Reference:
         self.stored: list[tuple[int, str]] = []
 
     def answer(self, asked: dict[str, Any]) -> tuple[list[int], int] | None:
-        """Return sequences and how many are pending; None where nothing is found."""
+        """Return sequences and the number pending; None if nothing is found."""
         if "multi_last" in asked:
             return self._last_of_each(asked)
         if "last_by_subj" in asked:

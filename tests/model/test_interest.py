@@ -1,4 +1,4 @@
-"""A stream that keeps messages by interest holds what its consumers want, whatever they and their owners do."""
+"""An interest stream holds exactly what its consumers still need, whatever they and their owners do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ configs = st.fixed_dictionaries(
 
 @dataclass
 class Wanting(ConsumerModel):
-    """A consumer that knows what it wants to be kept."""
+    """A consumer that knows which messages it still needs."""
 
     exhausted: set[int] = field(default_factory=set)
     used: int = 0
@@ -73,7 +73,7 @@ class InterestMachine(StoreMachine):
         self.held: dict[str, list[tuple[int, int]]] = {name: [] for name in NAMES}
 
     def _settle_model(self) -> None:
-        """Let go of what is too old, of whom nobody uses, and of what nobody wants."""
+        """Drop messages that are too old, consumers that are inactive, and messages without interest."""
         self.stream.age(self.now)
         self.consumers = {name: c for name, c in self.consumers.items() if not c.is_idle(self.now)}
         if self.stream.config.retention == "interest":
@@ -115,7 +115,7 @@ class InterestMachine(StoreMachine):
 
     @rule(name=names, seq=st.integers(1, 12), opener=openers)
     def reset(self, name: str, seq: int, opener: int) -> None:
-        """Go on from a sequence: what it leaves out is wanted no more, what is still there is wanted again."""
+        """Continue from a sequence: skipped messages are no longer needed, stored ones are needed again."""
         self._settle_model()
         model = self.consumers.get(name)
         if model is None or seq < model.config.opt_start_seq:
@@ -211,7 +211,7 @@ class InterestMachine(StoreMachine):
 
 
 def _fields(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration that is allowed, from one that was drawn."""
+    """Return a valid configuration, derived from a random one."""
     fields = dict(config)
     filters = fields.pop("filters")
     fields["filter_subjects"] = filters if len(filters) > 1 else ()

@@ -1,4 +1,4 @@
-"""A stream that renames and republishes does what the plain model does, and says what the model says."""
+"""A stream that renames and republishes does, and republishes, what the plain model does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Said = tuple[str, bytes, int, int]
 
 @dataclass
 class MappedModel(StreamModel):
-    """The model of a stream, and what it has said."""
+    """The model of a stream, and its republished messages."""
 
     said: list[Said] = field(default_factory=list)
 
@@ -35,7 +35,7 @@ class MappedModel(StreamModel):
 
 
 class MappedMachine(StreamMachine):
-    """One opener listens; both publish."""
+    """One opener subscribes; both publish."""
 
     MAPPINGS: ClassVar[dict[str, dict[str, str]]] = {
         "subject_transform": {"src": "s.*.c", "dest": "s.b"},
@@ -49,7 +49,7 @@ class MappedMachine(StreamMachine):
         self.listening = await self.jets[0].backend.subscribe("again.>")
 
     async def _heard(self) -> list[Said]:
-        # A look at the store hears what others have said.
+        # Reading from the store delivers what others have republished.
         await self.jets[0].backend.call(StreamNames())
         found: list[Said] = []
         while (message := await self.listening.next(0)) is not None:

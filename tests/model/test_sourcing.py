@@ -1,4 +1,4 @@
-"""An inbox with limits, a work queue of few messages a subject that takes from it, and a mirror: said with lists."""
+"""An inbox with limits, a work queue of few messages per subject that sources it, and a mirror: modelled by lists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORK: dict[str, Any] = {
 
 
 class Sourcing(StoreMachine):
-    """``inbox`` holds what it keeps by sequence, ``waiting`` sequences by subject, ``work`` what may be delivered."""
+    """``inbox`` holds its messages by sequence, ``waiting`` sequences by subject, ``work`` the deliverable ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Sourcing(StoreMachine):
         self.run(self.jets[who].update_stream("work", max_msgs_per_subject=room))
         self.room = room
         for subject in {subject for subject, _ in self.work}:
-            # A lower limit applies to what is there.
+            # A lower limit applies to stored messages.
             for entry in [entry for entry in self.work if entry[0] == subject][:-room]:
                 self.work.remove(entry)
         for subject in sorted(self.waiting):

@@ -39,7 +39,7 @@ limits = st.fixed_dictionaries(
 
 @st.composite
 def publishes(draw: st.DrawFn) -> tuple[str, bytes, dict[str, object]]:
-    """A subject, a payload, and what is asked; "right" stands for the sequence or id that holds."""
+    """A subject, a payload, and expectations; "right" stands for the sequence or id that matches."""
     asked: dict[str, object] = {}
     if draw(st.booleans()):
         asked["msg_id"] = draw(st.sampled_from(["", "one", "two", "three"]))
@@ -135,7 +135,7 @@ class StreamMachine(StoreMachine):
             return
         with pytest.raises(pelton.ApiError) as refused:
             self.run(self._delete(opener, seq))
-        # As a NATS server: a gap is another error than what lies outside.
+        # As a NATS server does: a gap has another error than a sequence outside.
         assert refused.value.err_code == (10043 if self.model.first <= seq <= self.model.last else 10057)
 
     async def _delete(self, opener: int, seq: int) -> None:

@@ -1,4 +1,4 @@
-"""Time does to a stream what it does to a plain dict, however far the clock jumps and whoever looks."""
+"""Time affects a stream as it affects a plain dict, however far the clock jumps and whichever opener reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGETS = ("s.a", "s.t")
 
 @dataclass
 class Entry:
-    """A message: ``expires`` None without a deadline of its own, -1 for never; ``every`` 0 for a schedule of once."""
+    """A message: ``expires`` None without its own deadline, -1 for never; ``every`` 0 for a one-time schedule."""
 
     ts: int
     subject: str
@@ -124,7 +124,7 @@ settings = st.fixed_dictionaries(
 
 
 class TimeMachine(StoreMachine):
-    """Two openers of one store do something, then everybody must see what the model holds."""
+    """Two openers of one store act, then both must see what the model holds."""
 
     @initialize(fields=settings)
     def create(self, fields: dict[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Transactions against plain Python: what is kept, undone or refused, whoever writes before and after."""
+"""Transactions compared with plain Python: what is kept, undone or refused, whatever is written before and after."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Undo(Exception):  # noqa: N818  # it is no error
 
 @dataclass
 class Model:
-    """What the store holds: messages by sequence, ids that were used, rows, what was delivered and not settled."""
+    """The contents of the store: messages by sequence, used ids, rows, messages delivered and not settled."""
 
     kept: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     last: int = 0
@@ -62,7 +62,7 @@ class TransactionMachine(StoreMachine):
 
     @rule(block=blocks, keep=st.booleans(), opener=st.integers(0, 1), other=st.integers(0, 1))
     def transact(self, block: list[Any], keep: bool, opener: int, other: int) -> None:
-        """Run a block in a transaction, keep or undo it; somebody else of the opener publishes meanwhile."""
+        """Run a block in a transaction, keep or undo it; another task of the opener publishes at the same time."""
         after = self.run(self._transact(self.jets[opener], block, keep, copy.deepcopy(self.model)))
         if after is not None:
             self.model = after
@@ -170,7 +170,7 @@ class TransactionMachine(StoreMachine):
             self.model.out.add(message.delivered.seq)
 
     async def _look(self, jet: pelton.Jet, model: Model) -> None:
-        """What the transaction's own task reads is what it has done."""
+        """The transaction's own task reads its own writes."""
         stream = await jet.stream("S")
         assert (await stream.info()).state.last_seq == model.last
         assert (await (await stream.consumer("c")).info()).num_ack_pending == len(model.out)

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 @pytest.fixture
 async def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A place for jobs: a new file, or an empty server."""
+    """A store for jobs: a new file, or an empty server."""
     if getattr(request, "param", "file") == "file":
         return str(tmp_path / "store.pelton")
     address = str(request.getfixturevalue("server").url)
@@ -55,7 +55,7 @@ async def keyed(jet: Jet) -> Queue:
 
 @pytest.fixture
 async def another(path: str) -> AsyncIterator[OpenQueue]:
-    """Open a queue once more, through a connection of its own."""
+    """Open a queue once more, through another connection."""
     async with AsyncExitStack() as stack:
 
         async def opened(name: str, **options: Any) -> Queue:

@@ -24,7 +24,7 @@ def open_store(address: str) -> Opening:
 
 @asynccontextmanager
 async def working(*queues: Queue, **options: Any) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Have workers run meanwhile; they are stopped at the end, and their errors raised."""
+    """Run workers in the background; they are stopped at the end, and their errors raised."""
     options = {"handle_signals": False, "grace": 5.0, **options}
     tasks = [asyncio.create_task(queue.work(**options)) for queue in queues]
     try:
@@ -49,7 +49,7 @@ async def waiting(queue: Queue) -> list[JobInfo]:
 
 
 class Child:
-    """A worker process: a role of ``roles.py``, which says on its output what happens in it."""
+    """A worker process: a role of ``roles.py``, which reports its events on its output."""
 
     def __init__(self, role: str, *arguments: str) -> None:
         command = [sys.executable, "-m", "tests.queue.roles", role, *arguments]
@@ -63,7 +63,7 @@ class Child:
         self.process.communicate()
 
     async def says(self, word: str) -> str:
-        """Wait for a line that begins with a word, and return it; what it says before is passed over."""
+        """Wait for a line that begins with a word, and return it; earlier lines are skipped."""
         assert self.process.stdout is not None
         while line := await asyncio.wait_for(asyncio.to_thread(self.process.stdout.readline), 20):
             if line.startswith(word):

@@ -26,7 +26,7 @@ def register(queue: Queue) -> None:
 
     @queue.job
     async def hold(context: JobContext) -> str:
-        """Run until the worker stops, and on until a line comes in."""
+        """Run until the worker stops, and then until a line comes in."""
         say("started", context.attempt, context.token)
         while not context.stopping:
             await asyncio.sleep(0.005)
@@ -65,7 +65,7 @@ def register(queue: Queue) -> None:
 
 
 async def serve(queue: Queue, order: str) -> None:
-    """Be a web server: it handles SIGTERM, and runs a worker beside its own work until it is told to end."""
+    """Act as a web server: it handles SIGTERM, and runs a worker beside its own work until it is told to end."""
     told, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def on_signal(*_: object) -> None:

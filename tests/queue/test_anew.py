@@ -1,4 +1,4 @@
-"""A queue of which something was deleted, and that is opened anew: what was before is not taken for what is."""
+"""A queue of which something was deleted, and that is opened again: old state is not mistaken for new."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ def paint(colour: str) -> None: ...
 
 
 async def end(queue: Queue, colour: str, *, attempts: int = 1) -> str:
-    """Enqueue a job of key k, have it end at some attempt, and return its id."""
+    """Enqueue a job of key k, let it end at some attempt, and return its id."""
     job = queue.jobs_by_name.get("paint") or queue.job(paint)
     handle = await job.enqueue(colour, key="k")
     async with queue.claims(RULES) as claims:

@@ -1,4 +1,4 @@
-"""Typed arguments: checked at the door, carried by name."""
+"""Typed arguments: checked at enqueue, passed by name."""
 
 import enum
 import functools
@@ -18,7 +18,7 @@ from tests.queue.helpers import drain
 
 
 def _shown(value: object) -> str:
-    """Return what a case is called by: each process of a test run has to find the same name."""
+    """Return the name of a case: each process of a test run must compute the same one."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 

@@ -1,4 +1,4 @@
-"""Jobs taken in batches: each settled by itself, and written down as by a worker."""
+"""Jobs taken in batches: each settled independently, with the same records as by a worker."""
 
 import asyncio
 
@@ -64,7 +64,7 @@ async def test_each_job_of_a_batch_ends_by_itself(jet: Jet, queue: Queue) -> Non
         jobs[4].emit("nowhere.4", b"lost")
         jobs[4].complete()
         assert await claims.settle(jobs) == []
-        # Of the last nothing was said: it stays held.
+        # The last one has no reported end: it stays held.
         again: list[ClaimedJob] = []
         while len(again) < 2:
             again += await claims.take(timeout=PATIENT)
@@ -122,7 +122,7 @@ async def test_a_lost_lease_is_told_and_nothing_of_it_counts(jet: Jet, another: 
     await enqueue(queue, 2)
     async with queue.claims(RULES) as stuck:
         jobs = await stuck.take()
-        # Its keeper stands still, as its process would.
+        # Its keeper is paused, as its process would be.
         stuck._keeper.stop()
         async with (await another("g")).claims(RULES) as claims:
             taken = await claims.take(timeout=PATIENT)
@@ -174,7 +174,7 @@ async def test_jobs_whose_take_was_cancelled_are_the_next_ones(queue: Queue, mon
     async with queue.claims(RULES) as claims:
         await cancelled(claims)
     async with queue.claims(RULES) as claims:
-        # They were handed back, and that was no attempt.
+        # They were handed back, which was no attempt.
         jobs = await claims.take(timeout=PATIENT)
         assert {job.attempt for job in jobs} == {1}
         await complete(claims, jobs)

@@ -1,4 +1,4 @@
-"""What a running job can do: emit with its completion, look at its lease, know itself."""
+"""What a running job can do: emit with its completion, check its lease, read its own state."""
 
 import asyncio
 import threading
@@ -134,7 +134,7 @@ async def test_tokens_grow_with_every_start(keyed: Queue) -> None:
 
 
 async def test_a_lost_lease_is_told_to_a_thread_and_its_result_dropped(keyed: Queue, jet: Jet) -> None:
-    """The delivery is replaced under the worker: given back and taken by somebody else."""
+    """The delivery is replaced under the worker: given back and taken by another one."""
     started, told = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 

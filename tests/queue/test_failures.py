@@ -1,4 +1,4 @@
-"""What a failed attempt leaves: a line in the log, a traceback in outcome and dead letter, an error of `value()`."""
+"""What a failed attempt leaves: a log entry, a traceback in outcome and dead letter, an error of `value()`."""
 
 import logging
 import pickle
@@ -72,7 +72,7 @@ async def test_a_long_traceback_keeps_its_end(queue: Queue) -> None:
         raise ValueError("at the bottom")
 
     def deeper(depth: int) -> None:
-        """Not the same name again: repeated lines are one."""
+        """Not the same name again: repeated lines would be collapsed."""
         return deep(depth)
 
     @queue.job(max_attempts=1)
@@ -170,7 +170,7 @@ async def test_the_value_of_a_job_that_has_none_raises(queue: Queue, raised: Exc
 
 
 def test_an_outcome_without_a_traceback_is_read() -> None:
-    """Written by an older version, or of a worker that died."""
+    """Written by an older version, or for a worker that died."""
     outcome = Outcome(
         id="1", job="j", state="failed", attempt=1, worker="w", enqueued_at=1, started_at=1, finished_at=1, error="x"
     )

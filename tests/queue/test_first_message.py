@@ -1,4 +1,4 @@
-"""Waiting for the end of a job outlasts the consumer that waits."""
+"""Waiting for the end of a job outlasts the loss of its consumer."""
 
 import pytest
 

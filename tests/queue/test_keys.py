@@ -1,4 +1,4 @@
-"""Exclusive keys: one at a time, in order, and nobody else waits."""
+"""Exclusive keys: one at a time, in order, without blocking other keys."""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Leases: kept while the job's own thread is busy, told in time when they are lost, fenced when it is too late."""
+"""Leases: kept while the job's own thread is busy, reported in time when lost, fenced when it is too late."""
 
 import asyncio
 import signal
@@ -22,7 +22,7 @@ from tests.stopping import stand_still
 
 @ON_BOTH
 async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: str) -> None:
-    """The other worker has a loop of its own, on a thread, so that it could take the job."""
+    """The other worker has its own loop, on a thread, so that it could take the job."""
     stop = threading.Event()
     starts = list[str]()
 
@@ -154,7 +154,7 @@ async def test_order_of_a_key_is_kept_through_a_crash(path: str) -> None:
 
 
 async def test_a_queue_that_is_made_anew_hears_nothing_of_the_one_before(jet: Jet, another: OpenQueue) -> None:
-    """Its jobs and deliveries have the numbers of those that were."""
+    """Its jobs and deliveries reuse the numbers of the deleted ones."""
 
     async def paint(colour: str) -> None: ...
 
@@ -178,7 +178,7 @@ async def test_a_queue_that_is_made_anew_hears_nothing_of_the_one_before(jet: Je
 
 
 async def test_a_settlement_of_a_replaced_delivery_is_refused(keyed: Queue, jet: Jet) -> None:
-    """Fencing, without the keeper's help: the job itself loses its lease, and does not look."""
+    """Fencing, without the keeper's help: the job itself loses its lease, and does not check."""
 
     @keyed.job
     async def job(context: JobContext) -> str:
@@ -200,7 +200,7 @@ def delivered(number: int) -> Delivered:
 
 
 class Store:
-    """A backend that only extends leases, and not when it is ``down``: it then hangs or raises."""
+    """A backend that only extends leases, except while it is ``down``: it then hangs or raises."""
 
     def __init__(self) -> None:
         self.down = ""
@@ -284,7 +284,7 @@ def test_a_refused_extension_is_told_once_and_a_released_lease_is_left_alone() -
 async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
-    """The process stood still between taking the job and starting it."""
+    """The process was paused between taking the job and starting it."""
     attempts = list[int]()
 
     @queue.job

@@ -1,4 +1,4 @@
-"""Opening a queue: what is checked, what is fixed when it is made, what may differ."""
+"""Opening a queue: what is checked, what is fixed once it is made, what may differ."""
 
 import asyncio
 from datetime import timedelta
@@ -101,7 +101,7 @@ async def test_a_queue_one_of_whose_streams_is_another_queue_is_refused(jet: Jet
 
 
 async def test_a_stream_that_took_the_name_of_a_side_stream_is_told(jet: Jet) -> None:
-    """Also where the queue is there already: the stream of its dead letters was deleted, and something else made."""
+    """Even if the queue already exists: the stream of its dead letters was deleted, and replaced by another one."""
     await jet.queue("mail")
     await jet.delete_stream("JOBS_mail_dead")
     await jet.create_stream("JOBS_mail_dead", subjects=["other"])

@@ -1,4 +1,4 @@
-"""How attempts end, and what becomes of the job."""
+"""How attempts end, and how the job continues."""
 
 import asyncio
 import threading
@@ -330,7 +330,7 @@ async def test_every_ending_is_in_the_history_once(queue: Queue) -> None:
 
 
 async def _history_takes(jet: Jet, size: int) -> None:
-    """What a server's max_payload refuses, a stream's own limit refuses in the same way, on either side."""
+    """Limit the size: a stream's own limit refuses what a server's max_payload refuses, and works on either side."""
     for name in ("JOBS_garage_history", "JOBS_garage_keys"):
         if name in await jet.stream_names():
             await jet.update_stream(name, max_msg_size=size)

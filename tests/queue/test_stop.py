@@ -84,7 +84,7 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
         work = asyncio.create_task(keyed.work(concurrency=2, handle_signals=False))
         await asyncio.wait_for(handing.wait(), 20)
         keyed.stop()
-        # The fetchers are gone by the time that the rest is handed back.
+        # The fetchers are gone by the time the rest is handed back.
         while [task for task in asyncio.all_tasks() if task.get_name().endswith("fetcher")]:
             await asyncio.sleep(0)
         go_on.set()
@@ -136,7 +136,7 @@ async def test_a_thread_is_waited_for_beyond_the_grace(queue: Queue) -> None:
 
 
 async def test_jobs_taken_and_not_started_are_handed_back(queue: Queue) -> None:
-    """Quick jobs are fetched ahead; when the worker stops they are free again at once, their attempts unspent."""
+    """Quick jobs are prefetched; when the worker stops they are free again at once, without an attempt counted."""
     ran = list[int]()
 
     @queue.job(max_attempts=1)

@@ -1,4 +1,4 @@
-"""Jobs and transactions: enqueued with the rest or not at all, and finished with the rest or not at all."""
+"""Jobs and transactions: enqueued together with the rest or not at all, and completed likewise."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_a_job_that_lost_its_lease_undoes_its_block(rows: Jet, queue: Queu
 
     @queue.job(backoff=FAST)
     async def wash(ctx: JobContext) -> None:
-        # Somebody settles the delivery behind the worker's back.
+        # The delivery is settled behind the worker's back.
         ack = pelton.AckOp(kind="ack", seq=int(ctx.id), consumer_seq=1)
         await rows.backend.ack(queue.names.jobs, "workers", [ack])
         try:

@@ -1,4 +1,4 @@
-"""What a queue tells of itself: counts, jobs, history, dead letters; and what an operator does with it."""
+"""The views of a queue: counts, jobs, history, dead letters; and an operator's actions on it."""
 
 import asyncio
 import re

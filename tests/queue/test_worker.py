@@ -1,4 +1,4 @@
-"""The worker: threads and tasks, several at once, hoarding nothing, failing loudly."""
+"""The worker: threads and tasks, several at once, without hoarding, failing loudly."""
 
 import asyncio
 import threading

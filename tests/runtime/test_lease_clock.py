@@ -1,4 +1,4 @@
-"""The time of a lease: due and over at its shares, by the clock on which more has passed."""
+"""The time of a lease: due and over at its shares, by whichever clock has advanced more."""
 
 import pytest
 from hypothesis import given

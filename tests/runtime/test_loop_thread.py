@@ -1,4 +1,4 @@
-"""An event loop on a thread: it takes calls from any thread, ends with its function, and is not there after a fork."""
+"""An event loop on a thread: it takes calls from any thread, ends with its function, and does not survive a fork."""
 
 import asyncio
 import logging

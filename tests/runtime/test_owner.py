@@ -1,4 +1,4 @@
-"""Who is calling: a task, or the thread for which it works."""
+"""Identifying the caller: a task, or the thread that it works for."""
 
 import asyncio
 from collections.abc import Hashable

@@ -1,4 +1,4 @@
-"""Background tasks are kept and heard; the system's clock and entropy are what they claim."""
+"""Background tasks are kept and their errors reported; the system's clock and entropy are what they claim."""
 
 import asyncio
 import gc

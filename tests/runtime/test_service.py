@@ -8,7 +8,7 @@ from pelton.runtime import Service, ServiceState
 
 
 class Recorder(Service):
-    """Notes what is asked of it; a given error makes the start fail."""
+    """Records its calls; a given error makes the start fail."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Signals are taken from nobody, and given back to whoever had them."""
+"""Signal handlers never replace the program's own, and are restored afterwards."""
 
 import asyncio
 import signal
@@ -55,7 +55,7 @@ def test_a_handler_that_came_after_stays() -> None:
 
 
 def test_a_handler_that_is_put_back_after_we_left_does_what_python_does() -> None:
-    """A server keeps the handlers it found, ours among them, and puts them back as it ends."""
+    """A server keeps the handlers it found, ours among them, and restores them as it ends."""
     signals = StopSignals(lambda: pytest.fail("we had left"))
     signals.take()
     ours = signal.signal(signal.SIGINT, lambda *_: None)

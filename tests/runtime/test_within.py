@@ -1,4 +1,4 @@
-"""Waiting no longer than so many seconds: the work is cancelled, and whoever cancels the waiter is told apart."""
+"""Time limits: the work is cancelled, and a cancellation of the waiter is distinguished."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""``python -m tests.soak [minutes] [seed]``: soak the delivery half, and say what was found."""
+"""``python -m tests.soak [minutes] [seed]``: soak the delivery half, and report the findings."""
 
 from __future__ import annotations
 

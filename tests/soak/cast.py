@@ -1,4 +1,4 @@
-"""The processes of the soak: publishers, workers that pull, listeners; each with a wall clock that is stepped."""
+"""The processes of the soak: publishers, workers that pull, push subscribers; each with a stepped wall clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOPS = 3
 
 
 class SteppedClock(SystemClock):
-    """The machine's clocks, but for the wall, which somebody corrects now and then."""
+    """The machine's clocks, except for the wall clock, which is corrected now and then."""
 
     def __init__(self, offset_ns: int = 0) -> None:
         self.offset_ns = offset_ns
@@ -38,7 +38,7 @@ def stepped_runtime(clock: SteppedClock) -> Runtime:
 
 
 class Actor:
-    """One process: a store, a record, and a word to the test after every round."""
+    """One process: a store, a record, and a report to the test after every round."""
 
     def __init__(self, pipe: Connection, folder: Path, who: str, seed: int) -> None:
         self.pipe = pipe
@@ -72,7 +72,7 @@ class Actor:
     # --- answers
 
     async def answer(self, jet: pelton.Jet, found: list[Delivered], policy: str) -> None:
-        """Settle deliveries in one of the ways people do, or forget some."""
+        """Settle deliveries in one of the usual ways, or forget some."""
         if not found or policy == "none":
             return
         if policy == "all":
@@ -125,7 +125,7 @@ class Actor:
             )
 
     def took(self, found: list[Delivered], began: int) -> list[Delivered]:
-        """Write down what was delivered, in full."""
+        """Record the delivered messages, in full."""
         self.record.note(*(self.record.of("delivered", d, name=name_of(d.data), began=began) for d in found))
         return found
 
@@ -165,7 +165,7 @@ class Publishing:
 
 
 class PullSource:
-    """A worker's round: some messages of one of the consumers, each answered in one of the ways people do."""
+    """A worker's round: some messages of one of the consumers, each settled in one of the usual ways."""
 
     def __init__(self, actor: Actor, consumers: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
         self._actor = actor
@@ -206,7 +206,7 @@ async def worker(pipe: Connection, path: Path, folder: Path, who: str, seed: int
 
 
 async def listener(pipe: Connection, path: Path, folder: Path, who: str, seed: int) -> None:
-    """Listen to the push consumers, as one of their groups."""
+    """Subscribe to the push consumers, as a member of one of their groups."""
     actor = Actor(pipe, folder, who, seed)
 
     async def listen(jet: pelton.Jet) -> None:

@@ -1,4 +1,4 @@
-"""What is done when the actors have gone: taking all that is left, and looking at what lies there."""
+"""After the actors have ended: taking everything that is left, and checking the stored messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PUSHED_WITHIN_S: Final = 20.0
 
 
 class Drain:
-    """Takes and settles all that one consumer has left; ``clock`` is that of the store, and is stepped forward."""
+    """Takes and settles everything left for one consumer; ``clock`` is that of the store, and is stepped forward."""
 
     def __init__(self, jet: pelton.Jet, record: Record, clock: SteppedClock, consumer: pelton.Consumer) -> None:
         self._jet = jet
@@ -28,7 +28,7 @@ class Drain:
         self._consumer = consumer
 
     async def run(self) -> int:
-        """Return how many messages are left that do not come."""
+        """Return how many messages are left that are not delivered."""
         silent = 0
         if self._consumer.config.deliver_subject:
             return await self._listen()
@@ -78,7 +78,7 @@ class Drain:
 async def drain(
     jet: pelton.Jet, record: Record, clock: SteppedClock, consumers: Iterable[tuple[str, str]]
 ) -> list[str]:
-    """Drain consumers, and say of which something is left that does not come."""
+    """Drain consumers, and return those with messages left that are not delivered."""
     problems = []
     for stream, name in consumers:
         left = await Drain(jet, record, clock, await (await jet.stream(stream)).consumer(name)).run()
@@ -88,7 +88,7 @@ async def drain(
 
 
 async def lies(jet: pelton.Jet, streams: Iterable[str]) -> dict[str, dict[int, str]]:
-    """Return the names of all messages by their sequences, read one by one. Raises where one is torn."""
+    """Return the names of all messages by their sequences, read one by one. Raises if one is torn."""
     stored: dict[str, dict[int, str]] = {}
     for name in streams:
         handle = await jet.stream(name)
@@ -99,7 +99,7 @@ async def lies(jet: pelton.Jet, streams: Iterable[str]) -> dict[str, dict[int, s
 
 
 async def floors(jet: pelton.Jet, streams: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Return the first sequence that limits left alone, of the streams that have one on messages."""
+    """Return the first sequence that limits did not remove, for streams with a limit of messages."""
     found = {}
     for name, fields in streams.items():
         if "max_msgs" in fields:

@@ -1,4 +1,4 @@
-"""What the soak's store holds: a stream of every retention, consumers of every kind."""
+"""The soak's store: a stream of every retention, consumers of every kind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PUSHED: Final = tuple(key for key, fields in CONSUMERS.items() if "deliver_subje
 
 
 async def make_store(path: Path) -> None:
-    """Make the streams and consumers, and a stream of what is told of messages given up."""
+    """Make the streams and consumers, and a stream of advisories about messages that were given up."""
     async with pelton.open(path) as jet:
         await jet.create_stream("told", subjects=["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>"])
         for name, fields in STREAMS.items():
@@ -57,7 +57,7 @@ async def make_store(path: Path) -> None:
 
 
 def promises() -> list[Promise]:
-    """Return what the checker has to know of each consumer."""
+    """Return what the checker needs to know of each consumer."""
     found = []
     for (stream, name), fields in CONSUMERS.items():
         filters = fields.get("filter_subjects") or [fields.get("filter_subject", ">")]

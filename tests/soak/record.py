@@ -1,4 +1,4 @@
-"""What each process of the soak writes down, line by line, before and after it acts."""
+"""The records of the soak's processes, line by line, before and after each action."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The soak: processes on one store, killed, paused and led astray by their clocks; then everything is checked.
+"""The soak: processes on one store, killed, paused and misled by their clocks; then everything is checked.
 
-The stage manager acts after a number of words of its actors, drawn from a seeded generator: it kills one (SIGKILL) and
-starts another, lets one stand still (SIGSTOP) for a while, asks one to go and starts another, or counts the store again
-beside all of them. At the end it drains the store with a clock far in the future, counts once more, and hands the
+The stage manager acts after a number of reports of its actors, drawn from a seeded generator: it kills one (SIGKILL)
+and starts another, pauses one (SIGSTOP) for a while, asks one to end and starts another, or counts the store again
+beside all of them. At the end it drains the store with a clock far in the future, counts once more, and passes the
 history to the checker.
 """
 
@@ -32,7 +32,7 @@ _TROUBLES: Final = 20
 
 @dataclass
 class Result:
-    """What was done, and what was found."""
+    """The actions, and the findings."""
 
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Stage:
         self.counts = self.result.counts
 
     async def run(self, go_on: Callable[[int], bool]) -> Result:
-        """Act while ``go_on`` says so of the number of acts so far; then drain, and check."""
+        """Act while ``go_on`` is true for the number of actions so far; then drain, and check."""
         await plan.make_store(self._path)
         troupe = Troupe(self._start, _ROLES, self.counts)
         try:
@@ -100,7 +100,7 @@ class Stage:
     # --- at the end
 
     async def _drain(self) -> None:
-        """Take and settle what is left, at a time when all that is held is due again."""
+        """Take and settle what is left, at a time when all held messages are due again."""
         clock = cast.SteppedClock(FAR_NS)
         async with pelton.open(self._path, runtime=cast.stepped_runtime(clock)) as jet:
             self.result.problems += await drain(jet, Record(self._folder, "drain"), clock, plan.CONSUMERS)
@@ -127,7 +127,7 @@ class Stage:
 
 
 def count_steps(counts: Counter[str], steps: list[Step]) -> None:
-    """Count what the actors wrote down."""
+    """Count the actors' records."""
     for step in steps:
         counts[step.kind] += 1
     counts["redeliveries"] = sum(step.kind == "delivered" and step.n > 1 for step in steps)
@@ -144,6 +144,6 @@ async def _given_up(jet: pelton.Jet) -> list[tuple[str, str, int]]:
 
 
 def for_minutes(minutes: float) -> Callable[[int], bool]:
-    """Go on for so long."""
+    """Continue for that many seconds."""
     end = time.monotonic() + minutes * 60
     return lambda acts: time.monotonic() < end

@@ -1,4 +1,4 @@
-"""The processes on a stage: started, killed, stopped and woken, asked to go; and whatever they say meanwhile."""
+"""The processes on a stage: started, killed, paused, resumed and asked to end; and all their reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SILENT_S: Final = 1.0
 
 @dataclass
 class Actor:
-    """One process, and how many words of the others it still stands still for."""
+    """One process, and for how many more reports of the others it stays paused."""
 
     role: Any
     child: Child
@@ -38,7 +38,7 @@ class Troupe:
             self.actors.append(Actor(role, start(role)))
 
     def hear(self, words: int) -> None:
-        """Wait for words of the actors; whoever stands still goes on after some of the others'."""
+        """Wait for reports of the actors; a paused one resumes after some of the others'."""
         while words > 0:
             pipes = {actor.child.pipe: actor for actor in self.actors if not actor.sleeping}
             ready = wait(list(pipes), _SILENT_S)
@@ -57,13 +57,13 @@ class Troupe:
         os.kill(actor.child.process.pid or 0, signal.SIGCONT)
 
     def stop(self, actor: Actor, words: int) -> None:
-        """Let it stand still, in the middle of whatever it does, until the others have said so many words."""
+        """Pause it, in the middle of whatever it does, until the others have made that many reports."""
         self._counts["stops"] += 1
         os.kill(actor.child.process.pid or 0, signal.SIGSTOP)
         self.asleep(actor, words)
 
     def asleep(self, actor: Actor, words: int) -> None:
-        """Note that it stands still."""
+        """Note that it is paused."""
         actor.sleeping, actor.wake_after = True, words
 
     def kill(self, actor: Actor) -> None:
@@ -73,8 +73,8 @@ class Troupe:
         self._replace(actor)
 
     def leave(self, actor: Actor) -> None:
-        """Ask it to go, in order."""
-        # Who stands still may hold the lock that the other waits for.
+        """Ask it to end cleanly."""
+        # A paused one may hold the lock that the other waits for.
         for other in self.actors:
             self.wake(other)
         try:
@@ -87,18 +87,18 @@ class Troupe:
             actor.child.kill()
 
     def renew(self, actor: Actor) -> None:
-        """Ask it to go, and start another one in its role."""
+        """Ask it to end, and start another one in its role."""
         self._counts["departures"] += 1
         self.leave(actor)
         self._replace(actor)
 
     def finish(self) -> None:
-        """Ask all to go."""
+        """Ask all to end."""
         for actor in self.actors:
             self.leave(actor)
 
     def close(self) -> None:
-        """Kill whoever is still there."""
+        """Kill all that are left."""
         for actor in self.actors:
             actor.child.kill()
 

@@ -1,4 +1,4 @@
-"""A source of a large stream is filled in many transactions, by whoever has the store open."""
+"""A source of a large stream is filled in many transactions, by any process that has the store open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carrying messages to another store: in order, each once, whoever is away or dies when."""
+"""Feeding another store: messages in order, each once, whichever process is away or dies."""
 
 from __future__ import annotations
 
@@ -173,14 +173,14 @@ async def test_who_stood_still_with_a_batch_doubles_nothing(
         pulls += 1
         found = await real(*args)
         if pulls == 2:
-            # Longer than any duplicate window; meanwhile another one goes on.
+            # Longer than any duplicate window; in the meantime another one continues.
             edge.backend.pull = real  # type: ignore[method-assign]  # as it was
             runtime.clock.advance(7200)
             await edge.feed("S", hub, until_empty=True)
         return found
 
     edge.backend.pull = stands_still  # type: ignore[method-assign]  # of this one store
-    # As the one that feeds no more or, if that is noticed first, by its acks of what the other one has settled.
+    # As a replaced feeder or, if that is noticed first, by its acks of messages that the other one has settled.
     with pytest.raises(pelton.AckRejectedError, match=r"another process feeds|settled already|has been replaced"):
         await edge.feed("S", hub, until_empty=True)
     assert await data_of(hub) == list(range(1500))

@@ -1,4 +1,4 @@
-"""Counters that are carried to another store: they come to what they are in their origin (ADR-49)."""
+"""Counters that are fed to another store: they reach the values of their origin (ADR-49)."""
 
 from __future__ import annotations
 

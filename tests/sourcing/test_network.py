@@ -1,8 +1,8 @@
-"""Two stores and a server between them, whose network is cut, silent and mended, while all are killed in turn.
+"""Two stores and a server between them, whose network is cut, silent and restored, while all are killed in turn.
 
-What is published at the edge is fed to a stream of a real server, and from there to another store. At points drawn from
-a seeded generator the network resets all connections, or carries nothing and says so to nobody, or the server or one of
-the two processes that feed is killed. ``--kills`` says how often.
+Messages published at the edge are fed to a stream of a real server, and from there to another store. At points drawn
+from a seeded generator the network resets all connections, or silently drops everything, or the server or one of the
+two feeding processes is killed. ``--kills`` sets how often.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def feeder(pipe: Connection, origin: str, target: str) -> None:
 
 
 class Play:
-    """The edge, the network, the server and the two who feed; and what happens to them."""
+    """The edge, the network, the server and the two feeders; and what happens to them."""
 
     def __init__(self, stack: ExitStack, random: Random, edge: pelton.Jet, home: Path) -> None:
         self._stack = stack
@@ -63,7 +63,7 @@ class Play:
         self._feeders[which] = self._stack.enter_context(Child(feeder, *addresses))
 
     async def publish(self, most: int = 200) -> int:
-        """Publish some messages; return how many bytes they are."""
+        """Publish some messages; return their size in bytes."""
         names = [f"m{len(self.published) + n}" for n in range(self._random.randrange(1, most))]
         messages = [(f"log.{self._random.randrange(_SUBJECTS)}", payload(name)) for name in names]
         await self._edge.publish_batch(messages)
@@ -71,7 +71,7 @@ class Play:
         return sum(len(data) for _, data in messages)
 
     async def trouble(self) -> None:
-        """Let something happen while messages are on their way, and end it."""
+        """Cause a failure while messages are in flight, and end it."""
         mark = self._net.carried
         mark += self._random.randrange(await self.publish())
         await until(lambda: self._net.carried >= mark)
@@ -138,7 +138,7 @@ async def _arrived(away: pelton.Jet, number: int) -> None:
 
 
 async def _names(jet: pelton.Jet) -> list[str]:
-    """The name of every message, each read and checked, in order."""
+    """Return the name of every message, each read and checked, in order."""
     stream, seq, names = await jet.stream("log"), 1, list[str]()
     while messages := await stream.get_messages(seq=seq):
         seq = messages[-1].seq + 1

@@ -1,4 +1,4 @@
-"""What there is no room for waits, and keeps nothing else waiting."""
+"""Messages without room wait, and block nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def jet(path: str, runtime: Any) -> AsyncIterator[pelton.Jet]:
 
 
 async def token_seed(jet: pelton.Jet, per_subject: int = 10, **inbox: Any) -> tuple[pelton.Stream, pelton.Consumer]:
-    """An inbox, and a work stream of one message a subject that takes from it."""
+    """An inbox, and a work stream of one message per subject that sources it."""
     await jet.create_stream("inbox", subjects=["in.>"], max_msgs_per_subject=per_subject, **inbox)
     work = await jet.create_stream("work", **WORK)
     return work, await work.create_consumer(durable_name="workers", ack_wait=30)

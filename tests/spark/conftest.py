@@ -1,4 +1,4 @@
-"""Three servers for all tests of Spark: started once, whole again before each test."""
+"""Three servers for all Spark tests: started once, restored before each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def three_servers(_cluster: NatsCluster) -> NatsCluster:
 
 @pytest.fixture(scope="session")
 def all_kills(pytestconfig: pytest.Config) -> None:
-    """For what ``make crash`` plays alone: minutes of drivers, executors and servers that die."""
+    """For what only ``make crash`` runs: minutes of drivers, executors and servers that die."""
     if int(pytestconfig.getoption("kills")) < _ALL:
         pytest.skip("make crash plays it")
 

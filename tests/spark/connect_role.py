@@ -1,4 +1,4 @@
-"""A program that uses Spark Connect: without a JVM of its own, it tells what came of what a user would do."""
+"""A program that uses Spark Connect: without its own JVM, it reports the results of what a user would do."""
 
 import json
 import sys
@@ -16,13 +16,13 @@ import pelton.spark
 from pelton.spark import pipelines
 from pelton.spark.pipelines.session import cause, running
 
-# Spark waits 10 s for a process that it starts for a query, which a busy machine does not always start in that.
+# Spark waits 10 s for a process that it starts for a query, which a busy machine may exceed.
 _TOO_SLOW = "connect back"
 _TRIES = 20
 
 
 def finished(start: Callable[[], Any]) -> Any:
-    """Return a query that has come to its end; one that did not come to start is started again: nothing is doubled."""
+    """Return a finished query; one that failed to start is started again: nothing is doubled."""
     for _ in range(_TRIES):
         try:
             query = start()
@@ -35,7 +35,7 @@ def finished(start: Callable[[], Any]) -> Any:
 
 
 class Client:
-    """Steps, each told by its name; they share a store."""
+    """Steps, each requested by its name; they share a store."""
 
     def __init__(self, spark: SparkSession, home: Path) -> None:
         self.spark = spark
@@ -130,7 +130,7 @@ class Client:
 
 
 def tried(step: Callable[[], Any]) -> Any:
-    """Return what a step returns, or how it failed."""
+    """Return the result of a step, or how it failed."""
     try:
         return step()
     except Exception as error:  # the test tells it
@@ -138,7 +138,7 @@ def tried(step: Callable[[], Any]) -> Any:
 
 
 def main(address: str, home: Path, steps: Sequence[str]) -> None:
-    """Do steps, in their order; print a line of JSON each."""
+    """Run steps in their order; print a line of JSON each."""
     with running("connect", master=address) as spark:
         client = Client(spark, home)
         for name in steps:

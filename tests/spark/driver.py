@@ -1,4 +1,4 @@
-"""Drivers that are programs of their own, so that they can be killed."""
+"""Drivers that are separate programs, so that they can be killed."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def kill(driver: Driver) -> None:
 
 
 def wait_until(condition: Callable[[], object], driver: Driver) -> None:
-    """Wait for what a driver does. AssertionError where it ends, or takes all too long."""
+    """Wait for a driver's progress. AssertionError if it ends, or takes far too long."""
     end = time.monotonic() + _PATIENCE_S
     while not condition():
         assert driver.poll() is None, "the driver ended"

@@ -1,4 +1,4 @@
-"""The one Spark session of a test run: small, quiet, and left out with a reason where there is no Java."""
+"""The one Spark session of a test run: small, quiet, and skipped with a reason if there is no Java."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ SETTINGS = {
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    # Where Spark Connect listens once a test has started it: on a port that is free.
+    # Where Spark Connect listens once a test has started it: a free port.
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
 }
@@ -40,7 +40,7 @@ def start_session(warehouse: Path, **settings: str) -> "SparkSession":
 
 
 def prepare() -> None:
-    """Say which Python workers run, and where they find this source tree."""
+    """Set which Python the workers run, and where they find this source tree."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

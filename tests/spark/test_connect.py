@@ -1,4 +1,4 @@
-"""Spark Connect: a program without a JVM, whose session is on a server, can do everything."""
+"""Spark Connect: a program without a JVM, whose session is on a server, has all features."""
 
 import json
 import os
@@ -25,7 +25,7 @@ FOR_EACH_BATCH = ("archives",)
 
 @pytest.fixture(scope="module")
 def server(spark: SparkSession) -> Iterator[str]:
-    """Let the JVM of the tests serve programs; its own session goes on as it was."""
+    """Let the JVM of the tests serve programs; its own session is not affected."""
     jvm: Any = spark._jvm
     service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
     service.start(spark._jsc.sc())
@@ -37,9 +37,9 @@ def server(spark: SparkSession) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def told(server: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What a program has to tell that uses the server."""
+    """The reports of a program that uses the server."""
     steps = [step for step in EXPECTED if step not in FOR_EACH_BATCH or request.config.getoption("--connect")]
-    # What the session of these tests says of itself to its own processes is not for others.
+    # The environment of this session's own processes must not reach others.
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     role = [sys.executable, "-m", "tests.spark.connect_role", server, str(tmp_path_factory.mktemp("connect"))]
     done = subprocess.run([*role, *steps], capture_output=True, text=True, timeout=900, env=env)

@@ -1,4 +1,4 @@
-"""Clusters that ask who we are: executors say it, errors name what to look at, and Spark shows no secret."""
+"""Clusters that require a login: executors log in, errors name what to check, and Spark shows no secret."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def company() -> Company:
 def login(
     request: pytest.FixtureRequest, company: Company, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str]]:
-    """A server that asks for TLS and a password, or for credentials; and what to say to it."""
+    """A server that requires TLS and a password, or credentials; and the options for it."""
     home: Path = tmp_path_factory.mktemp("nats")
     certificates = Certificates(home / "ca")
     who = f"authorization {{ user: ann, password: {SECRET} }}"
@@ -75,7 +75,7 @@ def test_who_is_not_let_in_is_told_why(
 
 
 def shown(spark: SparkSession) -> str:
-    """Return what Spark's pages, and its event log, tell of all queries."""
+    """Return what Spark's pages, and its event log, show of all queries."""
     store: Any = spark._jsparkSession.sharedState().statusStore()
     found = store.executionsList()
     return "\n".join(found.apply(n).physicalPlanDescription() for n in range(found.size()))

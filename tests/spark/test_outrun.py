@@ -1,4 +1,4 @@
-"""What a query meets, on a file and on three servers: limits that outrun it, deleted streams, broken payloads."""
+"""Failures of a query, on a file and on three servers: limits that outrun it, deleted streams, broken payloads."""
 
 import os
 import time
@@ -47,7 +47,7 @@ def query(spark: SparkSession, place: Place, tmp_path: Path) -> Iterator[Query]:
 
 
 def fill(place: Place, count: int = ROWS, size: int = 1 << 18) -> None:
-    """Store messages, so large that a reader cannot be far ahead of who takes its rows."""
+    """Store messages, so large that a reader cannot be far ahead of the consumer of its rows."""
     [address] = place.values()
     with pelton.sync.open(address) as jet:
         jet.create_stream("orders", subjects=["orders.>"], allow_direct=True)
@@ -56,7 +56,7 @@ def fill(place: Place, count: int = ROWS, size: int = 1 << 18) -> None:
 
 
 def stopping(home: Path) -> Callable[[DataFrame], DataFrame]:
-    """Make a task stand still between its first rows (``begun``) and all others, until there is a file ``go``."""
+    """Pause a task between its first rows (``begun``) and all others, until the file ``go`` exists."""
     begun, go = str(home / "begun"), str(home / "go")
 
     def hand_on(parts: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -76,7 +76,7 @@ def wait_until(condition: Callable[[], bool], running: Any) -> None:
 
 
 def meanwhile(query: Query, place: Place, home: Path, harm: Callable[[Any], object], told: str) -> None:
-    """Do harm in the middle of a batch, which fails with what is told."""
+    """Break something in the middle of a batch, which fails with the expected error."""
     before = set(query.read)
     running = query.start(stopping(home))
     wait_until((home / "begun").exists, running)
@@ -94,7 +94,7 @@ def test_limits_that_remove_messages_in_the_middle_of_a_batch(query: Query, plac
     query.drain()
     fill(place)
     meanwhile(query, place, tmp_path, lambda jet: jet.update_stream("orders", max_msgs=10), r"\d+ to 155 are gone")
-    # The batch was planned, so it is the same one that comes again.
+    # The batch was planned, so the same one is repeated.
     with pytest.raises(StreamingQueryException, match="the sequences 6 to 155 are gone"):
         query.drain()
     query.drain(failOnDataLoss="false")

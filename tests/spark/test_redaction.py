@@ -8,7 +8,7 @@ from pelton.api import ConfigError
 from pelton.spark.options import store_options
 from pelton.spark.redaction import address_options
 
-# Spark's own default: options of these names are blackened.
+# Spark's own default: options with these names are redacted.
 REDACTED = re.compile("(?i)secret|password|token|access[.]?key")
 SEED = "SU" + "A" * 56
 
@@ -16,8 +16,8 @@ SEED = "SU" + "A" * 56
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"path": "s.pelton", "key": "hush"}, "call it secretKey, or give keyFile"),
-        ({"path": "s.pelton", "KEY": "hush"}, "call it secretKey, or give keyFile"),
+        ({"path": "s.pelton", "key": "hush"}, "use secretKey or keyFile instead"),
+        ({"path": "s.pelton", "KEY": "hush"}, "use secretKey or keyFile instead"),
         ({"servers": "nats://ann:hush@host"}, "the options user and password, or token"),
         ({"servers": "nats://host", "nkey": SEED}, "put it into a file"),
     ],

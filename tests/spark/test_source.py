@@ -1,4 +1,4 @@
-"""What the data source refuses, asked as Spark asks it, without Spark."""
+"""Options that the data source refuses, with the calls that Spark makes, but without Spark."""
 
 from pathlib import Path
 

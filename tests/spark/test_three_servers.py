@@ -1,4 +1,4 @@
-"""Streams of three servers, kept by all of them: row for row the same, though a driver dies, and a server."""
+"""Streams of three servers, replicated on all of them: the same rows, even if a driver dies, and a server."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def leader(servers: NatsCluster) -> str:
 
 
 def kill(servers: NatsCluster, name: str) -> None:
-    """Kill the server of a name."""
+    """Kill the server with this name."""
     [found] = [server for server in servers.servers if server.name == name]
     found.kill()
 
@@ -83,7 +83,7 @@ def test_a_sink_whose_driver_and_leader_die_before_the_commit_stores_each_row_on
     feed(tmp_path / "in", "1", LINES)
     arguments = (tmp_path, "servers", servers.url, "held")
     with killing("tests.spark.write.write_role", *arguments) as driver:
-        # One task is done, the other has not begun: so the batch is not.
+        # One task is done, the other has not started: so the batch is not done.
         wait_until(lambda: len(rows(servers.url)) > len(LINES) // 3, driver)
     (tmp_path / "go").touch()
     assert not (tmp_path / "checkpoint" / "commits" / "0").exists()

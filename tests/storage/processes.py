@@ -1,7 +1,7 @@
-"""Real processes for tests: started in milliseconds, spoken with over a pipe, killed at will.
+"""Real processes for tests: started in milliseconds, controlled over a pipe, killed at will.
 
 Children are forked by a server process that has Pelton imported and never has a store open, so each is as
-clean as a fresh interpreter. What a child says, its test awaits by name; nothing sleeps. A child that stays
+clean as a fresh interpreter. A test awaits the reports of a child by name; nothing sleeps. A child that stays
 silent fails its test after a generous limit.
 """
 
@@ -39,7 +39,7 @@ class Child:
         self.process.close()
 
     def hear(self) -> Any:
-        """Return the next thing the child says; an error that it died of is raised here."""
+        """Return the child's next report; an error that it died of is raised here."""
         assert self.pipe.poll(_LIMIT_S), "the child said nothing"
         said = self.pipe.recv()
         if isinstance(said, _Died):
@@ -47,11 +47,11 @@ class Child:
         return said
 
     async def heard(self) -> Any:
-        """The same, while the test's own loop goes on."""
+        """The same, while the test's own loop keeps running."""
         return await asyncio.to_thread(self.hear)
 
     def hear_all(self) -> list[Any]:
-        """Return everything the child still says until it ends."""
+        """Return all further reports of the child until it ends."""
         said = []
         while True:
             try:
@@ -67,7 +67,7 @@ class Child:
         self.process.join(_LIMIT_S)
 
     def join(self) -> None:
-        """Wait for an orderly end."""
+        """Wait for a clean end."""
         self.process.join(_LIMIT_S)
         assert self.process.exitcode == 0
 
@@ -92,5 +92,5 @@ async def _awaited(result: Awaitable[Any]) -> None:
 
 
 async def hear_in_child(pipe: Connection) -> Any:
-    """In a child: wait for the test's next word while the event loop goes on."""
+    """In a child: wait for the test's next message while the event loop keeps running."""
     return await asyncio.to_thread(pipe.recv)

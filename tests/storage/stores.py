@@ -18,7 +18,7 @@ from pelton.storage.keys import unlock
 
 
 class Unstorable(bytes):
-    """A payload that every check lets pass, and that fails in the middle of its transaction."""
+    """A payload that passes every check, and that fails in the middle of its transaction."""
 
     def __len__(self) -> int:
         raise TypeError("a payload without a length")
@@ -42,7 +42,7 @@ async def last_seq(jet: Jet) -> int:
 
 @contextmanager
 def raw(path: Path, key: str | None = None) -> Iterator[apsw.Connection]:
-    """A connection to the file that is no store's: what damages a store, or holds its lock."""
+    """A connection to the file outside of any store: to damage it, or to hold its lock."""
     connection = apsw.Connection(os.fspath(path))
     try:
         unlock(connection, None if key is None else key.encode())

@@ -1,4 +1,4 @@
-"""Copies of stores in use, and what a damaged store still gives."""
+"""Copies of stores in use, and what can be read from a damaged store."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_flipped_bits_anywhere_are_found_and_the_rest_is_saved(tmp_path: P
     chance = random.Random(seed)
     damaged = bytearray(path.read_bytes())
     for _ in range(3):
-        # Without the first pages, which hold the schema, SQLite reads nothing.
+        # Without the first pages, which hold the schema, SQLite can read nothing.
         damaged[chance.randrange(_SCHEMA, len(damaged))] ^= 1 << chance.randrange(8)
     path.write_bytes(damaged)
     found = pelton.verify(path, key)

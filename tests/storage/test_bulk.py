@@ -1,4 +1,4 @@
-"""Reading in bulk: what a scan finds, portion by portion, with every row checked."""
+"""Reading in bulk: the results of a scan, portion by portion, with every row checked."""
 
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pelton
 from pelton.storage import BulkRead, Database, MessageTable, Portion, find_stream, subject_condition
 
-# Some payloads are read by themselves; "é" is one character, and two bytes.
+# Some payloads are read one by one; "é" is one character, and two bytes.
 LENGTHS = st.one_of(st.integers(0, 300), st.integers(32_000, 33_000))
 SIZES = st.lists(st.tuples(st.sampled_from(["a", "b", "é"]), LENGTHS, st.booleans()), min_size=1, max_size=60)
 

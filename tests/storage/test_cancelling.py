@@ -1,4 +1,4 @@
-"""Backups and restores whose caller goes away: they end with it, and leave nothing behind."""
+"""Backups and restores whose caller is cancelled: they end with it, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Call = Callable[[Callable[[int, int], object]], Awaitable[object]]
 
 @pytest.fixture
 async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    # In many small steps, so that there is a middle.
+    # In many small steps, so that the cancellation comes in the middle.
     monkeypatch.setattr(backups, "_CHUNK", 64)
     monkeypatch.setattr(backups, "_ROWS", 1)
     path = tmp_path / "a.pelton"
@@ -32,7 +32,7 @@ async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def cancelled_in_the_middle(call: Call) -> list[tuple[int, int]]:
-    """Cancel a call when it tells of its progress for the first time; return all that it told."""
+    """Cancel a call at its first progress report; return all reports."""
     told: list[tuple[int, int]] = []
     begun = asyncio.Event()
 
@@ -43,7 +43,7 @@ async def cancelled_in_the_middle(call: Call) -> list[tuple[int, int]]:
     task = asyncio.ensure_future(call(progress))
     await begun.wait()
     task.cancel()
-    # Once is as often as twice.
+    # Cancelled once or twice, the result is the same.
     asyncio.get_running_loop().call_soon(task.cancel)
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -58,7 +58,7 @@ async def test_a_cancelled_backup_has_ended_and_left_nothing(path: Path, streams
         told = await cancelled_in_the_middle(lambda progress: jet.backup(target, streams=streams, progress=progress))
         assert told[-1][0] < told[-1][1]
         assert sorted(path.parent.iterdir()) == before
-        # Its name is free, and nobody writes to it any more.
+        # Its name is free, and nothing writes to it any more.
         await jet.backup(target, streams=streams)
     assert recount(str(target)) == []
 

@@ -1,4 +1,4 @@
-"""The committer by itself: whatever fails at whatever point, each piece of work is answered once, and truly."""
+"""The committer alone: whatever fails at any point, each unit of work gets exactly one, correct, result."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _TABLES = (
 
 
 class UnexpectedError(Exception):
-    """What no piece of work foresees."""
+    """An error that no unit of work expects."""
 
 
 class Observer:
-    """A participant that notes what it is told, and fails where and as often as it is asked to."""
+    """A participant that records its calls, and fails at the requested points, as often as requested."""
 
     def __init__(self, fails: Point | None = None, times: int = 0) -> None:
         self.told: list[str] = []
@@ -58,7 +58,7 @@ class Observer:
 
 
 class Insert:
-    """A row to insert; ``fails`` says at which point it makes its transaction fail."""
+    """A row to insert; ``fails`` names the point at which it makes its transaction fail."""
 
     def __init__(self, database: Database, n: int, *, durable: bool = True, fails: Point | None = None) -> None:
         self._db, self._n, self._fails = database, n, fails
@@ -145,7 +145,7 @@ async def test_work_that_fails_takes_no_neighbour_down(path: Path, point: Point,
         assert all(work.is_finished for work in works)
         assert rows(database) == set(range(count)) - {count // 2}
         assert not database.connection.in_transaction
-        # The next one is none the worse.
+        # The next one is unaffected.
         runs.stage(after := Insert(database, count))
         await all_answered(runs, [after])
         assert after.is_finished
@@ -162,7 +162,7 @@ async def test_where_the_group_fails_once_each_runs_again_alone(path: Path, poin
         await all_answered(runs, works)
         stored = {n for n in range(count) if works[n].is_finished}
         assert rows(database) == stored
-        # One alone is not run again: it was alone when it failed.
+        # A single one is not run again: it was alone when it failed.
         assert len(stored) == (0 if count == 1 else count)
         assert observer.told[: observer.told.index("rolled back") + 1] == [
             "began",
@@ -248,7 +248,7 @@ async def test_after_a_sync_that_failed_nothing_is_acknowledged(path: Path, coun
             runs.stage(work)
         await all_answered(runs, [*works, quick])
         assert [work.answers[0].kind for work in works if isinstance(work.answers[0], Fault)] == ["failed"] * count
-        # It was not to be on disk, and may be handed out again.
+        # It needed no sync, and may be delivered again.
         assert quick.is_finished
         disk.broken = False
         with pytest.raises(Fault, match="failed"):
@@ -271,7 +271,7 @@ async def test_what_is_committed_while_a_sync_runs_fails_with_it(path: Path) -> 
         runs.stage(bad)
         while observer.told.count("committed") < 1 + len(meanwhile):
             await asyncio.sleep(0)
-        # Committed, and not on disk: only what need not be is answered.
+        # Committed, but not on disk: only work that needs no sync gets its result.
         assert all(work.answers == [] for work in works)
         assert [work.is_finished for work in meanwhile] == [not work.durable for work in meanwhile]
         disk.broken = True

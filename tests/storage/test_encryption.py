@@ -1,4 +1,4 @@
-"""Encrypted stores: who gets in, who does not, what is on the disk, and how keys change."""
+"""Encrypted stores: which keys open them, which do not, what is on the disk, and how keys change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that tells the file format names every table and column there is, and no other."""
+"""The page about the file format names every table and column, and no other."""
 
 from __future__ import annotations
 

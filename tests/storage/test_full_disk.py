@@ -1,4 +1,4 @@
-"""A disk without room: refused, nothing stored, neighbours unharmed, and everything works once there is room."""
+"""A full disk: writes are refused, nothing is stored, others are unharmed, and everything works once there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that a reader keeps from being folded: told once, and cut when the reader is gone."""
+"""A WAL that a reader keeps from being checkpointed: reported once, and truncated when the reader is gone."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ async def test_a_log_that_cannot_be_folded_is_told_once_and_cut_later(
                 await jet.publish("s.1", bytes(20_000))
             assert warnings(caplog) == times
             reader.execute("COMMIT")
-        # One write folds it, the next begins it anew.
+        # One write checkpoints it, the next starts it again.
         for _ in range(4):
             await jet.publish("s.1", b"")
         assert log.stat().st_size <= _LIMIT + _RESERVED
-        # It is lengthened ahead of what is written as before.
+        # It is extended ahead of the writes as before.
         for _ in range(40):
             await jet.publish("s.1", bytes(20_000))
     await jet.close()

@@ -1,4 +1,4 @@
-"""Network file systems are told by the table of mounts."""
+"""Network file systems are recognized by the mount table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads kept compressed: what pays, what comes back, and what damage does to it."""
+"""Compressed payloads: when compression pays, what is read back, and the effect of damage."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Files that cannot be opened as a store: each is refused by name, left as it was, and opens once it is mended."""
+"""Files that cannot be opened as a store: each is refused by name, left unchanged, and opens once it is repaired."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that other users reach (pytest's own are private)."""
+    """A folder that other users can access (pytest's own are private)."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o755)
     yield folder
@@ -127,7 +127,7 @@ async def _opens(path: Path) -> str:
 
 def _open_as_nobody(pipe: Connection, path: Path) -> None:
     if os.geteuid() == 0:
-        # Python's own files may lie where only root can read: have everything imported by then.
+        # Python's own files may be readable only for root: import everything before.
         asyncio.run(_opens(Path("memory:")))
         os.setgroups([])
         os.setgid(_NOBODY)

@@ -15,7 +15,7 @@ from tests.storage.stores import a_store, raw
 
 
 async def a_rich_store(path: Path, key: str | None = None) -> None:
-    """Make a store with a stream of every feature that has rows of its own, and consumers in the middle of work."""
+    """Make a store with a stream of every feature that has its own rows, and consumers in the middle of work."""
     async with pelton.open(path, key=key) as jet:
         await jet.create_stream("other", subjects=["other.>"])
         inbox = await jet.create_stream(
@@ -39,7 +39,7 @@ async def a_rich_store(path: Path, key: str | None = None) -> None:
 
 
 async def seen(jet: pelton.Jet, names: list[str]) -> dict[str, Any]:
-    """Everything one sees of streams and their consumers."""
+    """Return everything visible of streams and their consumers."""
     found: dict[str, Any] = {}
     for name in names:
         stream = await jet.stream(name)
@@ -69,7 +69,7 @@ async def test_streams_are_restored_into_a_store_in_use(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         assert told[-1][0] == told[-1][1] > 30
         assert await seen(jet, _ALL) == before == await seen(other, _ALL)
-        # It lives: what was parked flows, and what is published is carried on, by whichever process.
+        # It works: waiting messages are moved, and published ones are carried, by whichever process.
         workers = await (await other.stream("work")).consumer("workers")
         (message,) = await workers.fetch(1, timeout=5)
         await message.ack()

@@ -1,4 +1,4 @@
-"""Salvage while the store is in use: one moment of it, with nothing lost that is not."""
+"""Salvage while the store is in use: a consistent snapshot, without losing intact data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pelton.storage import salvage
 
 
 def _meanwhile(monkeypatch: pytest.MonkeyPatch, step: str, what: Any) -> None:
-    """Have something happen just before a step of the salvage."""
+    """Make something happen just before a step of the salvage."""
     original = getattr(salvage, step)
 
     def first(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Carrying an older store to the newest schema: once, whole or not at all, whoever comes first."""
+"""Upgrading an older store to the newest schema: once, atomically, whichever process comes first."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_subscriptions_of_an_older_store_get_their_new_names(
     newer = Database(str(path))
     assert newer.value("SELECT subject FROM pubsub_subscriptions") == "s.>"
     assert newer.execute("SELECT seq, subscription, data FROM pubsub_outbox").fetchall() == [(7, 1, "data")]
-    # Rows of the outbox are never numbered anew: readers remember how far they have read.
+    # Rows of the outbox are never renumbered: readers remember how far they have read.
     assert newer.value("SELECT seq FROM sqlite_sequence WHERE name='pubsub_outbox'") == 7
     assert newer.value("SELECT count(*) FROM meta WHERE key='subscriptions'") == 1
     newer.close()

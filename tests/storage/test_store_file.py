@@ -1,4 +1,4 @@
-"""A store's file has one name, is for its user alone, and is noticed when it is gone."""
+"""A store's file has one name, is private to its user, and its removal is noticed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.storage.stores import a_store, last_seq, open_engine, raw
 
 
 async def _holds(pipe: Connection, path: Path, count: int = 0) -> None:
-    """Keep a store open, with some messages acknowledged, until the test says a word."""
+    """Keep a store open, with some messages acknowledged, until the test sends a message."""
     async with pelton.open(path) as jet:
         for _ in range(count):
             await jet.publish("s.held", b"held")
@@ -83,7 +83,7 @@ async def test_a_file_that_was_moved_while_it_is_open_is_refused_by_its_new_name
     with held(path, 3) as child:
         path.rename(other)
         assert "another name" in await refusal(other)
-        # It folds its log into the file that it has open, wherever that is now.
+        # It checkpoints its WAL into the file that it has open, wherever that is now.
         child.say("close")
         child.join()
     async with pelton.open(other) as jet:
@@ -112,7 +112,7 @@ async def test_a_store_moved_without_its_log_is_refused_until_they_are_together(
         child.kill()
     path.rename(other)
     assert str(path) + "-wal" in await refusal(other)
-    # Nor is a new store begun beside it, which would delete it.
+    # Nor is a new store created beside it, which would delete it.
     assert str(path) + "-wal" in await refusal(path)
     assert not path.exists()
     Path(f"{path}-wal").rename(f"{other}-wal")
@@ -193,7 +193,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 def _mounts(tmp_path: Path, source: Path, target: Path) -> str:
-    """Open a store in a mount namespace of its own, in which ``source`` is mounted on ``target``."""
+    """Open a store in its own mount namespace, in which ``source`` is mounted on ``target``."""
     shell = 'mount --make-rprivate / && mount --bind "$1" "$2" && exec "$3" -c "$4" "$5"'
     opened = target if target.is_file() else target / "a.pelton"
     command = [
@@ -355,7 +355,7 @@ async def test_a_new_store_at_the_path_is_left_alone_by_the_old_opener(path: Pat
         with pytest.raises(StoreGoneError):
             await old.publish("s.old")
         await old.close()
-        # Closing removes the log and the folder of the last opener: by name, but not another one's.
+        # Closing removes the WAL and the folder of the last opener: by name, but not those of another file.
         beside = ["a.pelton-shm", "a.pelton-sync", "a.pelton-wake", "a.pelton-wal"]
         assert sorted(os.listdir(path.parent)) == ["a.pelton", *beside]
         await new.publish("s.new")
@@ -417,7 +417,7 @@ async def test_a_store_is_for_its_owner_or_the_group_it_was_made_for(
             "a.pelton-wake": folder,
         }
         assert set(modes(path.parent / "a.pelton-wake").values()) == {file}
-    # Whoever opens it later does not change it.
+    # Later openers do not change it.
     async with pelton.open(path, mode=0o664) as jet:
         await jet.publish("s")
         assert modes(path.parent)["a.pelton-wal"] == file

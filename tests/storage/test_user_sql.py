@@ -1,4 +1,4 @@
-"""What a user's own SQL may do on a store's connection, and what not."""
+"""What a user's own SQL may and may not do on a store's connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The channel by which processes wake each other."""
+"""The channel through which processes wake each other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_byte_reaches_everyone_else(tmp_path: Path) -> None:
 
 
 async def test_who_comes_in_the_same_tick_of_the_folder_is_not_missed(tmp_path: Path) -> None:
-    """The time stamp of the folder moves in ticks: who reads it and comes in one is not seen by it."""
+    """The folder's timestamp advances in ticks: a process that joins within the tick of a read is not seen by it."""
     seconds = [0.0]
     first = WakeChannel(str(tmp_path / "a"), Woken(), lambda: seconds[0])
     others = []
@@ -175,7 +175,7 @@ async def test_a_folder_of_a_stranger_is_refused(tmp_path: Path, caplog: pytest.
     assert (await _used(tmp_path / "a")).polled
     assert "uid 12345" in _warnings(caplog)[0]
     assert folder.stat().st_mode & 0o777 == 0o755
-    # The store's owner may make it, and so may those who share the store with us by its group.
+    # The store's owner may create it, and so may those who share the store with us by its group.
     store = tmp_path / "a"
     store.touch(0o600)
     os.chown(store, 12345, 0)

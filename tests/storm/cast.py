@@ -1,4 +1,4 @@
-"""The processes of a storm: each opens the store anew whenever its key was exchanged, and goes on."""
+"""The processes of a storm: each reopens the store whenever its key was exchanged, and continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OUT_OF_EACH = 3
 
 
 class Player(Actor):
-    """An actor whose clocks are true and whose store may get another key any time."""
+    """An actor whose clocks are true and whose store may get another key at any time."""
 
     def __init__(self, pipe: Connection, place: Place, who: str, seed: int) -> None:
         super().__init__(pipe, place.folder, who, seed)
@@ -34,7 +34,7 @@ class Player(Actor):
         return 0
 
     def _step_clock(self) -> None:
-        """Jobs and locks are judged by clocks that agree; the soak steps them."""
+        """Do nothing: jobs and locks are judged by clocks that agree; the soak steps them."""
 
     async def play(self, *rounds: Round) -> None:
         """Repeat each of the rounds until told to stop."""
@@ -62,7 +62,7 @@ async def worker(pipe: Connection, place: Place, who: str, seed: int) -> None:
 
 
 async def heir(pipe: Connection, place: Place, who: str, seed: int) -> None:
-    """Pull from the consumers that are deleted all the time, and make them again."""
+    """Pull from the consumers that are deleted all the time, and recreate them."""
     actor = Player(pipe, place, who, seed)
 
     async def pull(jet: pelton.Jet) -> None:
@@ -74,7 +74,7 @@ async def heir(pipe: Connection, place: Place, who: str, seed: int) -> None:
             await (await jet.stream(stream)).create_consumer(**plan.REMADE[key])
             return
         taken = actor.took([message.delivered for message in found], began)
-        # Some are deleted meanwhile.
+        # Some are deleted in the meantime.
         await asyncio.sleep(actor.random.uniform(0, 0.2))
         with suppress(ConsumerNotFoundError):
             await actor.answer(jet, taken, "explicit")
@@ -83,7 +83,7 @@ async def heir(pipe: Connection, place: Place, who: str, seed: int) -> None:
 
 
 class Undone(Exception):  # noqa: N818  # not an error: the block is meant to be undone
-    """Ends a transaction that is to leave nothing behind."""
+    """Ends a transaction that must leave nothing behind."""
 
 
 async def clerk(pipe: Connection, place: Place, who: str, seed: int) -> None:
@@ -119,7 +119,7 @@ async def _order(actor: Player, jet: pelton.Jet, message: pelton.Message, name: 
         notes.say("undone", name=name)
         record.note(record.of("refused", order, how="ack"))
     except (Undone, pelton.TransactionTimeoutError):
-        # Nothing is known of its ack but that it had no effect: another try may settle the order.
+        # All that is known of its ack is that it had no effect: another attempt may settle the order.
         notes.say("undone", name=name)
     except pelton.SqlConstraintError:
         notes.say("broken", name=f"order {order.seq} was delivered though a transaction had settled it: {name}")

@@ -1,4 +1,4 @@
-"""The one who looks after the store meanwhile, in ways that befall all the others."""
+"""The process that maintains the store during the storm, in ways that affect all the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT_BACKUPS: Final = 3
 
 
 async def caretaker(pipe: Connection, place: Place, who: str, seed: int) -> None:
-    """Purge, delete, fold the log, back up, exchange the key and verify, in any order."""
+    """Purge, delete, checkpoint the WAL, back up, exchange the key and verify, in any order."""
     keeper = _Caretaker(pipe, place, who, seed)
     await keeper.play(keeper.chore)
 
@@ -63,7 +63,7 @@ class _Caretaker(Player):
     async def checkpoint(self, jet: pelton.Jet) -> None:
         assert isinstance(jet.backend, Engine)
         kind = self.random.choice(("PASSIVE", "FULL", "TRUNCATE"))
-        # Another process may do the same just now, or have exchanged the key: the next operation says so.
+        # Another process may be doing the same, or have exchanged the key: the next operation reports it.
         with suppress(apsw.Error):
             jet.backend.session.db.connection.execute(f"PRAGMA wal_checkpoint({kind})")
 

@@ -1,4 +1,4 @@
-"""Those who hold something alone: a lock, a slot, a term, a key of a bucket, the jobs of a key."""
+"""Processes that hold something exclusively: a lock, a slot, a term, a key of a bucket, the jobs of a key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERATIONS: Final = 6
 
 
 async def holder(pipe: Connection, place: Place, who: str, seed: int) -> None:
-    """Hold a lock, a slot of a semaphore or the term of an election for a while, and begin again."""
+    """Hold a lock, a slot of a semaphore or the term of an election for a while, and start again."""
     actor = Player(pipe, place, who, seed)
 
     async def hold(jet: pelton.Jet) -> None:
@@ -50,7 +50,7 @@ async def holder(pipe: Connection, place: Place, who: str, seed: int) -> None:
 
 async def _note(actor: Player, what: str, token: int, is_held: Callable[[], bool]) -> None:
     for _ in range(actor.random.randrange(1, 60)):
-        # Before it is asked: then the note is true however long we are stopped between the two.
+        # Before the check: then the note is true however long we are paused between the two.
         now = machine_ns()
         if not is_held():
             return
@@ -65,7 +65,7 @@ async def comparer(pipe: Connection, place: Place, who: str, seed: int) -> None:
 
     async def compare(jet: pelton.Jet) -> None:
         bucket = await jet.bucket(BUCKET)
-        # Its answers are told apart by the name: a client that lost its store does not know what became of its last.
+        # Its results are distinguished by name: a client that lost its store does not know the outcome of its last.
         asked = Asked(machine_ns() // _SECOND, actor.random.randrange(1 << 30), _OPERATIONS)
         await Client(bucket, f"{who}-{machine_ns()}", asked, journal.note).run()
         await asyncio.sleep(actor.random.uniform(0, 0.1))
@@ -74,7 +74,7 @@ async def comparer(pipe: Connection, place: Place, who: str, seed: int) -> None:
 
 
 async def dispatcher(pipe: Connection, place: Place, who: str, seed: int) -> None:
-    """Put jobs into the exclusive queue, one or some at a time."""
+    """Put jobs into the exclusive queue, one or several at a time."""
     actor, count = Player(pipe, place, who, seed), 0
 
     async def dispatch(jet: pelton.Jet) -> None:
@@ -94,7 +94,7 @@ async def dispatcher(pipe: Connection, place: Place, who: str, seed: int) -> Non
 
 
 async def mechanic(pipe: Connection, place: Place, who: str, seed: int) -> None:
-    """Work off the exclusive queue, for a while at a time."""
+    """Work for the exclusive queue, for a while at a time."""
     actor = Player(pipe, place, who, seed)
 
     async def work(jet: pelton.Jet) -> None:

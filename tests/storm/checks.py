@@ -1,4 +1,4 @@
-"""What must be true after a storm: the journals of all processes, held against the store that they leave."""
+"""What must be true after a storm: the journals of all processes, checked against the resulting store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_ONCE: Final = {"lock": 1, "election": 1, "semaphore": SLOTS}
 
 @dataclass
 class Found:
-    """What lies in the store at the end."""
+    """The contents of the store at the end."""
 
     stored: Mapping[str, Mapping[int, str]]
     ledger: Mapping[str, int]
@@ -31,7 +31,7 @@ class Found:
 
 @dataclass
 class History:
-    """What the processes wrote down."""
+    """The journals of the processes."""
 
     steps: Sequence[Step]
     notes: Sequence[Note]
@@ -41,7 +41,7 @@ class History:
 
 
 def contradictions(history: History, found: Found) -> Iterator[str]:
-    """Yield all that contradicts the promises."""
+    """Yield everything that contradicts the guarantees."""
     yield from (f"{note.who}: {note.name}" for note in history.notes if note.kind == "broken")
     yield from _deliveries(history.steps, found)
     yield from _swept(history, found.stored["swept"])
@@ -64,7 +64,7 @@ def _deliveries(steps: Sequence[Step], found: Found) -> Iterator[str]:
 
 
 def _swept(history: History, kept: Mapping[int, str]) -> Iterator[str]:
-    """A stream that is purged: what is missing lies below a purge that was begun, and what was purged is missing."""
+    """A stream that is purged: missing messages are below a purge that was started, and purged ones are missing."""
     published = [step for step in history.steps if step.stream == "swept" and step.kind == "published"]
     begun = {step.name for step in history.steps if step.stream == "swept" and step.kind == "publishing"}
     yield from (
@@ -88,7 +88,7 @@ def _sweeps(note: Note, step: Step) -> bool:
 
 
 def _remade(stream: str, name: str, history: History, kept: Mapping[int, str]) -> Iterator[str]:
-    """A work queue whose consumer is deleted and made again: each message is settled once, by who held it then."""
+    """A work queue whose consumer is deleted and recreated: each message is settled once, by its holder."""
     mine = sorted((step for step in history.steps if step.stream == stream), key=lambda step: step.at)
     yield from (f"{one.rule}: {one.where}: {one.text}" for one in check_tokens(stream, name, mine))
     begun = {step.seq for step in mine if step.kind == "settling" and step.how in _SETTLES}
@@ -106,7 +106,7 @@ def _remade(stream: str, name: str, history: History, kept: Mapping[int, str]) -
 
 
 def _stale(stream: str, steps: Iterable[Step], deleted: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Acks that were confirmed though the consumer that had delivered was deleted before they were asked for."""
+    """Acks that were confirmed although the consumer that delivered was deleted before they were sent."""
     delivered: dict[tuple[str, int], int] = {}
     asked: dict[tuple[str, int], int] = {}
     for step in steps:
@@ -122,7 +122,7 @@ def _stale(stream: str, steps: Iterable[Step], deleted: Sequence[tuple[int, int]
 
 
 def _periods(stream: str, notes: Iterable[Note]) -> list[tuple[int, int]]:
-    """Return from when to when each deletion of a stream's consumer took place, where that was acknowledged."""
+    """Return from when to when each deletion of a stream's consumer took place, if it was acknowledged."""
     found, begun = [], dict[str, int]()
     for note in notes:
         if note.what == stream and note.kind == "deleting":
@@ -133,7 +133,7 @@ def _periods(stream: str, notes: Iterable[Note]) -> list[tuple[int, int]]:
 
 
 def _transactions(notes: Sequence[Note], found: Found) -> Iterator[str]:
-    """Row, messages and ack of a transaction are there together, or none of them is."""
+    """Row, messages and ack of a transaction exist together, or none of them does."""
     parts: dict[str, int] = defaultdict(int)
     for name in found.stored["log"].values():
         if "-t" in name:
@@ -152,7 +152,7 @@ def _transactions(notes: Sequence[Note], found: Found) -> Iterator[str]:
 
 
 def _holders(what: str, slots: int, notes: Iterable[Note]) -> Iterator[str]:
-    """No token has two holders, never do more hold it than there are slots, and of one slot the tokens grow."""
+    """No token has two holders, there are never more holders than slots, and the tokens of one slot grow."""
     spans: dict[int, list[int]] = defaultdict(list)
     owners: dict[int, set[str]] = defaultdict(set)
     for note in notes:

@@ -1,4 +1,4 @@
-"""Disks that are filled and emptied: a small file system where one may be mounted, and one that only pretends."""
+"""Disks that are filled and emptied: a small file system if one can be mounted, and one that only pretends."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _numbers = count()
 
 
 class Disk(Protocol):
-    """A folder on a disk whose room is ours to say."""
+    """A folder on a disk whose free space we control."""
 
     folder: Path
 
     def open(self, path: Path, **settings: Any) -> Jet:
-        """Open a store that lies on the disk."""
+        """Open a store on the disk."""
 
     def fill(self, room: int) -> None:
-        """Leave so many bytes of room."""
+        """Leave that many bytes of room."""
 
     def empty(self) -> None:
         """Make room again."""
 
 
 class SmallDisk:
-    """A file system of its own, filled by a file."""
+    """A real file system, filled by a file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class SmallDisk:
 
 
 class PretendingDisk(FullDisk):
-    """One that only says so: it can be had everywhere."""
+    """A disk that only pretends to be full: available everywhere."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(f"pretending-{next(_numbers)}")

@@ -1,4 +1,4 @@
-"""What the actors of a storm write down beside the steps of streams."""
+"""The records of a storm's actors beside the steps of streams."""
 
 from __future__ import annotations
 

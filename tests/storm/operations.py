@@ -1,7 +1,7 @@
 """Operations of every kind, each with the marks that it leaves in a store: all of them or none, however it ends.
 
-A mark is a word about something that an operation makes true: "msg a1" that a message of this name is stored, "gone
-work 17" that message 17 of a stream is there no more. The cancellations and the full disks play the same operations.
+A mark describes an effect of an operation: "msg a1" that a message of this name is stored, "gone work 17" that message
+17 of a stream was removed. The cancellations and the full disks use the same operations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK: Final = 512
 
 
 class Operation(NamedTuple):
-    """One operation: what it is, what it makes true, and how it is done."""
+    """One operation: what it is, its effects, and how it is done."""
 
     kind: str
     marks: frozenset[str]
@@ -78,7 +78,7 @@ class Bench:
         self.semaphore = self.jet.semaphore("slots", slots=2, ttl=self.ttl)
 
     async def stock(self) -> None:
-        """See that there are deliveries, messages and keys for operations that use them up."""
+        """Ensure that there are deliveries, messages and keys for operations that use them up."""
         if len(self.held) < _POOL // 2:
             await self.jet.publish_batch([("work", payload(self.name())) for _ in range(_POOL)])
             self.take(await self.worker.fetch(_POOL, no_wait=True))
@@ -94,7 +94,7 @@ class Bench:
             self.objects.append(name)
 
     def take(self, messages: list[pelton.Message]) -> None:
-        """Note what was handed out, for operations to settle."""
+        """Keep deliveries for operations to settle."""
         self.held += messages
         self.handed.update((message.delivered.seq, message.delivered.num_delivered) for message in messages)
 
@@ -103,7 +103,7 @@ class Bench:
         return f"n{self.count}"
 
     def data(self, name: str) -> bytes:
-        """Return the payload of a message, which tells its name."""
+        """Return the payload of a message, which contains its name."""
         return payload(name) if not self.size else name.encode() + b"|" + bytes(self.size)
 
     def draw(self) -> Operation:

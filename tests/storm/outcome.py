@@ -1,4 +1,4 @@
-"""What operations have left in a store: is each in effect as a whole, or not at all, and is nothing taken along?"""
+"""The effects of operations on a store: is each complete, or absent, without side effects?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.storm.operations import Bench, Operation
 
 
 async def present(bench: Bench, marks: set[str]) -> set[str]:
-    """Return which of the marks are there. Raises AssertionError where a message or an object is torn."""
+    """Return the marks that are present. Raises AssertionError if a message or an object is torn."""
     jet, found = bench.jet, set[str]()
     stored = {name: await _stored(await jet.stream(name)) for name in ("log", "work", "swept", "JOBS_jobs")}
     found |= {f"msg {_name_of(data, bench.size)}" for data in stored["log"].values()}
@@ -56,14 +56,14 @@ async def _stored(stream: pelton.Stream) -> dict[int, bytes]:
 
 
 class Attempt(NamedTuple):
-    """An operation that has ended, and whether it said that it is done."""
+    """An operation that has ended, and whether it reported success."""
 
     operation: Operation
     acknowledged: bool
 
 
 async def contradictions(bench: Bench, attempts: list[Attempt]) -> list[str]:
-    """Return which operations are in part in effect, or acknowledged and not there."""
+    """Return operations that are partly in effect, or acknowledged and absent."""
     await bench.queue.work(until_empty=True, handle_signals=False)
     there = await present(bench, {mark for attempt in attempts for mark in attempt.operation.marks})
     problems = []
@@ -77,7 +77,7 @@ async def contradictions(bench: Bench, attempts: list[Attempt]) -> list[str]:
 
 
 async def undelivered(bench: Bench) -> list[str]:
-    """Return what cancelled pulls have taken along; what is given back comes again, though its ack wait is an hour."""
+    """Return messages lost by cancelled pulls; those given back are redelivered, though their ack wait is an hour."""
     while found := await bench.worker.fetch(500, no_wait=True):
         bench.take(found)
     problems, offset = [], 0

@@ -1,4 +1,4 @@
-"""What a storm's store holds, and how it is opened whatever its key is by now."""
+"""A storm's store, and how it is opened whatever its key is by now."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OPENINGS: Final = 200
 
 
 class Place(NamedTuple):
-    """Where a storm is: its store, its folder for journals, backups and keys, and whether the store is encrypted."""
+    """The files of a storm: its store, its folder for journals, backups and keys; whether the store is encrypted."""
 
     path: Path
     folder: Path
@@ -47,19 +47,19 @@ class Place(NamedTuple):
 
     @property
     def keys(self) -> list[str | None]:
-        """Return all keys that the store had or was to have, the newest first."""
+        """Return all past and planned keys of the store, the newest first."""
         if not self.encrypted:
             return [None]
         return [*reversed((self.folder / "keys").read_text().split())]
 
     def add_key(self, key: str) -> None:
-        """Write a key down, before it is the store's."""
+        """Record a key before the store uses it."""
         with (self.folder / "keys").open("a") as file:
             file.write(f"{key}\n")
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[tuple[pelton.Jet, str | None]]:
-        """Open the store with the key that it has, which may change any time."""
+        """Open the store with its present key, which may change at any time."""
         jet, key = await self._opened(options)
         try:
             yield jet, key
@@ -103,7 +103,7 @@ async def make_store(place: Place) -> None:
 
 
 def promises() -> list[Promise]:
-    """Return what the checker has to know of the consumers that stay."""
+    """Return what the checker needs to know of the consumers that stay."""
     return [
         Promise(
             stream=stream,

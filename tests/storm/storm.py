@@ -1,9 +1,9 @@
-"""The storm: processes of every kind on one store, killed and stopped while it is purged, backed up and given new keys.
+"""The storm: processes of every kind on one store, killed and paused while it is purged, backed up and given new keys.
 
-Troubles come after a number of words of the actors, drawn from a seeded generator, as in the soak; what a process does
-between two words, and how far it has come when it is killed, is the machine's to say. Each writes down what it is
-about to do and what was acknowledged to it. When all have gone, the store is drained, and the journals are held
-against it: ``checks.py``.
+Failures come after a number of reports of the actors, drawn from a seeded generator, as in the soak; the machine
+determines what a process does between two reports, and how far it is when it is killed. Each records what it is about
+to do and what was acknowledged to it. When all have ended, the store is drained, and the journals are checked against
+it: ``checks.py``.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _ROLES: Final = (
     caretaker,
 )
 _TROUBLES: Final = 20
-# Drawn for each trouble. A process that is stopped in the middle of a transaction keeps all the others waiting: that
-# is short. One that stands still for longer than leases last is stopped outside of one.
+# Drawn for each failure. A process that is paused in the middle of a transaction blocks all the others: that is
+# short. One that is paused for longer than leases last is paused outside of one.
 _ACTS: Final = (*["kill"] * 12, *["stop"] * 4, *["sleep"] * 2, "renew", "verify")
 _SHORT_WORDS: Final = 20
 _LONG_WORDS: Final = 300
@@ -61,7 +61,7 @@ _WORDS: Final = 40
 
 
 class Storm:
-    """One storm on a store of its own in ``folder``."""
+    """One storm on its own store in ``folder``."""
 
     def __init__(self, folder: Path, seed: int | str, *, encrypted: bool) -> None:
         self._folder = folder
@@ -73,7 +73,7 @@ class Storm:
         self.result = Result()
 
     async def run(self, troubles: int) -> Result:
-        """Bring so many troubles on the store; then drain it, and check."""
+        """Cause that many failures; then drain the store, and check it."""
         await plan.make_store(self._place)
         troupe = Troupe(self._start, _ROLES, self.result.counts)
         try:
@@ -99,7 +99,7 @@ class Storm:
         return Child(role, self._place, f"{role.__name__}{self._born}", self._random.randrange(1 << 30))
 
     def _trouble(self, troupe: Troupe) -> None:
-        # Some are killed while they open the store still.
+        # Some are killed while they still open the store.
         troupe.hear(self._random.randrange(0, _WORDS))
         actor = self._random.choice(troupe.actors)
         act = self._random.choice(_ACTS)
@@ -109,7 +109,7 @@ class Storm:
             getattr(self, f"_{act}")(troupe, actor)
 
     def _kill(self, troupe: Troupe, actor: Actor) -> None:
-        # Up to some milliseconds into what it does next.
+        # Up to some milliseconds into its next step.
         actor.child.pipe.poll(self._random.uniform(0, 0.004))
         troupe.kill(actor)
 
@@ -136,7 +136,7 @@ class Storm:
     # --- at the end
 
     async def _end(self) -> Found:
-        """Work off what is left, and return what lies there."""
+        """Process what is left, and return the contents of the store."""
         clock = SteppedClock()
         async with self._place.open(runtime=stepped_runtime(clock)) as (jet, _):
             queue = await jet.queue(plan.QUEUE)
@@ -172,7 +172,7 @@ class Storm:
         self.result.problems += [f"bucket: {broken}" for broken in check_history(ops.values())]
 
     async def _check_backups(self) -> None:
-        """A backup holds all that was acknowledged before it was begun."""
+        """A backup holds everything that was acknowledged before it was started."""
         done = {note.name for note in entries(self._folder, "notes", Note) if note.kind == "backed"}
         begun = {note.name: note.at for note in entries(self._folder, "notes", Note) if note.kind == "backing"}
         steps = [step for step in read(self._folder) if step.stream == "log" and step.kind == "published"]
@@ -197,7 +197,7 @@ def _whole_lines(path: Path) -> Iterator[JobEvent]:
 
 
 async def storms(folder: Path, seed: int, troubles: int, each: int) -> Result:
-    """Play storms of up to ``each`` troubles, every other one on an encrypted store; return what all of them did."""
+    """Run storms of up to ``each`` failures, every other one on an encrypted store; return the actions of all."""
     total = Result()
     for number, begun in enumerate(range(0, troubles, each)):
         place = folder / f"storm-{number}"

@@ -1,6 +1,6 @@
-"""Operations of every kind, cancelled at any moment: each is in effect or not, and nothing of it stays behind.
+"""Operations of every kind, cancelled at any moment: each is in effect or not, and none of it stays behind.
 
-``make storm`` cancels tens of thousands; ``--storm-seed N`` draws others.
+``make storm`` cancels tens of thousands; ``--storm-seed N`` uses another seed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_S: Final = 0.004
 
 
 class Canceller:
-    """Does operations, and cancels most of them: after some turns of the loop, or some time."""
+    """Runs operations, and cancels most of them: after some turns of the loop, or some time."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -98,7 +98,7 @@ async def test_what_is_cancelled_is_in_effect_or_not(tmp_path: Path, memory: boo
 
 
 async def warm_up(bench: Bench) -> None:
-    """Do each operation once: what is opened with the first stays open."""
+    """Run each operation once: whatever the first opens stays open."""
     for kind in KINDS:
         await bench.stock()
         await bench.of(kind).work()
@@ -106,7 +106,7 @@ async def warm_up(bench: Bench) -> None:
 
 
 async def remains(bench: Bench) -> Counter[str]:
-    """Return what a process may leak."""
+    """Return the resources that a process may leak."""
     engine = bench.jet.backend
     assert isinstance(engine, Engine)
     info = await bench.worker.info()
@@ -122,14 +122,14 @@ async def remains(bench: Bench) -> Counter[str]:
         }
     )
     if os.path.exists("/proc/self/fd"):
-        # Of the file itself SQLite keeps some for later openings.
+        # SQLite keeps some of the file itself for later openers.
         opened = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
         found["descriptors"] = sum(not name.endswith(".pelton") for name in opened)
     return found
 
 
 async def settled(bench: Bench, before: Counter[str]) -> Counter[str]:
-    """Return what remains when what goes on in the background has ended, which it must do soon."""
+    """Return what remains when background work has ended, which must be soon."""
     end = asyncio.get_running_loop().time() + _SOON_S
     while (found := await remains(bench)) - before and asyncio.get_running_loop().time() < end:
         await asyncio.sleep(0.01)

@@ -1,7 +1,7 @@
-"""The disk becomes full in the middle of operations of every kind: they are refused, and nothing else goes wrong.
+"""The disk becomes full in the middle of operations of every kind: they are refused, and nothing else fails.
 
-What is refused says StoreFullError, what was acknowledged is there, and once there is room everything goes on. ``make
-storm`` fills disks hundreds of times; ``--storm-seed N`` draws others.
+A refusal is a StoreFullError, acknowledged data is stored, and once there is room everything continues. ``make storm``
+fills disks hundreds of times; ``--storm-seed N`` uses another seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PATIENT: Final = {"work_off", "hold", "hold_slot", "lead"}
 
 
 class Filler:
-    """Fills the disk of one store, again and again."""
+    """Fills the disk of one store repeatedly."""
 
     def __init__(self, disk: Disk, bench: Bench) -> None:
         self.disk = disk
@@ -45,7 +45,7 @@ class Filler:
         self._is_full = False
 
     async def filling(self) -> None:
-        """Fill the disk while operations go on; then make room, and see that all of them go on."""
+        """Fill the disk while operations run; then make room, and check that all of them continue."""
         await self.bench.stock()
         room = self.random.choice((0, self.random.randrange(_MOST_ROOM)))
         self._is_full = True
@@ -67,7 +67,7 @@ class Filler:
                 return
 
     async def _attempt(self, kind: str) -> bool:
-        """Do an operation; return whether it was refused."""
+        """Run an operation; return whether it was refused."""
         operation = self.bench.of(kind)
         patience = _PATIENCE_S if self._is_full and kind in _PATIENT else _SOON_S
         try:

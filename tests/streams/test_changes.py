@@ -1,4 +1,4 @@
-"""Which changes of a configuration are allowed: the decision alone."""
+"""Which changes of a configuration are allowed: only the decision."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which streams can be, which changes of one, and with which of NATS's codes the others are refused."""
+"""Valid stream configurations and changes, and the NATS error codes of the others."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is stored for an increment, and what is none."""
+"""The stored message of an increment, and what is not one."""
 
 from __future__ import annotations
 

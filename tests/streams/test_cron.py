@@ -1,4 +1,4 @@
-"""What cron expressions mean, held against looking at every second."""
+"""The meaning of cron expressions, compared with checking every second."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fields(draw: st.DrawFn, low: int, high: int) -> str:
 
 @st.composite
 def expressions(draw: st.DrawFn) -> str:
-    """Expressions that mean some second of nearly every few hours, so that looking at every second ends."""
+    """Expressions that match some second of nearly every few hours, so that checking every second ends."""
     seconds, minutes = draw(fields(0, 59)), draw(fields(0, 59))
     hours = draw(st.sampled_from(["*", "*/2", "1-5", "0,2,12,23", "2"]))
     days = draw(st.sampled_from(["*", "*/2", "1-31", "?", "28-31,1-14"]))

@@ -1,4 +1,4 @@
-"""What is remembered of a subject follows what is appended: the demo found a read that did not."""
+"""The cached last message of a subject follows appends: the demo found a read that did not."""
 
 import pelton
 

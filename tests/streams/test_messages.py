@@ -1,4 +1,4 @@
-"""Finding and removing messages: get, last, next, delete, purge; an emptied stream goes on counting."""
+"""Finding and removing messages: get, last, next, delete, purge; an emptied stream keeps its sequence."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a stream stores, what it refuses, and what it takes for the same message again."""
+"""What a stream stores, what it refuses, and what it considers a duplicate."""
 
 import asyncio
 
@@ -159,7 +159,7 @@ async def test_ids_in_one_group_know_each_other(jet: pelton.Jet) -> None:
 
 
 async def test_a_repeat_is_harmless_whatever_it_expected(jet: pelton.Jet) -> None:
-    """On purpose not as nats-server, which answers 10071 here."""
+    """Deliberately not as nats-server, which answers 10071 here."""
     await jet.create_stream("s")
     await jet.publish("s", msg_id="a", expected_last_seq=0)
     assert (await jet.publish("s", msg_id="a", expected_last_seq=0)).duplicate

@@ -1,4 +1,4 @@
-"""What a header asks to replace: the decision alone."""
+"""What a header requests to replace: only the decision."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What time does to a stream: whoever looks finds that all has happened that was due."""
+"""The effects of time on a stream: any reader finds that everything due has happened."""
 
 from __future__ import annotations
 

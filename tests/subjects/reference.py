@@ -1,8 +1,7 @@
 """The meaning of filters, stated as slowly and plainly as possible, to test the fast code against.
 
-Over the tokens `a`, `b` and `c`, filters of up to three tokens that use only `a` and `b` are told apart by
-the subjects of up to four tokens: `c` stands for any token a filter does not mention, the fourth for any
-longer tail.
+Over the tokens `a`, `b` and `c`, the subjects of up to four tokens distinguish all filters of up to three tokens that
+use only `a` and `b`: `c` stands for any token a filter does not mention, the fourth for any longer tail.
 """
 
 from itertools import product
@@ -13,7 +12,7 @@ UNIVERSE = [".".join(tokens) for depth in range(1, 5) for tokens in product("abc
 
 
 def matches(filter: str, subject: str) -> bool:
-    """Peel one token off both, wildcards by their definition."""
+    """Match token by token, wildcards by their definition."""
     want, _, filter_rest = filter.partition(".")
     have, _, subject_rest = subject.partition(".")
     if want == ">":
@@ -26,7 +25,7 @@ def matches(filter: str, subject: str) -> bool:
 
 
 def named(filter: str) -> set[str]:
-    """All subjects of the universe that the filter names."""
+    """All subjects of the universe that the filter matches."""
     return {subject for subject in UNIVERSE if matches(filter, subject)}
 
 

@@ -1,4 +1,4 @@
-"""The index against a linear scan, through any history of insertions and removals."""
+"""The index compared with a linear scan, through any history of insertions and removals."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from . import reference
 
 
 class IndexAgainstScan(RuleBasedStateMachine):
-    """Every match is asked for twice, so that the remembered answer is compared too."""
+    """Every match is queried twice, so that the cached result is compared too."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Relations between filters, against the enumeration of a small universe."""
+"""Relations between filters, compared with the enumeration of a small universe."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Transforms: against a plain reference, and as a real server answered (the conformance suite asks it again)."""
+"""Transforms: compared with a plain reference, and with a real server (the conformance suite repeats that)."""
 
 import re
 from itertools import count
@@ -104,7 +104,7 @@ def hashed(text: str) -> int:
 
 
 def chunks(text: str, length: int, *, from_right: bool) -> list[str]:
-    """Whole characters gathered until a piece has its bytes: as sizes say, for text of one byte a character."""
+    """Whole characters gathered until a piece has its bytes: the sizes for text of one byte per character."""
     if from_right:
         short = len(text) % length
         return [piece for piece in [text[:short], *chunks(text[short:], length, from_right=False)] if piece]

@@ -1,4 +1,4 @@
-"""The border between subject, filter and neither."""
+"""The boundary between valid subjects, valid filters and invalid text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The checker of deliveries: silent on good histories, and not to be fooled by forged ones."""
+"""The checker of deliveries: accepts valid histories, and detects forged ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated world does to its clients what it says, and nothing else."""
+"""The simulated world applies the announced failures to its clients, and no others."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The history checker: silent on good histories, and not to be fooled by forged ones."""
+"""The history checker: accepts valid histories, and detects forged ones."""
 
 import random
 
@@ -12,7 +12,7 @@ def enqueued(job: str, at: int, key: str = "k") -> JobEvent:
 
 
 def attempt(job: str, token: int, start: int, end: int, key: str = "k", number: int = 1) -> list[JobEvent]:
-    """A whole attempt that takes effect."""
+    """A complete attempt that takes effect."""
     facts = {"key": key, "job": job, "worker": f"w{token}", "token": token, "attempt": number}
     return [
         JobEvent(kind="start", at=start, **facts),

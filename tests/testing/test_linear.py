@@ -1,4 +1,4 @@
-"""The checker of histories: it takes what can be explained, and finds what cannot."""
+"""The linearizability checker: accepts histories with a serial order, and detects those without."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_explained_is_found(history: list[Op]) -> None:
 
 
 class Register:
-    """A register that is right, played by clients that overlap: each operation has its moment within its time."""
+    """A correct register, used by clients that overlap: each operation takes effect at a moment within its time."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -169,6 +169,6 @@ def test_histories_of_a_right_register_pass_and_of_a_wrong_one_do_not(seed: int)
     assert check_history(history) == []
     reads = [index for index, one in enumerate(history) if one.kind == "get" and one.answer == "done"]
     for index in reads:
-        # A read that claims a value from long before, or one that nobody wrote.
+        # A read that claims a value from long before, or one that was never written.
         forged = msgspec.structs.replace(history[index], value="nobody's")
         assert check_history([*history[:index], forged, *history[index + 1 :]])

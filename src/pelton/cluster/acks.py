@@ -1,8 +1,8 @@
 """Acknowledgements to a cluster, each confirmed by the server.
 
-The subject of an ack is the reply subject of its delivery, made again here from what names the delivery. A
-NATS server confirms an ack that comes late, or twice, like any other: ``AckRejectedError`` is told by embedded
-stores alone.
+The subject of an ack is the reply subject of its delivery, rebuilt here from the fields that identify the
+delivery. A NATS server confirms an ack that comes late, or twice, like any other: only embedded stores raise
+``AckRejectedError``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def ack_subject(stream: str, consumer: str, ack: AckOp) -> str:
 
 
 def ack_payload(ack: AckOp) -> bytes:
-    """Return what is said of a delivery (ADR-13 and -15)."""
+    """Return the payload of an ack (ADR-13 and -15)."""
     word = _WORDS[ack.kind]
     if ack.kind == "nak" and ack.delay_ns:
         return b'%b {"delay": %d}' % (word, ack.delay_ns)
@@ -40,7 +40,7 @@ async def ack_all(
 
 
 class NobodyListens(Interrupted):
-    """No consumer takes this ack: it is gone, or takes none."""
+    """No consumer takes this ack: the consumer is gone, or its ack policy is none."""
 
 
 def _judged(answer: Answer | Exception) -> PeltonError | Interrupted | None:

@@ -25,9 +25,9 @@ class Address(NamedTuple):
 
 
 def parse_address(address: str) -> Address:
-    """Return the servers that an address stands for; raises ConfigError.
+    """Return the servers that an address names; raises ConfigError.
 
-    Several servers are separated by commas, the scheme and the credentials of the first hold for all that
+    Several servers are separated by commas; the scheme and the credentials of the first apply to all that
     have none of their own.
     """
     scheme, _, rest = address.partition("://")
@@ -55,4 +55,4 @@ def _server(scheme: str, place: str, login: str, address: str) -> str:
 
 def _no_address(address: str) -> ConfigError:
     shown = address.partition("://")[0] + "://..." + address.rpartition("@")[2].partition("://")[2][:80]
-    return ConfigError(f"{shown!r} is no address of a cluster: write it as 'nats://host:4222,other:4222'")
+    return ConfigError(f"{shown!r} is not the address of a cluster: write it as 'nats://host:4222,other:4222'")

@@ -1,19 +1,19 @@
-"""Administrative verbs on a cluster: what is asked again when nobody answers, and in which words.
+"""Administrative verbs on a cluster: what is retried when no reply comes, and how.
 
-Design: A server that dies takes with it what it was asked, and servers without a leader answer nothing. Who
-waits for such an answer waits in vain, but asked again some seconds later the cluster does answer. So a verb is
-asked again, within the patience of the settings, where twice is as good as once:
+Design: Requests to a server that dies are lost with it, and servers without a leader do not reply. Waiting for such a
+reply is in vain, but the cluster answers a retry some seconds later. So a verb is retried, within the patience of the
+settings, if running it twice is harmless:
 
 - A read changes nothing.
-- A stream or consumer that is made, or changed, a second time in the same way is the same. Not where the user
-  says that it must be new (``action="create"``): the second answer would be that it exists.
-- A consumer, or a message, that is removed already is not there, which is what was wanted.
+- Making, or changing, a stream or consumer a second time in the same way has no further effect. The exception is one
+  that the user requires to be new (``action="create"``): the second reply would be that it exists.
+- A consumer, or a message, that is already removed is not there, as requested.
 
-All others are asked once: purges, for example, would remove what has been stored since.
+All others are sent once: a second purge, for example, would remove what has been stored since.
 
-An ephemeral consumer without a name gets one here, and another one whenever nobody has answered, or it is offline.
-It is placed on one server, for good, and for a moment after a death also on the dead one: it then exists, and
-whatever is asked about it is not answered until that server is back. The one left behind is deleted.
+An ephemeral consumer without a name gets one here, and a new one whenever no reply came, or it is offline. A consumer
+is placed on one server, for good, and for a moment after a server's death possibly on the dead one: it then exists, and
+no request about it is answered until that server is back. The one left behind is deleted.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ _AGAIN: Final = frozenset(
 
 
 def may_be_repeated(request: Request[Any]) -> bool:
-    """Whether doing a verb a second time changes nothing."""
+    """Whether running a verb a second time changes nothing."""
     if isinstance(request, ConsumerCreate):
         return request.action != "create"
     return type(request) in _AGAIN
 
 
 class ApiCall(Generic[R]):
-    """One verb, asked until there is an answer; ``new_id`` names consumers without a name."""
+    """One verb, sent until there is a reply; ``new_id`` names consumers without a name."""
 
     def __init__(self, connection: Connection, prefix: str, request: Request[R], new_id: Callable[[], str]) -> None:
         self._connection = connection
@@ -100,14 +100,14 @@ class ApiCall(Generic[R]):
         self._left: list[str] = []
 
     async def run(self) -> R:
-        """Return the answer; raises ServerTimeoutError where there is none, and what the answer says."""
+        """Return the reply; raises ServerTimeoutError if there is none, and the error that the reply holds."""
         try:
             while True:
                 try:
                     if (reply := await self._ask()) is not None:
                         return reply
                     name = self._connection.settings.name
-                    reason: Exception = JetStreamMissingError(name, "nobody answers the JetStream API now")
+                    reason: Exception = JetStreamMissingError(name, "the JetStream API does not answer now")
                 except NotSent as error:
                     reason = error
                 except Interrupted as error:
@@ -123,7 +123,7 @@ class ApiCall(Generic[R]):
             await self._clear()
 
     async def _ask(self) -> R | None:
-        """Ask once; None where nobody listens."""
+        """Send the request once; return None if it has no responders."""
         subject, body = api_subject(self._request, self._prefix), encode_body(self._request)
         answer = await self._connection.ask(subject, body, again=self._again)
         if answer.is_unheard:
@@ -135,14 +135,14 @@ class ApiCall(Generic[R]):
                 return cast(R, Success())
             raise
         if self._is_nameless and isinstance(reply, ConsumerInfo):
-            # Its user gave it none, and a server keeps a name of its own choice out of the configuration.
+            # Its user gave it none, and a server does not include a name of its own choice in the configuration.
             return cast(R, replace(reply, config=replace(reply.config, name="")))
         return reply
 
     def _lost(self) -> None:
-        """Take note that nobody answers; raises ServerTimeoutError where one may not ask again."""
+        """Note that no reply came; raises ServerTimeoutError if the request may not be repeated."""
         if not self._again:
-            why = "the connection was lost while the answer was awaited"
+            why = "the connection was lost while waiting for the reply"
             raise ServerTimeoutError(self._connection.settings.name, why) from None
         self._was_lost = True
         self._rename()
@@ -158,7 +158,7 @@ class ApiCall(Generic[R]):
             self._request = cast(Request[R], _under(self._request, self._new_id()))
 
     async def _clear(self) -> None:
-        """Remove what was made under names that were given up: nobody waits for it, idleness removes it else."""
+        """Delete the consumers of abandoned names, without waiting; otherwise their inactivity removes them."""
         for name in self._left:
             assert isinstance(self._request, ConsumerCreate)
             subject = api_subject(ConsumerDelete(stream=self._request.stream_name, name=name), self._prefix)
@@ -167,9 +167,9 @@ class ApiCall(Generic[R]):
 
 
 def _is_gone(request: Request[Any], error: ApiError) -> bool:
-    """Whether what should be removed is not there."""
+    """Whether the thing to remove is not there."""
     if isinstance(request, MsgDelete):
-        # The same code is that of a stream that denies it.
+        # A stream that denies deletion uses the same code.
         return error.constant == "JSStreamMsgDeleteFailedF" and error.description == _NO_MESSAGE
     return isinstance(request, ConsumerDelete) and isinstance(error, ConsumerNotFoundError)
 

@@ -1,8 +1,8 @@
 """Batches that a server stores together or not at all (ADR-50).
 
-All messages are sent at once and all are answered, so that a refusal says why; only the answer to the last one is an
-acknowledgement. Where the last was not sent, or is refused for a while, nothing was stored, and the batch is sent
-again under another id. When the answer to the last one is lost, nobody knows.
+All messages are sent at once and all are answered, so that a refusal has a reason; only the reply to the last one is an
+acknowledgement. If the last was not sent, or is refused temporarily, nothing was stored, and the batch is sent again
+under another id. If the reply to the last one is lost, the outcome is unknown.
 """
 
 from __future__ import annotations

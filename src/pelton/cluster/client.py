@@ -1,19 +1,18 @@
-"""nats-py's client, with what it lacks: whole headers, a fast way to send, and no way to fall silent.
+"""nats-py's client, with what it lacks: complete headers, a fast way to send, and no silent failures.
 
-nats-py 2.16 can lose its connection without noticing, or wait for it without end:
+nats-py 2.16 can lose its connection without noticing, or wait for it forever:
 
-- a flush that is cancelled leaves its future behind; the answer to it then raises in the read loop, which ends,
-  and nothing is read any more until a ping fails minutes later. Here an answer nobody waits for is passed over,
-  and a read loop that ends while the connection is believed to stand is a lost connection.
-- a flush overtakes what waits to be sent: the ping is written at once, a subscription before it later. The answer
-  then says nothing of the subscription. Here a ping waits in line.
-- a lost connection is closed by sending what is left to send, which a server that stands still never takes, and
-  one that is gone answers with an error that ends the closing half way. Here it is cut.
-- a TLS handshake that failed is waited for to close, which it never does. Here for a second.
-- a server that offers no TLS is spoken to in the clear, even where the address says ``tls://``. Here the
-  credentials are not sent.
+- a cancelled flush leaves its future behind; the reply to it then raises in the read loop, which ends, and nothing
+  is read any more until a ping fails minutes later. Here a reply that no caller waits for is ignored, and a read
+  loop that ends while the connection seems to be up counts as a lost connection.
+- a flush overtakes data that waits to be sent: the ping is written at once, a subscription before it later. The
+  reply then does not confirm the subscription. Here a ping is queued with the rest.
+- a lost connection is closed by sending the remaining data, which a hung server never reads, and a dead one answers
+  with an error that interrupts the closing. Here it is cut.
+- closing after a failed TLS handshake waits for an end that never comes. Here for a second only.
+- a server without TLS is used in plain text, even if the address has ``tls://``. Here the credentials are not sent.
 
-All of it rests on methods of nats-py that are not public: ``tests/cluster/test_client.py`` says which.
+All of it relies on methods of nats-py that are not public: ``tests/cluster/test_client.py`` lists them.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ import nats.aio.client
 import nats.errors
 from nats.aio.transport import TcpTransport
 
-# Like nats-py's own these are seconds of the event loop: no other clock gets as far as here.
+# Like nats-py's own, these are seconds of the event loop: no other clock is available here.
 _CLOSE_S: Final = 2.0
 _LOOK_S: Final = 1.0
-# More at once, and a single write takes the event loop for too long.
+# With more at once, a single write blocks the event loop for too long.
 _MOST_PENDING: Final = 1 << 20
 
 
 class Block(dict[str, str]):
-    """Headers as they came, undecoded: nats-py's own decoding keeps one value of a name."""
+    """Headers as received, undecoded: nats-py's own decoding keeps one value per name."""
 
     def __init__(self, block: bytes) -> None:
         super().__init__()
@@ -49,20 +48,20 @@ def block_of(message: Any) -> bytes | None:
 
 
 class NoTlsError(nats.errors.Error):
-    """The server offers no TLS, and the address asks for it."""
+    """The server offers no TLS, and the address requires it."""
 
     def __str__(self) -> str:
-        return "the server offers no TLS, and the address asks for it: write nats:// if that is meant"
+        return "the server offers no TLS, and the address requires it: write nats:// to connect without"
 
 
 class _Transport(TcpTransport):
-    """TCP with or without TLS, whose end is never waited for in vain: a failed handshake has none."""
+    """TCP with or without TLS, whose closing is bounded in time: after a failed handshake it never ends."""
 
     def __bool__(self) -> bool:
         return True
 
     def abort(self) -> None:
-        """End it now, with what is left to send."""
+        """Close it now, without sending the remaining data."""
         if self._io_writer is not None:
             self._io_writer.transport.abort()
 
@@ -73,7 +72,7 @@ class _Transport(TcpTransport):
 
 
 Take = Callable[[str, str, bytes | None, bytes], None]
-"""What is done with a message as it comes: subject, reply subject, header block, data."""
+"""The handler of an incoming message: subject, reply subject, header block, data."""
 
 
 class NatsClient(nats.aio.client.Client):
@@ -105,7 +104,7 @@ class NatsClient(nats.aio.client.Client):
 
     @property
     def has_room(self) -> bool:
-        """Whether what waits to be sent is little enough to add to."""
+        """Whether little enough data waits to be sent to add more."""
         return bool(self._pending_data_size <= _MOST_PENDING)
 
     async def room(self) -> None:
@@ -113,13 +112,13 @@ class NatsClient(nats.aio.client.Client):
         while self._flush_queue is not None and self.is_connected and not self.has_room:
             flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             await self._flush_queue.put(flushed)
-            # The flusher may be replaced meanwhile, and leave this one behind.
+            # The flusher may be replaced in the meantime, and leave this one behind.
             await asyncio.wait([flushed], timeout=_LOOK_S)
 
     async def listen(self, subject: str, take: Take, queue: str = "") -> Any:
-        """Subscribe; each message is taken as it is read, without a queue and a task of its own."""
+        """Subscribe; each message is handled as it is read, without its own queue and task."""
         self._takes[self._sid + 1] = take
-        # nats-py allows less than servers do, such as no "*" within a token; what comes here was checked already.
+        # nats-py allows less than servers do, such as no "*" within a token; subjects were checked before.
         self._skip_subject_validation = True
         return await self.subscribe(subject, queue)
 
@@ -129,14 +128,14 @@ class NatsClient(nats.aio.client.Client):
             async with asyncio.timeout(_CLOSE_S):
                 await self.close()
         except (OSError, nats.errors.Error, TimeoutError):
-            # What is left to say to a server that is gone stays unsaid.
+            # Data for a server that is gone stays unsent.
             self.cut()
         except BaseException:
             self.cut()
             raise
 
     def cut(self) -> None:
-        """End the connection at once, without a word."""
+        """End the connection at once, without sending anything."""
         if isinstance(self._transport, _Transport):
             self._transport.abort()
 
@@ -161,7 +160,7 @@ class NatsClient(nats.aio.client.Client):
         await super()._attempt_reconnect()
 
     def _forget_unsent(self) -> None:
-        # Whoever waits for an answer is told; what was not sent yet must not be sent behind his back.
+        # Callers that wait for a reply are notified; unsent requests must not be sent later without them knowing.
         self._pending, self._pending_data_size = [], 0
 
     async def _read_loop(self) -> None:
@@ -174,7 +173,7 @@ class NatsClient(nats.aio.client.Client):
 
     async def _ended(self, task: object) -> None:
         running = asyncio.current_task()
-        # One that was cancelled ends with its event loop, as everything else does.
+        # A cancelled one ends with its event loop, like everything else.
         if self.is_connected and task is running and running is not None and not running.cancelling():
             await self._process_op_err(nats.errors.ProtocolError())
 
@@ -185,7 +184,7 @@ class NatsClient(nats.aio.client.Client):
 
     async def _process_pong(self) -> None:
         if self._pongs and self._pongs[0].done():
-            # The answer to a ping nobody waits for any more.
+            # The reply to a ping that no caller waits for any more.
             self._pongs.pop(0)
             self._pings_outstanding = 0
             return
@@ -206,5 +205,5 @@ class NatsClient(nats.aio.client.Client):
             raise NoTlsError
         try:
             return bytes(super()._connect_command())
-        except Exception as error:  # whatever a broken credentials file leads to
+        except Exception as error:  # a broken credentials file can raise anything
             raise nats.errors.Error(f"the credentials cannot be used: {error}") from None

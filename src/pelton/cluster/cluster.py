@@ -1,8 +1,8 @@
 """The cluster as a Backend: every verb is its JSON on its ``$JS.API`` subject, every hot path its own protocol.
 
-What a NATS server cannot do is refused by name: a limit of unacknowledged messages per subject exists in
-embedded stores alone. What it does not tell is not made up: which messages are unsettled is answered with
-none (:class:`ConsumerUnsettled`), so a queue's counts show retrying jobs as running.
+What a NATS server cannot do is refused by name: a limit of unacknowledged messages per subject exists only in
+embedded stores. What it does not report is not made up: a request for the unsettled messages returns an empty list
+(:class:`ConsumerUnsettled`), so a queue's counts show retrying jobs as running.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Cluster:
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime
-        # Servers of another domain take what is written to their buckets below their API's prefix alone.
+        # Servers of another domain accept writes to their buckets only below their API's prefix.
         self.domain_prefix = "" if settings.api_prefix == PREFIX else f"{settings.api_prefix}."
         self._connection = Connection(settings, runtime)
         self._publisher = Publisher(self._connection, f"{runtime.ids.new()}.")
@@ -96,7 +96,7 @@ class Cluster:
     # --- the port
 
     def check_loop(self) -> None:
-        """Raise WrongLoopError on another event loop; what is closed or inherited refuses by itself."""
+        """Raise WrongLoopError on another event loop; anything closed or inherited raises its own error."""
         self._connection.belonging.check_loop()
 
     def _check(self) -> None:
@@ -105,8 +105,8 @@ class Cluster:
     async def call(self, request: Request[R]) -> R:
         """Do one administrative verb.
 
-        Patient with elections. Where nobody answers, what does no harm a second time is asked again
-        (``calling.py``): raises ServerTimeoutError for anything else, which may have been done.
+        Waits for elections. If no reply comes, a verb that is harmless to repeat is retried (``api_calls.py``);
+        raises ServerTimeoutError for any other verb, which may have been done.
         """
         self._check()
         check_request(request)
@@ -117,7 +117,7 @@ class Cluster:
         return await ApiCall(self._connection, self._settings.api_prefix, request, self._runtime.ids.new).run()
 
     async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
-        """Have the servers write backups of streams; see :meth:`pelton.Jet.backup`."""
+        """Make the servers write backups of streams; see :meth:`pelton.Jet.backup`."""
         self._check()
         if streams is None:
             streams = []
@@ -133,24 +133,24 @@ class Cluster:
         key: Key | None,
         progress: Progress | None,
     ) -> list[str]:
-        """Have the servers make streams of backups; see :meth:`pelton.Jet.restore`."""
+        """Make the servers restore streams from backups; see :meth:`pelton.Jet.restore`."""
         self._check()
         if key is not None:
             raise ConfigError("a backup of a cluster's streams has no key: leave key= out")
         return await restore(self._connection, os.fspath(source), streams, names, progress or _tell_nobody)
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
-        """Store a message once, also across a lost connection or an election."""
+        """Store a message once, even across a lost connection or an election."""
         self._check()
         return await self._publisher.publish(Outgoing(subject, data, headers))
 
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        """Store messages in order; after one that is refused, some of the next 4,096 may have been stored."""
+        """Store messages in order; after a refused one, some of the next 4,096 may have been stored."""
         self._check()
         return await self._publisher.publish_all(messages)
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
-        """Store messages together or not at all; stored messages carry the headers that made them a batch."""
+        """Store messages together or not at all; stored messages keep the headers that made them a batch."""
         self._check()
         for message in messages:
             check_subject(message.subject)
@@ -161,15 +161,15 @@ class Cluster:
         return self
 
     def embedded(self, what: str) -> EmbeddedStore:
-        """A cluster is none: ConfigError."""
+        """Raise ConfigError: a cluster is not an embedded store."""
         raise ConfigError(f"{what} works on a store file; a cluster keeps its own: see the tools of nats-server")
 
     def transaction(self, timeout: float) -> Transacting:
-        """A cluster has none: ConfigError."""
+        """Raise ConfigError: a cluster has no transactions."""
         raise ConfigError(
-            "transaction: a cluster has none, they need the embedded engine (pelton.open with a file). Nearest here: "
-            "publish_atomic stores messages of one stream together or not at all, and a msg_id makes repeating a "
-            "publish harmless, so publish first and ack after"
+            "transaction: a cluster has none, they need the embedded engine (pelton.open with a file). The closest "
+            "here: publish_atomic stores messages of one stream together or not at all, and a msg_id makes repeating "
+            "a publish harmless, so publish first and ack after"
         )
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
@@ -180,7 +180,7 @@ class Cluster:
         if request.failover_ns:
             raise ConfigError(
                 f"pull from consumer {consumer!r} of stream {stream!r}: failover is a feature of the embedded engine, "
-                "a NATS server does as if it were not there: leave it out, and say min_pending or min_ack_pending"
+                "a NATS server ignores it: leave it out, and use min_pending or min_ack_pending"
             )
         deadline = Deadline(self._runtime.clock, None if request.expires_ns is None else request.expires_ns / 1e9)
         retry: Retry | None = None
@@ -194,7 +194,7 @@ class Cluster:
                 request = msgspec.structs.replace(request, expires_ns=int(left * 1e9))
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
-        """Read messages where they lie; asked again until somebody answers."""
+        """Read messages directly from replicas; retried until a server answers."""
         self._check()
         retry = Retry(self._connection)
         while True:
@@ -205,7 +205,7 @@ class Cluster:
                 if not (await self.call(StreamInfoRequest(name=stream))).config.allow_direct:
                     raise DirectGetDisabledError(stream)
                 reason: Exception = ServerTimeoutError(
-                    self._settings.name, f"nobody answers direct gets of stream {stream!r}"
+                    self._settings.name, f"no server answers direct gets of stream {stream!r}"
                 )
             except Interrupted as lost:
                 reason = lost
@@ -231,15 +231,15 @@ class Cluster:
             if isinstance(reason, NobodyListens):
                 if await self._takes_none(stream, consumer):
                     return answers
-                # It exists, and somebody will lead it.
-                reason = ServerTimeoutError(self._settings.name, f"nobody took the acks of consumer {consumer!r}")
+                # It exists, and will get a leader.
+                reason = ServerTimeoutError(self._settings.name, f"no server took the acks of consumer {consumer!r}")
             if reason is not None:
                 retry = retry or Retry(self._connection)
                 await retry.after(reason)
         return answers
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
-        """Publish messages, each with an id, then acknowledge the delivery they result from."""
+        """Publish messages, each with an id, then acknowledge the delivery that produced them."""
         self._check()
         for message in publishes:
             check_subject(message.subject)
@@ -250,14 +250,14 @@ class Cluster:
         return acks
 
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
-        """Publish what many deliveries result in, each message with an id, then acknowledge them."""
+        """Publish what many deliveries produced, each message with an id, then acknowledge them."""
         self._check()
         named = [self._publisher.identified(ending.messages) for ending in endings]
         refusals: list[PeltonError | None] = [None] * len(endings)
         try:
             await self._publisher.publish_all([message for messages in named for message in messages])
         except (ApiError, ConfigError):
-            # Their ids make repeating those that were stored harmless.
+            # Their ids make it harmless to repeat those that were stored.
             refusals = [await self._refusal(messages) for messages in named]
         left = [index for index, refused in enumerate(refusals) if refused is None]
         answers = await self.ack(stream, consumer, [endings[index].ack for index in left])
@@ -266,7 +266,7 @@ class Cluster:
         return refusals
 
     async def _refusal(self, messages: Sequence[Outgoing]) -> PeltonError | None:
-        """Publish messages, and return why one of them is refused."""
+        """Publish messages, and return the error if one of them is refused."""
         try:
             await self._publisher.publish_all(messages)
         except (ApiError, ConfigError) as refused:
@@ -274,14 +274,14 @@ class Cluster:
         return None
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
-        """Tell a message to whoever listens, without waiting for an answer; lost while there is no connection."""
+        """Send a message to all subscribers, without waiting for a reply; lost while there is no connection."""
         self._check()
         check_subject(subject)
         with suppress(Interrupted):
             await self._connection.tell(subject, data, block=headers)
 
     async def subscribe(self, subject: str, queue: str = "") -> ClusterSubscription:
-        """Listen to what is published from now on, stored or not; with ``queue`` one member of it is told.
+        """Subscribe to messages published from now on, stored or not; with ``queue`` one member of the group gets each.
 
         Raises ConfigError, ServerPermissionError.
         """
@@ -296,20 +296,20 @@ class Cluster:
         return subscription
 
     async def presence(self) -> str:
-        """Return a subject that this client listens to while it is connected."""
+        """Return a subject to which this client is subscribed while it is connected."""
         self._check()
         return await self._presence.subject()
 
     async def is_gone(self, presence: str) -> bool:
-        """Whether nobody listens to a client's subject; servers unsubscribe a client the moment its process ends."""
+        """Whether a client's subject has no subscriber; servers unsubscribe a client when its process ends."""
         self._check()
         return await self._presence.is_unheard(presence)
 
     def on_end(self, told: Callable[[Exception], None]) -> None:
-        """Nothing ends it for good: its connection is made again."""
+        """Do nothing: a cluster never ends for good, its connection is remade."""
 
     def clone(self) -> Cluster:
-        """Return another connection to the same cluster; it is made on first use."""
+        """Return another connection to the same cluster; it connects on first use."""
         return Cluster(self._settings, self._runtime)
 
     async def close(self) -> None:
@@ -319,7 +319,7 @@ class Cluster:
             return
         self.check_loop()
         if self._giving_back:
-            # What cancelled pulls got is others' at once, not after the ack wait; bounded, whatever a server does.
+            # Messages of cancelled pulls are redelivered now, not after the ack wait; bounded in time.
             await asyncio.wait(self._giving_back, timeout=_GIVE_BACK_S)
         await self._connection.close()
 
@@ -328,7 +328,7 @@ class Cluster:
     async def _pulled(
         self, channel: Channel, stream: str, consumer: str, request: PullRequest
     ) -> list[Delivered] | None:
-        """Return what one pull got; None where it got nothing and is to be asked again."""
+        """Return what one pull got; None if it got nothing and must be repeated."""
         subject = f"{self._settings.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         try:
             usable = await Pull(self._connection, subject, request, (stream, consumer)).run(channel)
@@ -339,7 +339,7 @@ class Cluster:
             if isinstance(error, PeltonError):
                 await self._explain(stream, consumer)
                 if isinstance(error, ConsumerNotFoundError):
-                    # It exists: nobody leads it at the moment.
+                    # It exists, and has no leader at the moment.
                     return None
             raise
         found, channel.messages = channel.messages, []
@@ -367,11 +367,11 @@ class Cluster:
     # --- shared
 
     async def _explain(self, stream: str, consumer: str) -> ConsumerInfo:
-        """Raise the server's own error where a stream or consumer is gone."""
+        """Raise the server's own error if a stream or consumer is gone."""
         return await self.call(ConsumerInfoRequest(stream=stream, name=consumer))
 
     async def _takes_none(self, stream: str, consumer: str) -> bool:
-        """Whether a consumer that nobody listens for needs no acks at all."""
+        """Whether a consumer without a listener for acks needs none at all."""
         return (await self._explain(stream, consumer)).config.ack_policy == "none"
 
 

@@ -1,4 +1,4 @@
-"""Connecting for the first time, and telling clearly why it cannot be done."""
+"""Connecting for the first time, and reporting clearly why it failed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def connected(
     back: Callback,
     complaints: Sequence[Exception],
 ) -> None:
-    """Connect a client to any server of a cluster, to be kept connected from then on.
+    """Connect a client to any server of a cluster, which stays connected from then on.
 
     Raises ServerUnreachableError, ServerRefusedError, JetStreamMissingError for a server that is too old.
     """
@@ -46,7 +46,7 @@ async def connected(
             name="pelton",
             connect_timeout=_CONNECT_S,
             ping_interval=_PING_S,
-            # For the first connection; a lost one is worth any number of attempts.
+            # For the first connection; a lost one is retried any number of times.
             max_reconnect_attempts=1,
             reconnect_time_wait=_PAUSE_S,  # type: ignore[arg-type]  # seconds to sleep, a fraction will do
             inbox_prefix=settings.inbox_prefix,
@@ -66,14 +66,14 @@ async def connected(
     version = client.connected_server_version
     if (version.major, version.minor) < _OLDEST:
         await client.abandon()
-        reason = f"its version is {version.major}.{version.minor}, and 2.10 is the oldest that will do"
+        reason = f"its version is {version.major}.{version.minor}, and 2.10 is the oldest supported"
         raise JetStreamMissingError(settings.name, reason)
 
 
 def refusal(name: str, complaints: Sequence[Exception], otherwise: str) -> PeltonError:
-    """Return why a cluster does not let us in, from what its servers and the network said."""
+    """Return why a cluster refuses the connection, from the errors of its servers and the network."""
     for complaint in complaints:
-        # A server that refuses may also cut the connection: the refusal says more.
+        # A server that refuses may also cut the connection: its refusal tells more.
         text = str(complaint).removeprefix("nats: ")
         if isinstance(complaint, ssl.SSLError) or any(word in text.lower() for word in _REFUSED):
             return ServerRefusedError(name, text)
@@ -81,6 +81,6 @@ def refusal(name: str, complaints: Sequence[Exception], otherwise: str) -> Pelto
 
 
 def denied(error: Exception) -> str | None:
-    """Return the subject of a request or subscription that a server refused for want of permission."""
+    """Return the subject of a request or subscription that a server refused for lack of permission."""
     _, found, rest = str(error).partition(_DENIED)
     return rest.split('"')[1] if found and '"' in rest else None

@@ -1,17 +1,17 @@
-"""One connection to a cluster: requests and their answers, and what becomes of both when it breaks.
+"""One connection to a cluster: requests and their replies, and what happens to both when it breaks.
 
-Design: nats-py keeps the connection and makes it again when it is lost (``client.py``); here requests get
-their answers through one subscription, any number in flight. No wait is without a bound:
+Design: nats-py keeps the connection and remakes it when it is lost (``client.py``); here requests get their
+replies through one subscription, any number in flight. Every wait is bounded:
 
-- The connection breaks: whoever waits is told at once (:class:`Interrupted`), because an answer that was on its
-  way is lost.
-- The server we talk to is well and another one, which had our request, died: there is silence, and after
-  ``_SILENCE_S`` whoever asked something that may be asked again is told (:class:`Silent`). A request that may
-  not is answered within the patience of the settings, or fails.
+- The connection breaks: every waiting caller is notified at once (:class:`Interrupted`), because a reply that
+  was on its way is lost.
+- Our server is well and another one, which had our request, died: no reply comes, and after ``_SILENCE_S`` a
+  caller whose request may be repeated is notified (:class:`Silent`). A request that may not be repeated is
+  answered within the patience of the settings, or fails.
 - A server closes the connection for good, because the credentials have expired: the next request makes a new
   one, and fails with the server's refusal if that is refused too.
 
-Whether to ask again depends on the question, so the caller decides; ``patience.py`` is how.
+Whether to retry depends on the request, so the caller decides; ``retry.py`` does it.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _BAD_SUBJECT: Final = re.compile(r"[\s\0]", re.ASCII)
 
 
 class Interrupted(Exception):  # noqa: N818 - never leaves this room
-    """The connection was lost while an answer was awaited."""
+    """The connection was lost while waiting for a reply."""
 
 
 class NotSent(Interrupted):
-    """There was no connection to send it on: asking again is harmless, whatever it is."""
+    """There was no connection to send it on: repeating any request is harmless."""
 
 
 class Silent(Interrupted):
-    """The connection stands, and no answer came for so long that none will."""
+    """The connection is up, and no reply came for so long that none will."""
 
 
 class Answer(NamedTuple):
-    """What came back: the header block, None for most, and the data."""
+    """A reply: the header block, None for most, and the data."""
 
     block: bytes | None
     data: bytes
@@ -75,12 +75,12 @@ class Answer(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What a server's own message says."""
+        """The text of a server's own message."""
         return status_of(self.block).text
 
     @property
     def is_unheard(self) -> bool:
-        """Whether nobody listens on the subject of the request."""
+        """Whether the subject of the request has no responders."""
         return self.status == NO_RESPONDERS
 
 
@@ -92,7 +92,7 @@ class _Waiting(NamedTuple):
 
 
 class Connection:
-    """A connection that makes itself on first use, and makes itself again; belongs to one event loop."""
+    """A connection that is made on first use, and remade when it breaks; belongs to one event loop."""
 
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
         self.settings = settings
@@ -127,7 +127,7 @@ class Connection:
         return client
 
     async def close(self) -> None:
-        """Close for good; whoever waits gets StoreClosedError. Idempotent."""
+        """Close for good; waiting callers get StoreClosedError. Idempotent."""
         if self._closed:
             return
         self._closed = self.belonging.is_closed = True
@@ -160,11 +160,11 @@ class Connection:
             said = [*self._complaints, *([client.last_error] if client.last_error else [])]
             raise refusal(self.settings.name, said, "it does not answer") from None
         if answer.is_unheard or b'"err_code":10039' in answer.data or b'"err_code":10076' in answer.data:
-            where = "" if self.settings.api_prefix == "$JS.API" else f"nobody answers {self.settings.api_prefix}"
+            where = "" if self.settings.api_prefix == "$JS.API" else f"there is no answer on {self.settings.api_prefix}"
             raise JetStreamMissingError(self.settings.name, where)
 
     async def _first_answer(self, client: NatsClient) -> Answer:
-        """Ask until there is an answer: a cluster that has just started gives none before it has a leader."""
+        """Ask until there is a reply: a cluster that has just started sends none before it has a leader."""
         end = self._retry()
         while True:
             until = min(self.clock.monotonic() + _FIRST_S, end)
@@ -182,7 +182,7 @@ class Connection:
             _log.warning("cluster %s: %s", self.settings.name, error)
 
     def _deny(self, subject: str, error: ServerPermissionError) -> None:
-        """Fail what waits for an answer to a request that was refused; without our inbox that is everything."""
+        """Fail the callers of a refused request; if our inbox is refused, that is all of them."""
         for tell in list(self.on_denied):
             tell(subject, error)
         own = self._inbox.lower() + "*"
@@ -222,24 +222,24 @@ class Connection:
             await self._changed.wait_at_most(self.clock, left, seen)
 
     def unreachable(self) -> PeltonError:
-        """Return the error for a connection that is lost and does not come back."""
+        """Return the error for a connection that is lost and is not restored."""
         return refusal(self.settings.name, self._complaints, "the connection was lost")
 
     # --- requests
 
     @property
     def is_clustered(self) -> bool:
-        """Whether the server we talk to is one of several."""
+        """Whether our server is one of several."""
         return self._client is not None and bool(self._client._server_info.get("cluster"))
 
     def new_inbox(self) -> str:
-        """Return a subject that nobody else uses."""
+        """Return a unique subject."""
         return f"{self.settings.inbox_prefix}.{self._new_id()}"
 
     async def ask(self, subject: str, data: bytes, block: bytes | None = None, *, again: bool = False) -> Answer:
-        """Return the answer to one request; raises Interrupted, or Silent where it may be asked ``again``.
+        """Return the reply to one request; raises Interrupted, or Silent if it may be sent ``again``.
 
-        Raises ServerTimeoutError where it may not, and as :meth:`begin`.
+        Raises ServerTimeoutError if it may not, and as :meth:`begin`.
         """
         until = self.clock.monotonic() + _SILENCE_S if again else self._retry()
         try:
@@ -250,7 +250,7 @@ class Connection:
             raise self.no_answer() from None
 
     def try_send(self, message: Outgoing, *, again: bool) -> asyncio.Future[Answer] | None:
-        """Send a request at once and return its answer to come, as :meth:`ask`; None where that cannot be done now."""
+        """Send a request at once and return a future of its reply, as :meth:`ask`; None if that is not possible now."""
         client = self._client
         if client is None or client.is_closed or not (client.is_connected and client.has_room):
             return None
@@ -262,12 +262,12 @@ class Connection:
         await self._ready()
 
     async def gather(self, subject: str, data: bytes, take: Callable[[Answer], bool]) -> None:
-        """Hand every answer to one request to ``take``, until it says that this was the last; raises Interrupted."""
+        """Pass every reply to one request to ``take``, until it returns that it was the last; raises Interrupted."""
         client = await self._ready()
         await self._send(client, subject, data, None, self.clock.monotonic() + _SILENCE_S, take)
 
     async def ask_all(self, requests: Sequence[Outgoing]) -> list[Answer | Exception]:
-        """Send requests in order, all in flight at once; one entry each: its answer, or why there is none."""
+        """Send requests in order, all in flight at once; one entry each: its reply, or why there is none."""
         until = self.clock.monotonic() + _SILENCE_S
         futures: list[asyncio.Future[Answer]] = []
         refused: list[Exception] = []
@@ -276,34 +276,34 @@ class Connection:
             try:
                 client = await self._ready()
                 if futures and self._losses != losses:
-                    # It broke while there was no room: what was to go before is lost with it.
+                    # It broke while there was no room: earlier requests are lost with it.
                     raise NotSent
                 futures.append(self._send(client, request.subject, request.data, request.headers, until))
             except (PeltonError, Interrupted) as error:
-                # What follows must not overtake it.
+                # Later requests must not overtake it.
                 refused = [error] * (len(requests) - len(futures))
                 break
         answers = await asyncio.gather(*futures, return_exceptions=True)
         return [*(_told(answer) for answer in answers), *refused]
 
     async def begin(self, subject: str, data: bytes, block: bytes | None, until: float) -> Answer:
-        """Send a request and return its answer; raises Interrupted, StoreError, ConfigError."""
+        """Send a request and return its reply; raises Interrupted, StoreError, ConfigError."""
         client = await self._ready()
         return await self._send(client, subject, data, block, until)
 
     async def is_unheard(self, subject: str, seconds: int) -> bool:
-        """Whether nobody listens to a subject, as far as our server knows; raises Interrupted, StoreError."""
+        """Whether a subject has no subscribers, as far as our server knows; raises Interrupted, StoreError."""
         client = await self._ready()
         answer = self._send(client, subject, b"", None, self.clock.monotonic() + seconds)
         try:
-            # A server says that nobody listens before it answers the ping behind the request.
+            # A server reports no responders before it answers the ping behind the request.
             await client.flush(seconds)
             return answer.done() and answer.result().is_unheard
         finally:
             answer.cancel()
 
     async def tell(self, subject: str, data: bytes, reply: str = "", block: bytes | None = None) -> None:
-        """Send a message that is answered elsewhere; raises Interrupted where there is no connection."""
+        """Send a message whose reply goes elsewhere; raises Interrupted if there is no connection."""
         client = await self._ready()
         if not client.is_connected:
             raise NotSent
@@ -336,7 +336,7 @@ class Connection:
         if not client.is_connected:
             raise NotSent
         if not subject or _BAD_SUBJECT.search(subject):
-            # Names and subjects are checked where they come in; this one would be read as other commands.
+            # Names and subjects are checked by the callers; this one would be parsed as other commands.
             raise ConfigError(f"{subject!r} is not a subject: it is empty, or holds white space")
         token = str(next(self._numbers))
         try:
@@ -362,7 +362,7 @@ class Connection:
             self._waiting[token] = waiting._replace(until=self.clock.monotonic() + _SILENCE_S)
 
     def _sweep(self) -> None:
-        """Look after answers that do not come: one timer for all of them."""
+        """Time out replies that do not come: one timer for all of them."""
         now = self.clock.monotonic()
         for token, waiting in list(self._waiting.items()):
             if waiting.until <= now or waiting.future.done():
@@ -382,7 +382,7 @@ def _too_large(client: NatsClient, size: int) -> PeltonError:
 def _fail(future: asyncio.Future[Answer], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        # Who gave up waiting does not ask any more.
+        # Callers that gave up waiting did not ask for it.
         future.exception()
 
 

@@ -1,7 +1,7 @@
-"""Contexts of the NATS command line tool: files that say how a cluster is reached.
+"""Contexts of the NATS command line tool: files that describe how to reach a cluster.
 
-``nats context`` keeps them as ``~/.config/nats/context/<name>.json``. An option that ``pelton.open`` is given
-outweighs the file's.
+``nats context`` keeps them as ``~/.config/nats/context/<name>.json``. An option that you pass to ``pelton.open``
+overrides the file's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPTIONS: Final = {
     "jetstream_api_prefix": "api_prefix",
     "inbox_prefix": "inbox_prefix",
 }
-"""What the file calls an option, and what we call it."""
+"""The file's name of each option, and ours."""
 _FILES: Final = ("creds", "nkey", "ca", "cert", "key")
 _WITHOUT_EFFECT: Final = ("description", "color_scheme", "jetstream_event_prefix", "url")
 _LOGIN: Final = ("user", "password", "token", "credentials", "nkey")
@@ -37,7 +37,7 @@ _API: Final = ("domain", "api_prefix")
 
 
 def read_context(path: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return address and options of a context file, with the options ``given`` laid over them."""
+    """Return address and options of a context file, overridden by the options ``given``."""
     known = _fields(path)
     unknown = [name for name, value in known.items() if value and name not in _OPTIONS and name not in _WITHOUT_EFFECT]
     if unknown:
@@ -59,9 +59,9 @@ def _fields(path: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"context: the file {path!r} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise ConfigError(f"context {path!r} is no JSON: {error}") from None
+        raise ConfigError(f"context {path!r} is not JSON: {error}") from None
     if not isinstance(known, dict):
-        raise ConfigError(f"context {path!r} is no JSON object: it is what `nats context save` writes")
+        raise ConfigError(f"context {path!r} is not a JSON object: make it with `nats context save`")
     return known
 
 

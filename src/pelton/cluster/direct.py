@@ -1,7 +1,7 @@
-"""Direct get of a cluster (ADR-31): the messages come as they are, what is known of them in added headers.
+"""Direct get of a cluster (ADR-31): messages come unchanged, with their metadata in added headers.
 
-One message is one answer. Of many, each is an answer of its own to the same request, and a status message is the
-last word; a server older than 2.11, which knows no batches, sends one message that tells of no others.
+One message is one reply. Of many, each is its own reply to the same request, and a status message comes last; a server
+older than 2.11, which knows no batches, sends one message that does not announce others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 async def direct_get(connection: Connection, prefix: str, stream: str, request: DirectGet) -> DirectReply | None:
-    """Ask and gather what comes; None where nobody answers for the stream. Raises ApiError, Interrupted."""
+    """Send the request and collect the replies; None if the stream has no responders. Raises ApiError, Interrupted."""
     subject, body = _question(f"{prefix}.DIRECT.GET.{stream}", request)
     if not request.batch and not request.multi_last:
         answers = [await connection.ask(subject, body, again=True)]
@@ -43,7 +43,7 @@ async def direct_get(connection: Connection, prefix: str, stream: str, request: 
 
 
 def _question(subject: str, request: DirectGet) -> tuple[str, bytes]:
-    """Return subject and payload: the last of a subject is asked for in the API subject, which rights can name."""
+    """Return subject and payload: the last message of a subject is requested in the API subject, for permissions."""
     last = request.last_by_subj
     if last and is_subject(last) and request == DirectGet(last_by_subj=last):
         return f"{subject}.{last}", b""
@@ -74,7 +74,7 @@ def _reply(answers: list[Answer]) -> DirectReply:
 
 
 def _message(answer: Answer) -> StoredMessage:
-    """Return a message with the headers it was stored with: the server's own stand after them."""
+    """Return a message with the headers it was stored with, without those the server adds behind them."""
     stored, _, added = (answer.block or b"").rpartition(_ADDED)
     facts = headers.decode(b"NATS/1.0" + _ADDED + added)
     hdrs = stored + b"\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Which process and event loop a connection belongs to."""
+"""The process and event loop a connection belongs to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pelton.runtime import Home
 
 
 class LoopGuard:
-    """The process that made a connection, and the event loop that used it first; ``name`` is what errors call it."""
+    """The process that made a connection, and the event loop that used it first; ``name`` is for errors."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,6 +32,6 @@ class LoopGuard:
             raise WrongLoopError(self._name, "that one has ended" if self._home.is_over else "")
 
     def check_loop(self) -> None:
-        """Raise WrongLoopError on another event loop; what is closed or inherited refuses by itself."""
+        """Raise WrongLoopError on another event loop; anything closed or inherited raises its own error."""
         if self._home.is_elsewhere and not (self.is_inherited or self.is_closed):
             self.check()

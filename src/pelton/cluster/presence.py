@@ -1,8 +1,8 @@
-"""Which clients of a cluster are still there.
+"""Which clients of a cluster are still connected.
 
-A client that may be asked about listens to a subject of its own. Whoever asks sends a request to it: a server answers
-at once where nobody listens, and it stops listening for a client as soon as the connection ends, which a process that
-is killed cannot prevent. A client whose machine vanished is found out by its server's pings, after minutes.
+A client that others may ask about subscribes to a subject of its own. To check on it, send a request to that subject:
+a server reports no responders at once, and it unsubscribes a client as soon as the connection ends, which even a killed
+process cannot prevent. A client whose machine vanished is detected by its server's pings, after minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROUND_TRIP_S: Final = 2
 
 
 class Presence:
-    """The subject that stands for one client, and questions about others."""
+    """The subject that stands for this client, and checks of other clients."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -28,7 +28,7 @@ class Presence:
         self._may_ask = True
 
     async def subject(self) -> str:
-        """Return the subject that is listened to for as long as the connection is open."""
+        """Return the subject that has a subscriber for as long as the connection is open."""
         client = await self._connection.client()
         if client is not self._client:
             subject = self._connection.new_inbox()
@@ -37,13 +37,13 @@ class Presence:
         return self._subject
 
     async def is_unheard(self, subject: str) -> bool:
-        """Whether nobody listens to a subject; False where our server does not say."""
+        """Whether a subject has no subscribers; False if our server does not report it."""
         if not self._may_ask:
             return False
         try:
             return await self._connection.is_unheard(subject, _ROUND_TRIP_S)
         except ServerPermissionError:
-            # It would be refused, and logged, each time.
+            # The request would be refused, and logged, each time.
             self._may_ask = False
         except (Interrupted, PeltonError, nats.errors.Error, OSError):
             pass
@@ -51,4 +51,4 @@ class Presence:
 
 
 def _ignore(subject: str, reply: str, block: bytes | None, data: bytes) -> None:
-    """Take no notice: that somebody listens is the answer."""
+    """Ignore the request: that it has a subscriber is the reply."""

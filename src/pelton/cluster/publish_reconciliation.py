@@ -1,8 +1,8 @@
-"""A conditional publish that is sent again because its answer was lost, and is refused by what it stored itself.
+"""A conditional publish that is repeated because its reply was lost, and refused because the first was stored.
 
-nats-server looks at expected sequences before it looks for a known message id, so what refuses the second sending may
-be the first. Had the first been stored, it would stand right behind the expected sequence: the message there tells
-by its id whose it is. (One that a limit has removed since cannot tell; the refusal stands then.)
+nats-server checks expected sequences before it looks for a known message id, so the refusal of the second attempt may
+be due to the first. If the first was stored, it comes right after the expected sequence: the id of the message there
+shows whether it is ours. (A message that a limit has removed since cannot be checked; the refusal stands then.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pelton.cluster.connection import Connection
 
 
 async def stored_before(connection: Connection, stream: str, message: Outgoing) -> PubAck | None:
-    """Return the acknowledgement of a message that an earlier sending stored; None if it stored none.
+    """Return the acknowledgement of a message that an earlier attempt stored; None if none did.
 
     Raises Interrupted, StoreError.
     """
@@ -32,7 +32,7 @@ async def stored_before(connection: Connection, stream: str, message: Outgoing) 
 
 
 def _place(stream: str, subject: str, told: headers.Headers) -> MsgGet | None:
-    """Return the question for the message right behind the expected sequence."""
+    """Return the request for the message right after the expected sequence."""
     last = told.get(headers.EXPECTED_LAST_SEQUENCE, "").strip()
     if last.isdigit():
         return MsgGet(stream=stream, seq=int(last) + 1)

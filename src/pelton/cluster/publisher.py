@@ -1,13 +1,13 @@
-"""Publishing to a cluster: many in flight, each acknowledged, landing once whatever becomes of the connection.
+"""Publishing to a cluster: many in flight, each acknowledged, stored once whatever happens to the connection.
 
-Design: A publish whose acknowledgement is lost may have been stored. It is sent again, with the message id it
-carried the first time, so that the stream tells the second from a new one and both count as one. A message
-without an id of its own gets one of ours (unless the settings say otherwise; why: docs/decisions/0012). What
-remains in doubt is told: a message without any id when they are switched off. A condition that the first sending
-fulfilled does not hold for the second: ``doubts.py`` looks whose message stands there.
+Design: A publish whose acknowledgement is lost may have been stored. It is sent again, with the same message id, so
+that the stream recognizes the duplicate and both count as one. A message without an id gets one of ours (unless the
+settings turn that off; why: docs/decisions/0012). Without any id, an unknown outcome is reported as an error. A
+condition that the first attempt fulfilled fails for the second: ``publish_reconciliation.py`` checks whose message is
+stored there.
 
-Refused by nobody in particular ("no responders") means that no stream takes the subject, or that the stream's
-leader is being elected: the list of streams tells which.
+"No responders" means that no stream takes the subject, or that the stream's leader is being elected: the list of
+streams tells which.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _reply: Final = msgspec.json.Decoder(_Reply).decode
 
 
 class Publisher:
-    """Publishes over one connection. ``base`` begins the message ids of this one alone."""
+    """Publishes over one connection. ``base`` begins its message ids, and is unique."""
 
     def __init__(self, connection: Connection, base: str) -> None:
         self._connection = connection
@@ -71,7 +71,7 @@ class Publisher:
         self._calls = count()
         self._order = SendOrder()
         self._gives_ids = connection.settings.message_ids
-        # Real traffic repeats its subjects; emptied whole when it is full.
+        # Real traffic repeats its subjects; cleared when it is full.
         self._sound: set[str] = set()
 
     async def publish(self, message: Outgoing) -> PubAck:
@@ -97,13 +97,13 @@ class Publisher:
             except PeltonError as error:
                 if not await self.passes(error):
                     raise
-                # Its stream elects a leader: publishes to others do not wait for that.
+                # Its stream elects a leader: publishes to other streams do not wait for that.
                 retry = retry or Retry(self._connection)
                 await retry.after(error)
             sent = None
 
     async def _in_order(self, number: int, message: Outgoing, retry: Retry, *, again: bool) -> asyncio.Future[Answer]:
-        """Send a message after those that were called before it, as soon as there is a connection and room."""
+        """Send a message after those that were published before it, as soon as there is a connection and room."""
 
         async def ready() -> None:
             await retry.connected(NotSent())
@@ -112,7 +112,7 @@ class Publisher:
         return await self._order.send(number, lambda: self._connection.try_send(message, again=again), ready)
 
     def _check(self, subject: str) -> None:
-        """Raise ConfigError for what is no subject: a server would close the connection, or store it all the same."""
+        """Raise ConfigError for an invalid subject: a server would close the connection, or store it anyway."""
         if subject in self._sound:
             return
         check_subject(subject)
@@ -121,7 +121,7 @@ class Publisher:
         self._sound.add(subject)
 
     async def _outcome(self, sent: asyncio.Future[Answer], message: Outgoing, *, in_doubt: bool) -> PubAck:
-        """Return the acknowledgement of a message that was sent; ``in_doubt`` an earlier sending may have stored it."""
+        """Return the acknowledgement of a sent message; ``in_doubt``: an earlier attempt may have stored it."""
         try:
             return acked(message.subject, await sent)
         except WrongLastSequenceError as error:
@@ -131,7 +131,7 @@ class Publisher:
             return before
 
     async def publish_all(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        """Store messages in order; raises the error of the first that is refused.
+        """Store messages in order; raises the error of the first refused one.
 
         Up to 4,096 are in flight at a time, so some of those after a refused message may have been stored.
         """
@@ -163,7 +163,7 @@ class Publisher:
     async def _take_in(
         self, window: Sequence[Outgoing], answers: Sequence[Answer | Exception], acks: list[PubAck]
     ) -> Exception | None:
-        """Add acks up to the first message that has to be sent again, and return why; raises what is final."""
+        """Add acks up to the first message that must be sent again, and return why; raises final errors."""
         for index, (message, answer) in enumerate(zip(window, answers, strict=True)):
             try:
                 if isinstance(answer, Exception):
@@ -175,7 +175,7 @@ class Publisher:
                     raise unknown(self._connection, uncertain) from None
                 return lost
             except PeltonError as error:
-                # Of those after it that are stored, only ids keep the second from being stored as well.
+                # Some of those after it may be stored: only ids prevent duplicates.
                 again = _has_id(message.headers) or not any(map(_is_stored, answers[index + 1 :]))
                 if not (again and await self.passes(error)):
                     raise
@@ -183,7 +183,7 @@ class Publisher:
         return None
 
     def identified(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
-        """Return messages that may be sent twice: those without an id get one."""
+        """Return messages that are safe to send twice: those without an id get one."""
         return [self._with_id(message) for message in messages]
 
     def _with_id(self, message: Outgoing) -> Outgoing:
@@ -197,17 +197,17 @@ class Publisher:
         return b"%b\r\n%b: %b%d%b" % (block[:-4], headers.MSG_ID.encode(), self._base, next(self._numbers), _END)
 
     async def passes(self, error: PeltonError) -> bool:
-        """Whether an error goes away by itself, and what was published was not stored."""
+        """Whether an error is temporary, and what was published was not stored."""
         if isinstance(error, NoStreamForSubjectError):
             return await self._is_taken(error.subject)
         return is_passing(error)
 
     async def _is_taken(self, subject: str) -> bool:
-        """Whether some stream takes a subject though nobody answers there: its leader is being elected."""
+        """Whether a stream takes a subject that has no responders: its leader is being elected."""
         request = StreamNames(subject=subject)
         where = api_subject(request, self._connection.settings.api_prefix)
         try:
-            # The first answer may come from before the stream was known everywhere.
+            # The first reply may be from before the stream was known everywhere.
             for pause in (0.0, _NEWS_S):
                 await self._connection.clock.sleep(pause)
                 answer = await self._connection.ask(where, encode_body(request), again=True)
@@ -223,12 +223,12 @@ class Publisher:
 
 
 def _may_be_stored(answer: Answer | Exception, message: Outgoing) -> bool:
-    """Whether nobody knows what became of a message, and sending it again might store it twice."""
+    """Whether the fate of a message is unknown, and sending it again might store it twice."""
     return isinstance(answer, Interrupted) and not isinstance(answer, NotSent) and not _has_id(message.headers)
 
 
 def _is_stored(answer: Answer | Exception) -> bool:
-    """Whether a message is stored, or nobody knows."""
+    """Whether a message is stored, or may be."""
     if isinstance(answer, Exception):
         return isinstance(answer, Interrupted) and not isinstance(answer, NotSent)
     return not answer.is_unheard and _reply(answer.data).error is None
@@ -239,14 +239,14 @@ def _has_id(block: bytes | None) -> bool:
 
 
 def unknown(connection: Connection, number: int) -> ServerTimeoutError:
-    """Return the error for publishes whose fate nobody knows."""
+    """Return the error for publishes whose fate is unknown."""
     what = "a publish" if number == 1 else f"up to {number} publishes"
-    reason = f"the connection was lost while {what} awaited the acknowledgement; with a msg_id it is repeated safely"
+    reason = f"the connection was lost while {what} awaited acknowledgement; with a msg_id it is safe to repeat"
     return ServerTimeoutError(connection.settings.name, reason)
 
 
 def acked(subject: str, answer: Answer) -> PubAck:
-    """Return the acknowledgement that an answer is; raises the error that it holds."""
+    """Return the acknowledgement in a reply; raises the error that it holds."""
     if answer.is_unheard:
         raise NoStreamForSubjectError(subject)
     if not answer.data:

@@ -1,13 +1,12 @@
 """Pulling from a consumer of a cluster (ADR-13), with nothing lost on the way.
 
-Design: A pull asks for a batch with ``no_wait`` and an expiry at once, which nats-server takes as: send
-what there is, or wait for the first, then stop, with a status message as the last word. Three things end a pull
-without that word: a consumer that may not deliver more for now (``max_ack_pending``), a lost connection, and
-a consumer whose leader died, which shows in heartbeats that stay away. Then the subscription is drained
-(unsubscribed, and what was on its way is taken in), so that the server does not deliver to somebody who no
-longer listens; the next pull subscribes anew. A pull that is cancelled gives back what it got. The last word may
-come ahead of messages, which wait for the replicas of their consumer: it says how many of those asked for were not
-sent, and the others are awaited.
+Design: A pull has both ``no_wait`` and an expiry, which nats-server takes as: send the available messages, or wait
+for the first, then stop, with a status message as the last word. Three things end a pull without that word: a
+consumer that may not deliver more for now (``max_ack_pending``), a lost connection, and a consumer whose leader
+died, which shows in missing heartbeats. Then the subscription is drained (unsubscribed, and messages on their way are
+received), so that the server does not deliver to a client that no longer listens; the next pull subscribes again. A
+cancelled pull gives back what it got. The last word may arrive ahead of messages, which wait for the replicas of their
+consumer: it tells how many of the requested messages were not sent, and the others are awaited.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _QUIET_S: Final = 0.01
 _LAST_WORD_S: Final = 1.0
 _ROUND_TRIP_S: Final = 5
 _DRAIN_S: Final = 3.0
-# The server sends one where it has nothing else to say; shorter pulls than two of them go without.
+# The server sends one when it has nothing else to send; pulls shorter than two of them have none.
 _HEARTBEAT_S: Final = 1.5
 _BEATS: Final = 2.5
 _LOST_WORD: Final = Status(-1, "")
@@ -46,7 +45,7 @@ _TOO_LARGE: Final = "message size exceeds maxbytes"
 _NOT_SENT: Final = b"Nats-Pending-Messages: "
 _CONSUMER_GONE: Final = "consumer deleted"
 _ASK_AGAIN: Final = ("leadership change", "server shutdown")
-# Idle subscriptions that a connection keeps, of whichever consumers.
+# Idle subscriptions that a connection keeps, over all consumers.
 _FREE_AT_MOST: Final = 256
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -55,11 +54,11 @@ Key = tuple[str, str]
 
 
 class FreeChannels:
-    """Channels that no pull uses just now, to be used again; bounded, since consumers come and go."""
+    """Channels that are not in use, for later pulls; bounded, since consumers come and go."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # The longest unused comes first.
+        # The least recently used comes first.
         self._free: OrderedDict[Key, list[Channel]] = OrderedDict()
         self._count = 0
 
@@ -86,7 +85,7 @@ class FreeChannels:
 
 
 class Channel:
-    """A subscription that the pulls of one consumer answer to, one pull at a time."""
+    """A subscription for the replies to the pulls of one consumer, one pull at a time."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -104,7 +103,7 @@ class Channel:
         self.last_word: Status | None = None
 
     async def ask(self, subject: str, batch: int, body: dict[str, object]) -> None:
-        """Send a pull; what comes back is in ``messages`` and ``last_word``."""
+        """Send a pull; its replies go to ``messages`` and ``last_word``."""
         self.last_word = self._early_word = None
         client = await self._connection.client()
         if client is not self._client:
@@ -120,9 +119,9 @@ class Channel:
             self.last_word = _LOST_WORD
 
     async def gather(self, batch: int, first_s: float, beat_s: float = 0.0) -> bool:
-        """Wait for the first message and what comes with it; whether the pull has come to its end.
+        """Wait for the first message and those that come with it; return whether the pull has ended.
 
-        With ``beat_s`` the server says something that often at least, or is gone.
+        With ``beat_s`` the server sends something at least that often, or is gone.
         """
         clock = self._connection.clock
         end = clock.monotonic() + first_s
@@ -136,7 +135,7 @@ class Channel:
                     self.last_word = _SILENT_WORD
                 return False
             if self.messages or self._early_word is not None:
-                # What was sent is certain to come, and with nothing left to deliver the last word is.
+                # Sent messages are certain to come, and so is the last word if nothing is left to deliver.
                 certain = self._early_word is not None or not self.messages[-1].num_pending
                 end = clock.monotonic() + (_LAST_WORD_S if certain else _QUIET_S)
                 beat_s = 0.0
@@ -148,7 +147,7 @@ class Channel:
         return self.last_word in (_LOST_WORD, _SILENT_WORD)
 
     async def retire(self) -> None:
-        """Listen no more, but take in what was on its way; bounded, whatever the connection does."""
+        """Unsubscribe, but receive messages on their way; bounded in time."""
         if self._client is None:
             return
         self._connection.on_lost.remove(self._lost)
@@ -156,7 +155,7 @@ class Channel:
         try:
             await within(self._connection.clock, _DRAIN_S, subscription.drain())
         except (nats.errors.Error, OSError, TimeoutError):
-            # Without a connection there is nobody to deliver either; when it is back, nobody must.
+            # Without a connection the server cannot deliver either; once it is back, it must not.
             with suppress(nats.errors.Error, OSError):
                 await subscription.unsubscribe()
 
@@ -169,7 +168,7 @@ class Channel:
             if self._early_word is not None and self._came >= self._sent:
                 self.last_word = self._early_word
             elif len(self.messages) != 1 and len(self.messages) < self._enough:
-                # Whoever waits looks when there is enough, or when it is quiet.
+                # The waiting pull only checks when there is enough, or when messages pause.
                 return
         elif status.code != _HEARTBEAT and is_of_this:
             self._sent = self._asked - _not_sent(block, self._asked)
@@ -185,13 +184,13 @@ class Channel:
 
 
 def _not_sent(block: bytes | None, asked: int) -> int:
-    """Return how many of the messages asked for a last word says were not sent; all where it says nothing."""
+    """Return how many requested messages were not sent according to a last word; all of them if it has no count."""
     digits = (block or b"").partition(_NOT_SENT)[2].partition(b"\r\n")[0]
     return int(digits) if digits.isdigit() else asked
 
 
 class Pull:
-    """One pull, from asking to what it got. ``subject`` is the API subject of the consumer's next message."""
+    """One pull, from the request to its messages. ``subject`` is the API subject of the consumer's next message."""
 
     def __init__(self, connection: Connection, subject: str, request: PullRequest, where: tuple[str, str]) -> None:
         self._connection = connection
@@ -202,15 +201,15 @@ class Pull:
         self._deadline = Deadline(connection.clock, None if request.expires_ns is None else request.expires_ns / 1e9)
 
     async def run(self, channel: Channel) -> bool:
-        """Fill ``channel.messages``; whether the channel may be used again. Raises ApiError, StoreError."""
+        """Fill ``channel.messages``; return whether the channel can be reused. Raises ApiError, StoreError."""
         while True:
             body, first_s = self._body()
-            # Where others wait already, one message is all that can be asked for and ended for certain.
+            # If others are already waiting, one message is all that can be requested with a certain end.
             await channel.ask(self._subject, 1 if self._busy else self._request.batch, body)
             beat_s = _HEARTBEAT_S * _BEATS if "idle_heartbeat" in body else 0.0
             ended = await channel.gather(self._request.batch, first_s, beat_s)
             if not ended and not channel.messages and self._request.no_wait:
-                # Silence from a server far away, or from a consumer that may not deliver now: a round trip tells.
+                # No reply from a distant server, or from a consumer that may not deliver now: a round trip tells.
                 ended = await self._round_trip() and await channel.gather(self._request.batch, _FIRST_S)
             if channel.messages or not ended or self._is_over(channel.last_word):
                 return ended
@@ -223,7 +222,7 @@ class Pull:
         return True
 
     def _body(self) -> tuple[dict[str, object], float]:
-        """Return what to ask, and how long the first answer may take."""
+        """Return the request, and how long the first reply may take."""
         request = self._request
         body: dict[str, object] = {}
         for key, value in (
@@ -238,7 +237,7 @@ class Pull:
                 body[key] = value
         if request.no_wait:
             return body | {"no_wait": True}, _FIRST_S
-        # A server forgets the holder of a pin that waits longer than its timeout: a pull again is its sign of life.
+        # A server drops a pin whose holder waits longer than its timeout: another pull renews it.
         longest = min(_LONGEST_S, request.renew_ns / 1e9 or _LONGEST_S)
         left = self._deadline.left
         left = longest if left is None else min(max(left, 0.001), longest)
@@ -248,7 +247,7 @@ class Pull:
         return body | ({} if self._busy else {"no_wait": True}), left + _SLACK_S
 
     def _is_over(self, last_word: Status | None) -> bool:
-        """Judge the last word of a pull that got nothing: over, to be asked again, or an error."""
+        """Judge the last word of a pull that got nothing: over, to be repeated, or an error."""
         assert last_word is not None
         (status, text), (stream, consumer) = last_word, self._where
         known = text.lower()

@@ -1,4 +1,4 @@
-"""How long, and how often, something is asked again."""
+"""How long, and how often, a request is retried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PEERS_S: Final = 5.0
 
 
 class Retry:
-    """The patience of one operation, which begins to count when it is first needed."""
+    """The patience of one operation, which starts to count when it is first needed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -22,17 +22,17 @@ class Retry:
         self._pause = _FIRST_S
 
     async def after(self, error: Exception) -> None:
-        """Return when to ask again after ``error``; raises it, or what it means, when patience is at an end."""
+        """Return when to retry after ``error``; raises it, or what it means, when patience is exhausted."""
         left = await self.connected(error)
         await self._connection.clock.sleep(min(self._pause, left))
         self._pause = min(self._pause * 2, _LONGEST_S)
 
     async def connected(self, error: Exception) -> float:
-        """Return as soon as there is a connection, and how many seconds are left; raises as :meth:`after`."""
+        """Return when there is a connection, and how many seconds are left; raises as :meth:`after`."""
         clock = self._connection.clock
         if self._end is None:
             patience = self._connection.settings.patience
-            # What may be an honest answer is not waited out for long.
+            # A reply that may be right is not retried for long.
             seldom = isinstance(error, ApiError) and error.err_code == NO_PEERS
             self._end = clock.monotonic() + (min(patience, _PEERS_S) if seldom else patience)
         await self._connection.until_connected(self._end)

@@ -1,9 +1,9 @@
-"""The order in which publishes go out, where they cannot go at once: there is no connection, or no room in it.
+"""The order of publishes that cannot be sent at once: there is no connection, or no room in it.
 
-Design: every publish has a number, in the order in which they were called. Those that go out as they are called are
-in order by themselves. One that has to wait, or whose connection broke before its answer came, waits here until it has
-the smallest number of all that wait; meanwhile nothing that is called later goes out. So what a broken connection lost
-is sent again in its old order, all of it in flight at once, ahead of what was called since.
+Design: every publish has a number, in call order. Those that are sent at once are in order by themselves. One that
+has to wait, or whose connection broke before its reply came, waits here until it has the smallest number of all that
+wait; until then nothing later is sent. So publishes lost with a connection are sent again in their old order, all
+in flight at once, ahead of later ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class SendOrder:
-    """Who may send next."""
+    """The turn to send."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -26,13 +26,13 @@ class SendOrder:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody waits, so that one may send at once."""
+        """Whether no publish waits, so that you may send at once."""
         return not self._numbers
 
     async def send(self, number: int, attempt: Callable[[], T | None], ready: Callable[[], Awaitable[object]]) -> T:
-        """Return what ``attempt`` does, when it is ``number``'s turn and it does anything.
+        """Return the result of ``attempt`` once it is ``number``'s turn and the result is not None.
 
-        ``ready`` returns when it is worth trying again; what it raises ends this.
+        ``ready`` returns when it is worth trying again; an error it raises ends the wait.
         """
         heapq.heappush(self._numbers, number)
         try:
@@ -42,7 +42,7 @@ class SendOrder:
                 elif (sent := attempt()) is not None:
                     return sent
                 else:
-                    # Meanwhile one with a smaller number may come.
+                    # In the meantime one with a smaller number may come.
                     await ready()
         finally:
             self._leave(number)

@@ -1,8 +1,8 @@
-"""How a cluster is reached and who we are there: from an address and options to settings, checked at the door.
+"""How to reach a cluster, and with which login: checked settings from an address and options.
 
-There is one way to be let in (URL, user and password, token, credentials file, or nkey), and a second one is
-refused rather than ignored. Files are looked at once, here, so that a wrong path is told before anything is
-tried; a credentials file is read again for every connection, so that it may be renewed.
+There is one login (URL, user and password, token, credentials file, or nkey), and a second one is refused rather
+than ignored. Files are checked here, so that a wrong path is reported before anything is tried; a credentials
+file is read again for every connection, so that you can renew it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pelton.subjects import is_subject
 
 _INBOX: Final = "_INBOX"
 _SEED_LENGTH: Final = 58
-# Beside the longest subject and two names it has to fit into a server's line of control (subjects.LONGEST).
+# Together with the longest subject and two names it must fit into a server's control line (subjects.LONGEST).
 _LONGEST_PREFIX: Final = 128
 
 
 @dataclass(frozen=True)
 class Login:
-    """Who we are: one of these at most, and what TLS needs. Never shown."""
+    """The login: one of these at most, and the TLS settings. Never shown."""
 
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
@@ -41,7 +41,7 @@ class Login:
     tls_first: bool = False
 
     def arguments(self) -> dict[str, Any]:
-        """Return what nats-py is told."""
+        """Return the arguments for nats-py."""
         return {
             "user": self.user,
             "password": self.password,
@@ -55,10 +55,10 @@ class Login:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How a cluster is reached.
+    """How to reach a cluster.
 
-    ``servers`` are URLs as nats-py takes them; ``name`` is the address without secrets, for errors and logs.
-    ``patience`` bounds, in seconds, how long an operation outlasts a lost connection or an election.
+    ``servers`` are URLs for nats-py; ``name`` is the address without secrets, for errors and logs.
+    ``patience`` limits, in seconds, how long an operation outlasts a lost connection or an election.
     ``message_ids``: whether publishes without an id get one (docs/decisions/0012).
     """
 
@@ -102,7 +102,7 @@ def settings_of(
     }
     given = [way for way, value in ways.items() if value is not None]
     if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} each say who we are on {found.name}: keep one of them")
+        raise ConfigError(f"{' and '.join(given)} each give a login for {found.name}: keep one of them")
     if (user is None) != (password is None):
         raise ConfigError(f"user and password for {found.name} belong together: give both, or a token")
     login = Login(
@@ -130,7 +130,7 @@ def _api_prefix(domain: str | None, api_prefix: str | None) -> str:
     if domain is None:
         return PREFIX if api_prefix is None else _prefix("api_prefix", api_prefix)
     if api_prefix is not None:
-        raise ConfigError("domain and api_prefix both say where the JetStream API is: keep one of them")
+        raise ConfigError("domain and api_prefix both locate the JetStream API: keep one of them")
     if "." in domain or not is_subject(domain):
         raise ConfigError(f"domain {domain!r} must be one token: no dots, wildcards or white space")
     return _prefix("domain", f"$JS.{domain}.API")
@@ -139,7 +139,7 @@ def _api_prefix(domain: str | None, api_prefix: str | None) -> str:
 def _prefix(option: str, value: str) -> str:
     prefix = value.removesuffix(".")
     if not is_subject(prefix):
-        raise ConfigError(f"{option} {value!r} is no subject: tokens separated by dots, without wildcards")
+        raise ConfigError(f"{option} {value!r} is not a subject: write tokens separated by dots, no wildcards")
     if len(prefix.encode()) > _LONGEST_PREFIX:
         raise ConfigError(f"{option} {brief(value)} makes a prefix of more than {_LONGEST_PREFIX} bytes")
     return prefix
@@ -151,7 +151,7 @@ def _credentials(path: StrPath) -> str:
     if "BEGIN NATS USER JWT" not in text or "BEGIN USER NKEY SEED" not in text:
         raise ConfigError(
             f"credentials {os.fspath(path)!r}: the file holds no user JWT and nkey seed; "
-            "it is what `nsc generate creds` writes"
+            "make it with `nsc generate creds`"
         )
     return os.fspath(path)
 
@@ -168,9 +168,9 @@ def _seed(nkey: StrPath) -> str:
         pair = nkeys.from_seed(bytearray(seed.encode()))
         user = pair.public_key.startswith(b"U")
     except Exception:  # nkeys raises errors of several libraries
-        raise ConfigError(f"nkey{where}: this is no seed; it begins with SU and has 58 characters") from None
+        raise ConfigError(f"nkey{where}: this is not a seed; one begins with SU and has 58 characters") from None
     if not user:
-        raise ConfigError(f"nkey{where}: this is no seed of a user (SU...), but of something else")
+        raise ConfigError(f"nkey{where}: this is a seed, but not of a user (SU...)")
     return seed
 
 
@@ -185,7 +185,7 @@ def _text(option: str, path: StrPath) -> str:
     try:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"{option}: the file {os.fspath(path)!r} cannot be read: {reason}") from None
 
 

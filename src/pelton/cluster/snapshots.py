@@ -1,8 +1,8 @@
-"""Backups of streams of a cluster, made and read by its servers, as the ``nats`` command keeps them.
+"""Backups of streams of a cluster, made and read by its servers, in the format of the ``nats`` command.
 
-A backup is a folder with one of each stream: ``backup.json``, its configuration and state, and ``stream.tar.s2``, what
-the server sends, opaque. Neither verb can be gone on with after a lost connection: whoever asked begins again. A folder
-has its stream's name only when it is whole and on disk.
+A backup is a folder with one subfolder per stream: ``backup.json``, its configuration and state, and ``stream.tar.s2``,
+the server's opaque data. Neither operation can be continued after a lost connection: start it again. A subfolder gets
+its stream's name only when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _CHUNK: Final = 128 * 1024
 
 
 async def back_up(connection: Connection, streams: Sequence[str], target: str, told: Progress) -> None:
-    """Write a folder a stream below ``target``; ``told`` hears how many bytes of about how many came.
+    """Write one folder per stream below ``target``; ``told`` is called with bytes received and their estimated total.
 
-    Raises StreamNotFoundError, ConfigError where the target is there, ServerTimeoutError.
+    Raises StreamNotFoundError, ConfigError if the target exists, ServerTimeoutError.
     """
     _check_free(target)
     unfinished = f"{target}-unfinished"
     _forget(unfinished)
     try:
-        # Not for others to read, whatever the umask.
+        # Not readable by others, whatever the umask.
         os.mkdir(unfinished, 0o700)
     except OSError as error:
         raise ConfigError(
@@ -52,7 +52,7 @@ async def back_up(connection: Connection, streams: Sequence[str], target: str, t
 
 
 def _forget(unfinished: str) -> None:
-    """Remove what an unfinished backup has left, and nothing else that is there."""
+    """Remove what an unfinished backup left, and nothing else."""
     if os.path.islink(unfinished) or not os.path.isdir(unfinished):
         return
     for stream in os.listdir(unfinished):
@@ -97,7 +97,7 @@ async def _snapshot(connection: Connection, stream: str, folder: str, told: Prog
 
 
 async def _next(connection: Connection, stream: str, parts: asyncio.Queue[tuple[str, Answer] | None]) -> bytes | None:
-    """Return the next part, None after the last one."""
+    """Return the next part, or None after the last one."""
     try:
         part = await within(connection.clock, connection.settings.patience, parts.get())
     except TimeoutError:
@@ -115,9 +115,9 @@ async def _next(connection: Connection, stream: str, parts: asyncio.Queue[tuple[
 async def restore(
     connection: Connection, source: str, streams: Sequence[str] | None, names: Mapping[str, str], told: Progress
 ) -> list[str]:
-    """Make streams of their folders below ``source``; return their names.
+    """Make streams from their folders below ``source``; return their names.
 
-    Raises ConfigError for what is no such folder, ApiError 10130 where a name is taken, ServerTimeoutError.
+    Raises ConfigError if it is not such a folder, ApiError 10130 if a name is taken, ServerTimeoutError.
     """
     wanted = _wanted(source, streams, names)
     return [await _restored(connection, os.path.join(source, name), names.get(name, ""), told) for name in wanted]
@@ -126,7 +126,7 @@ async def restore(
 def _wanted(source: str, streams: Sequence[str] | None, names: Mapping[str, str]) -> list[str]:
     if not os.path.isdir(source):
         raise ConfigError(
-            f"{source!r} is no folder that a cluster's streams were backed up to; of a store file, "
+            f"{source!r} is not a folder with backups of a cluster's streams; for a store file, "
             "open it with pelton.open and carry its streams over with feed"
         )
     wanted = sorted(os.listdir(source)) if streams is None else list(streams)
@@ -175,7 +175,7 @@ def _checked(data: bytes, stream: str) -> dict[str, Any]:
 
 
 def _broken(connection: Connection, what: str) -> ServerTimeoutError:
-    return ServerTimeoutError(connection.settings.name, f"the connection was lost during {what}; begin it again")
+    return ServerTimeoutError(connection.settings.name, f"the connection was lost during {what}; start it again")
 
 
 def _data(folder: str, mode: str) -> Any:

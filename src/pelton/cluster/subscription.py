@@ -1,7 +1,7 @@
-"""Listening to what is published, stored or not: NATS's own publish and subscribe, at most once.
+"""Subscribing to published messages, stored or not: NATS's own publish and subscribe, at most once.
 
-A subscription outlasts lost connections; what is published meanwhile is missed. One that is read too slowly keeps
-a bounded number of messages and loses what comes then.
+A subscription outlasts lost connections, but misses what is published in between. If it is read too slowly, it keeps
+a bounded number of messages and loses further ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClusterSubscription:
         self._closed = False
 
     async def open(self) -> None:
-        """Begin to listen; returns when the server knows."""
+        """Subscribe; returns when the server has registered the subscription."""
         self._connection.on_lost.append(self._signal.notify)
         self._connection.on_denied.append(self._denied)
         await self._attach()
@@ -50,9 +50,9 @@ class ClusterSubscription:
             raise self._refused
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
-        """Return the next message; None when none came within ``timeout`` seconds.
+        """Return the next message; None if none came within ``timeout`` seconds.
 
-        Raises StoreClosedError, and ServerRefusedError when the servers let us in no more.
+        Raises StoreClosedError, and ServerRefusedError if the servers no longer accept the login.
         """
         self._connection.belonging.check()
         clock = self._connection.clock
@@ -71,7 +71,7 @@ class ClusterSubscription:
             await self._signal.wait_at_most(clock, deadline.left, seen)
 
     def take(self, limit: int) -> list[Incoming]:
-        """Return what has come already, at most ``limit`` messages."""
+        """Return the messages that have already come, at most ``limit``."""
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     async def close(self) -> None:
@@ -88,7 +88,7 @@ class ClusterSubscription:
                 await within(self._connection.clock, _CLOSE_S, self._subscription.unsubscribe())
 
     async def _attach(self) -> None:
-        """Subscribe with the present client; nats-py does it again when that one's connection is made again."""
+        """Subscribe with the present client; nats-py repeats that when it reconnects."""
         client = await self._connection.client()
         if client is not self._client:
             self._client = client

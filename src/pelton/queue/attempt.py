@@ -1,13 +1,13 @@
 """One attempt of a job: decode, run, decide, settle.
 
-The settlement publishes what the attempt has to say (its outcome, a dead letter, messages the job emitted) in
-the same transaction as the ack of its message, so an attempt has all of its effects or none. A settlement
-that is refused means that the lease was lost: another worker has, or had, the job, and everything this
-attempt wanted to publish is dropped.
+The settlement publishes what the attempt produced (its outcome, a dead letter, messages the job emitted) in
+the same transaction as the ack of its message, so an attempt has all of its effects or none. A refused
+settlement means that the lease was lost: another worker has, or had, the job, and everything this attempt
+wanted to publish is dropped.
 
-The worker may *interrupt* an attempt: its lease is lost, or the worker stops and the grace is over. An async
-job then sees CancelledError, and the attempt is not settled. A CancelledError that nobody asked for is the
-job's own, and an error as any other.
+The worker may *interrupt* an attempt: when its lease is lost, or when the worker stops and the grace period is
+over. An async job then sees CancelledError, and the attempt is not settled. A CancelledError that the worker
+did not cause is the job's own, and treated like any other error.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class JobAttempt:
         self.interrupted = False
         self._cancel: Callable[[], object] | None = None
         self._has_looked_up = False
-        # Whether the job has completed itself, in a transaction of its own.
+        # Whether the job completed itself, in its own transaction.
         self._has_ended = False
 
     @property
@@ -82,13 +82,13 @@ class JobAttempt:
         return self.lease is not None and self.lease.is_over(self._clock.boottime())
 
     def interrupt(self) -> None:
-        """Do not start the job, or cancel it where that can be done: a job on a thread goes on."""
+        """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
         self.interrupted = True
         if self._cancel is not None:
             self._cancel()
 
     async def run(self) -> None:
-        """Run the job to its settlement. Raises CancelledError, unsettled, if interrupted before its end."""
+        """Run the job and settle it. Raises CancelledError, unsettled, if interrupted before its end."""
         self._records.started = self._clock.now()
         job, decision = await self._prepare()
         result: object = None
@@ -112,7 +112,7 @@ class JobAttempt:
         await self._settle(decision, result, job)
 
     async def hand_back(self) -> None:
-        """Give the job back, to be started by another worker at once; this attempt is not counted."""
+        """Give the job back so that another worker can start it at once; this attempt is not counted."""
         if self._has_ended:
             return
         await self._look_up()
@@ -121,7 +121,7 @@ class JobAttempt:
     # --- before
 
     async def _prepare(self) -> tuple[Job[Any, Any] | None, Finish | Again | None]:
-        """Decode the job and see whether it may run at all."""
+        """Decode the job and check whether it may run at all."""
         records = self._records
         unreadable = records.read()
         if unreadable is not None:
@@ -139,7 +139,7 @@ class JobAttempt:
         return job, ended
 
     async def _look_up(self) -> None:
-        """Learn what earlier attempts left, once."""
+        """Load what earlier attempts left, once."""
         if not self._has_looked_up:
             self._records.learn(await self._patiently("looked up", lambda: self._job_source.known(self.delivered)))
             self._has_looked_up = True
@@ -185,7 +185,7 @@ class JobAttempt:
         if limit is None:
             return await job.function(**arguments)
         try:
-            # Not ``within``: this one tells whether it was what cancelled the job, and where the job was.
+            # Not ``within``: this one reports whether it cancelled the job, and where the job was.
             async with asyncio.timeout(limit) as timer:
                 return await job.function(**arguments)
         except TimeoutError as error:
@@ -203,7 +203,7 @@ class JobAttempt:
         return result
 
     def _was_cancelled(self) -> bool:
-        """Whether a CancelledError comes from outside: the worker, or an event loop that ends."""
+        """Whether a CancelledError comes from outside: from the worker, or from an event loop that is closing."""
         task = asyncio.current_task()
         return self.interrupted or (task is not None and task.cancelling() > 0)
 
@@ -219,7 +219,7 @@ class JobAttempt:
         except MessageTooLargeError as refused:
             if ended.dead_letter is None:
                 raise
-            # Trying again would end in the same way, with every worker.
+            # Another attempt would end in the same way, on every worker.
             _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._queue.name, refused)
             await self._write_down(ended.without_dead_letter())
 
@@ -234,7 +234,7 @@ class JobAttempt:
         try:
             await self._write_down(self._records.completed(encoded, self.context.emitted(), self._clock.now()))
         except (ApiError, ConfigError) as error:
-            # Its result, or what it emitted, was refused: the attempt has failed, and nothing of it took effect.
+            # Its result, or what it emitted, was refused: the attempt has failed, and none of it took effect.
             await self._settle(self._after(error, job.rules, after_refusal), None, job)
 
     def _transaction(self, job: Job[Any, Any], timeout: Seconds) -> JobTransaction:
@@ -261,7 +261,7 @@ class JobAttempt:
             _log.warning("job %s of queue %r: %s", self.id, self._queue.name, error)
 
     async def _patiently(self, what: str, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Ask a store that can't at the moment again, for as long as the lease is kept; then None."""
+        """Retry while the store is temporarily unavailable, for as long as the lease is kept; then return None."""
         while not self.lost:
             try:
                 return await ask()
@@ -276,7 +276,7 @@ class JobAttempt:
 
 
 def _caught(call: Callable[[], object]) -> tuple[object, BaseException | None]:
-    """Call, and return the error instead of raising it: a future would choke on StopIteration."""
+    """Call, and return the error instead of raising it: a future cannot carry StopIteration."""
     try:
         return call(), None
     except BaseException as error:  # whatever a job raises is its outcome

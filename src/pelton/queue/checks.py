@@ -1,4 +1,4 @@
-"""Checks of what a program passes to a queue: a ConfigError names the value, before anything is done."""
+"""Checks of values that a program passes to a queue: a ConfigError names the value, before anything is done."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def whole(what: str, value: object) -> int:
 
 
 def checked_text(what: str, value: object) -> str:
-    """Return a text that is not empty."""
+    """Return a text if it is not empty."""
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{what} is {value!r}: give a text (str) that is not empty")
     return value
 
 
 def checked_id(queue: str, value: object) -> str:
-    """Return a job's id, which is the text of a sequence."""
+    """Return a job's id: the text of a sequence."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and value[0] != "0" and int(value) < 1 << 64:
         return value
     raise ConfigError(
-        f"queue {queue!r}: {value!r} is not a job id: an id is a text such as '7', the 'id' of what enqueue returns"
+        f"queue {queue!r}: {value!r} is not a job id: an id is text such as '7', the 'id' of the handle from enqueue"
     )

@@ -1,4 +1,4 @@
-"""A job that was taken by hand: what it is, and how it ended, once that is said."""
+"""A job claimed for manual processing: what it is and, once you have reported it, how it ended."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):
-    """A job was said to be done, with this result as JSON."""
+    """The job was reported as done, with this result as JSON."""
 
     result: msgspec.Raw
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A job was said to have failed as if it had raised ``error``."""
+    """The job was reported as failed, as if it had raised ``error``."""
 
     error: BaseException
 
 
 class ClaimedJob:
-    """A job of a batch. Say how it ended with :meth:`complete` or :meth:`fail`; ``claims.settle`` writes that down.
+    """A job of a batch. Report how it ended with :meth:`complete` or :meth:`fail`; ``claims.settle`` stores that.
 
-    ``lost``: its lease was lost, another worker may have it, and what is said of it has no effect. ``records``,
+    ``lost``: its lease was lost, another worker may have it, and what you report has no effect. ``records``,
     ``lease`` and ``ending`` are for the claims.
     """
 
@@ -60,12 +60,12 @@ class ClaimedJob:
 
     @property
     def key(self) -> str:
-        """What it works on, or empty."""
+        """The key the job works on, or empty."""
         return self.records.envelope.key
 
     @property
     def args(self) -> bytes:
-        """Its arguments: JSON, an object by parameter name."""
+        """Its arguments: a JSON object by parameter name."""
         return bytes(self.records.envelope.args)
 
     @property
@@ -86,26 +86,27 @@ class ClaimedJob:
 
     @property
     def token(self) -> int:
-        """A number that grows with every start of a job of the same key; an outside system may refuse smaller ones."""
+        """A number that grows with every start of a job of the same key; an outside system can refuse smaller ones."""
         return self.records.delivered.token
 
     @property
     def is_decided(self) -> bool:
-        """Whether it was said how it ended."""
+        """Whether its end was reported."""
         return self.ending is not None
 
     def complete(self, result: object = None) -> None:
-        """Say that it is done; ``result`` is kept in the history. Raises JobResultError for one that is no JSON."""
+        """Report success; ``result`` is kept in the history. Raises JobResultError if it is not valid JSON."""
         self.complete_encoded(NOTHING if result is None else encoded_result(self.job, result))
 
     def complete_encoded(self, result: msgspec.Raw) -> None:
-        """Say that it is done, with a result that is JSON already."""
+        """Report success, with a result that is already JSON."""
         self.ending = Completed(result)
 
     def fail(self, error: BaseException) -> None:
-        """Say that it failed, as if its function had raised ``error``.
+        """Report failure, as if its function had raised ``error``.
 
-        The rules of the claims say whether it is tried again; RetryJob, PermanentJobError, JobCancelledError say more.
+        The rules of the claims decide whether it is retried; RetryJob, PermanentJobError and JobCancelledError override
+        them.
         """
         self.ending = Failed(error)
 
@@ -118,20 +119,20 @@ class ClaimedJob:
         self.emit_encoded(subject, data, headers.encode(message_headers) if message_headers else None)
 
     def emit_encoded(self, subject: str, data: bytes, block: bytes | None) -> None:
-        """Publish a message whose headers are encoded already."""
+        """Publish a message whose headers are already encoded."""
         if self._emitted is None:
             self._emitted = []
         self._emitted.append(Outgoing(subject, data, block))
 
     def completed(self, result: msgspec.Raw, now: int) -> Ended:
-        """Return how it completes, with what it emitted; for the claims."""
+        """Return the record of its completion, with what it emitted; for the claims."""
         return self.records.completed(result, self._emitted or (), now)
 
     @property
     def hold(self) -> DeliveryHold:
-        """What it holds; for the claims."""
+        """The delivery it holds; for the claims."""
         return DeliveryHold(self.records.delivered, self._lose)
 
     def _lose(self, reason: str) -> None:
-        # One that was let go of meanwhile is settled.
+        # One that was released in the meantime is settled.
         self.lost = self.lost or self.lease is not None

@@ -1,12 +1,12 @@
-"""Jobs taken in batches, for programs that bring their own way of running them: an executor, a pool, a GPU.
+"""Jobs taken in batches, for programs that run them in their own way: an executor, a pool, a GPU.
 
 Design: ``take`` claims jobs; each is held under a lease that a thread renews (``leases.py``) until it is settled.
-The program says of each job how it ended, and ``settle`` writes that down: on an embedded store for all of them in one
-transaction, and each by itself: one that was lost, or whose message is refused, does not hinder the others. A ``take``
-that is begun with it, in the same round of the event loop, shares that transaction, and comes after it. What is
-written is what a worker would have written (``records.py``, ``decide.py``): outcomes, dead letters, retries after a
-backoff. Jobs that nobody has said anything about when the claims are closed are handed back, which is no attempt; those
-of a process that dies come back when their lease runs out, which is one.
+The program reports how each job ended, and ``settle`` stores that: on an embedded store for all of them in one
+transaction, yet independently: a job that was lost, or whose message is refused, does not affect the others. A ``take``
+that starts in the same round of the event loop shares that transaction, and comes after it. The records are those that
+a worker would have written (``records.py``, ``decide.py``): outcomes, dead letters, retries after a backoff. Jobs that
+are undecided when the claims are closed are handed back, which is not an attempt; those of a process that dies come
+back when their lease runs out, which is one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PULL: Final = 1 / 3
 
 
 class _EndedJob(msgspec.Struct, frozen=True, gc=False):
-    """A job on its way out, and what is written down of it."""
+    """A job that is being settled, and its record."""
 
     job: ClaimedJob
     ended: Ended
@@ -71,14 +71,14 @@ class Claims:
         self._job_source = queue.job_source(self.worker)
         self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
         self._by_clock = not queue.jet.backend.refuses_late_acks
-        # What jobs are held by, which were taken together; the jobs are in them.
+        # The leases of jobs that were taken together; each lists its jobs.
         self._leases: dict[SharedLease[ClaimedJob], None] = {}
-        # Those that are held and that no take has returned yet.
+        # Jobs that are held and that no take has returned yet.
         self._ready: list[ClaimedJob] = []
         self._turn = 0
 
     async def __aenter__(self) -> Self:
-        """Begin to keep leases."""
+        """Start keeping leases."""
         self._check_loop()
         self._keeper.start()
         return self
@@ -98,10 +98,10 @@ class Claims:
     # --- taking
 
     async def take(self, limit: int = 200, *, timeout: float | timedelta = 0.0) -> list[ClaimedJob]:
-        """Take up to ``limit`` jobs, as soon as there is one; none when ``timeout`` seconds are over.
+        """Take up to ``limit`` jobs, as soon as there is one; an empty list after ``timeout`` seconds.
 
-        In an exclusive queue at most one job a key is held anywhere, so a batch has no two of the same key. A job whose
-        workers died too often, that is unknown here, or that is no job, is settled and not returned.
+        In an exclusive queue at most one job per key is held anywhere, so a batch never has two of the same key. A job
+        whose workers died too often, whose name is unknown here, or that is not valid, is settled and not returned.
         Raises ConfigError, StoreError.
         """
         self._check_loop()
@@ -125,7 +125,7 @@ class Claims:
         return False
 
     async def _wait(self, limit: int, left: float) -> None:
-        """Wait for jobs on every channel at once, no longer than part of a lease."""
+        """Wait for jobs on every channel at once, for no longer than part of a lease."""
         if left <= 0:
             return
         channels = self._job_source.channels
@@ -147,13 +147,13 @@ class Claims:
     async def _pull(self, channel: str, request: PullRequest) -> bool:
         asked = self._clock.boottime()
         taken = await self._job_source.take(channel, request)
-        # Mostly all of them: only some supplies tell of each from when on it is held.
+        # Usually all at once: only some job sources report a lease start for each job.
         for since, together in groupby(taken, attrgetter("asked")):
             self._claimed([one.delivered for one in together], asked if since is None else since)
         return bool(taken)
 
     def _claimed(self, deliveries: Sequence[Delivered], asked: float) -> None:
-        """Hold jobs from now on: whatever becomes of their taker, each is given out, settled or handed back."""
+        """Hold jobs from now on: even if the caller is gone, each is returned, settled or handed back."""
         names, worker = self._queue.names, self.worker
         jobs = [ClaimedJob(AttemptRecords(names, worker, delivered)) for delivered in deliveries]
         lease = SharedLease(jobs, asked, self._queue.lease, by_clock=self._by_clock)
@@ -167,19 +167,19 @@ class Claims:
         return job.lease in self._leases
 
     async def _prepared(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
-        """Prepare jobs; where that fails, or nobody waits for it any more, they are the next take's."""
+        """Prepare jobs; if that fails, or the caller is gone, the next take gets them."""
         try:
             return await self._prepare(found)
         except BaseException:
             left = [job for job in found if self._is_held(job)]
             for job in left:
-                # What was learnt so far counts once.
+                # Start over, so that nothing is counted twice.
                 job.records = AttemptRecords(self._queue.names, self.worker, job.records.delivered)
             self._ready = left + self._ready
             raise
 
     async def _prepare(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
-        """Return those that may run; settle the others."""
+        """Return the jobs that may run; settle the others."""
         self._release([job for job in found if job.lost])
         jobs = [job for job in found if not job.lost]
         await self._look_up(jobs)
@@ -232,10 +232,10 @@ class Claims:
     # --- settling
 
     async def settle(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """Write down how jobs ended, durably; return those that were lost: nothing of them has taken effect.
+        """Store how jobs ended, durably; return those that were lost, none of which had any effect.
 
-        Jobs of which nothing was said stay held. One whose messages a stream refuses has failed. Raises StoreError only
-        where the store fails for good: one that is busy or full is asked again while the leases are kept.
+        Undecided jobs stay held. A job whose messages a stream refuses has failed. Raises StoreError only if the store
+        fails for good: a busy or full store is retried while the leases are kept.
         """
         self._check_loop()
         now = self._clock.now()
@@ -265,7 +265,7 @@ class Claims:
         return lost
 
     def _late(self, jobs: Sequence[ClaimedJob]) -> dict[ClaimedJob, None]:
-        """Return those that are lost, known or not."""
+        """Return the jobs whose lease is lost, whether already noticed or not."""
         if not self._by_clock:
             return {job: None for job in jobs if job.lost}
         now = self._clock.boottime()
@@ -289,7 +289,7 @@ class Claims:
         answers: Sequence[PeltonError | None],
         lost: list[ClaimedJob],
     ) -> list[_EndedJob]:
-        """Let go of what is settled; return what is to be settled again, or in another way."""
+        """Release what is settled; return what must be settled again, or differently."""
         pairs = zip(endings, answers, strict=True)
         self._release([ending.job for ending, refused in pairs if refused is None])
         again: list[_EndedJob] = []
@@ -305,14 +305,14 @@ class Claims:
         return again
 
     def _otherwise(self, job: ClaimedJob, ended: Ended, refused: PeltonError) -> Ended:
-        """Return how a job ends one of whose messages was refused: it has failed, or leaves no dead letter."""
+        """Return the end of a job one of whose messages was refused: it has failed, or leaves no dead letter."""
         if isinstance(job.ending, Completed):
-            # Its result, or what it emitted: nothing of the attempt took effect.
+            # Its result, or what it emitted, was refused: nothing of the attempt took effect.
             job.ending = Failed(refused)
             decision = self._after(job.records, refused, after_refusal)
             return job.records.after(decision, self._clock.now())
         if isinstance(refused, MessageTooLargeError) and ended.dead_letter is not None:
-            # Trying again would end in the same way, with every worker.
+            # Another attempt would end in the same way, on every worker.
             _log.error("job %s of queue %r leaves no dead letter: %s", job.id, self._queue.name, refused)
             return ended.without_dead_letter()
         raise refused
@@ -320,7 +320,7 @@ class Claims:
     async def _hand_back(self) -> None:
         left = [job for lease in self._leases for job in lease.holders]
         try:
-            # Of those no take has returned it is not known yet how often they were handed back.
+            # For jobs that no take has returned, it is not known yet how often they were handed back.
             await self._look_up(self._ready)
             await self._settle([_EndedJob(job, job.records.handed_back()) for job in left if not job.lost])
         finally:
@@ -330,7 +330,7 @@ class Claims:
         for job in jobs:
             lease = job.lease
             if lease is not None:
-                # They name each other: so they go at once, and not when somebody looks for cycles.
+                # They reference each other: this frees them at once instead of at the next garbage collection.
                 job.lease = None
                 del lease.holders[job]
                 if not lease.holders:
@@ -341,6 +341,6 @@ class Claims:
     # --- the end
 
     async def is_empty(self) -> bool:
-        """Whether the queue has no job that has not ended: none waits, runs anywhere, or is to be tried again."""
+        """Whether the queue has no unfinished job: none is pending, running anywhere, or waiting for a retry."""
         self._check_loop()
         return not self._leases and await self._job_source.is_empty()

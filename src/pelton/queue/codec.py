@@ -1,7 +1,7 @@
-"""Values as JSON that arrive as the types that were declared for them, or are refused. Pure.
+"""Values as JSON that decode to the types that were declared for them, or are refused. Pure.
 
-JSON writes what it has no form for as text: bytes, dates, UUIDs, decimals, and every key of an object. If text is
-declared, such a value would pass every check, and arrive as another one.
+JSON encodes types it has no form for as text: bytes, dates, UUIDs, decimals, and every key of an object. If text is
+declared, such a value would pass every check, and decode to a different one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pelton.api import JobResultError
 NOTHING: Final = msgspec.Raw(b"null")
 _PLAIN: Final = (str, int, float, bool, type(None))
 _encode: Final = msgspec.json.Encoder().encode
-# Text for bytes would be taken for base64. Text for the others is their own form: 2026-01-02 for a date.
+# Text for bytes would be read as base64. For the others, text is their own form: 2026-01-02 for a date.
 _BYTES: Final = (bytes, bytearray)
 _WRITTEN_AS_TEXT: Final = (*_BYTES, datetime, date, time, timedelta, UUID, Decimal)
 
 
 def bent(value: object, kind: Any) -> str:
-    """Return why a value that JSON can hold would arrive as another one under the type ``kind``, or empty."""
+    """Return why a value that JSON can hold would decode to a different one under the type ``kind``, or empty."""
     try:
         msgspec.convert(msgspec.to_builtins(value, builtin_types=_WRITTEN_AS_TEXT), kind, builtin_types=_BYTES)
     except msgspec.ValidationError as error:
         return str(error)
     except TypeError:
-        # It is JSON already: msgspec.Raw.
+        # Already JSON: msgspec.Raw.
         pass
     return ""
 
@@ -46,7 +46,7 @@ def encoded_result(job: str, result: object) -> msgspec.Raw:
 
 
 class ResultCodec:
-    """Results of one job, whose function declares ``kind``; Any: nothing is declared."""
+    """Results of one job, whose function declares ``kind``; Any if nothing is declared."""
 
     def __init__(self, job: str, kind: Any) -> None:
         self._job = job
@@ -54,11 +54,11 @@ class ResultCodec:
         try:
             self._decode = None if kind in (Any, object) else msgspec.json.Decoder(kind).decode
         except TypeError:
-            # A type that JSON knows nothing of; what is returned may still be stored.
+            # A type that JSON does not know; the returned value may still be storable.
             self._decode = None
 
     def encode(self, result: object) -> msgspec.Raw:
-        """Return a result as JSON. Raises JobResultError if JSON cannot hold it, or only as something else."""
+        """Return a result as JSON. Raises JobResultError if JSON cannot hold it, or would change it."""
         encoded = encoded_result(self._job, result)
         is_plain = type(result) is self._kind and self._kind in _PLAIN
         if self._decode is None or is_plain or not (why := bent(result, self._kind)):
@@ -66,6 +66,6 @@ class ResultCodec:
         try:
             self._decode(encoded)
         except msgspec.DecodeError:
-            # The annotation tells of something else altogether, and nobody would take one for the other.
+            # The annotation is of another type altogether, so the two cannot be confused.
             return encoded
         raise JobResultError(self._job, why)

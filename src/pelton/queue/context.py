@@ -1,4 +1,4 @@
-"""What a running job can know and do: its :class:`JobContext`, given to the parameter annotated with it."""
+"""What a running job can ask and do: its :class:`JobContext`, passed to the parameter annotated with it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class JobContext:
     """One attempt of a job. Safe to use from the job's thread.
 
     ``token`` grows with every start of a job of the same key, or of the same job: an outside system that remembers the
-    largest it has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why the
-    previous attempt failed.
+    largest token it has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why
+    the previous attempt failed.
     """
 
     __slots__ = (
@@ -59,11 +59,11 @@ class JobContext:
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker is stopping: finish soon, or be handed back."""
+        """Whether the worker is stopping: finish soon, or the job is handed back."""
         return self._stopping
 
     def check(self) -> None:
-        """Raise LeaseLostError if the lease was lost; call it now and then in long work on a thread."""
+        """Raise LeaseLostError if the lease was lost; call it regularly in long work on a thread."""
         if self._lost:
             raise LeaseLostError(self.id, self.key, self._lost)
 
@@ -83,9 +83,10 @@ class JobContext:
     def transaction(self, *, timeout: Seconds = 1.0) -> JobTransaction:
         """Return a transaction that completes this job: ``async with ctx.transaction() as tx``.
 
-        With its block the job has ended, with everything done in it, or, where the block raises or the lease was lost
-        (LeaseLostError), nothing of it has happened. ``tx.result`` is the job's result; what the function returns after
-        the block is not kept. As ``jet.transaction``, for async jobs of an embedded store. Raises ConfigError.
+        When its block is left, the job has ended together with everything done in the block. If the block raises or the
+        lease was lost (LeaseLostError), nothing has happened. ``tx.result`` is the job's result; what the function
+        returns after the block is not kept. Like ``jet.transaction``, for async jobs of an embedded store. Raises
+        ConfigError.
         """
         if self._open_transaction is None:
             raise ConfigError(f"job {self.job!r}: transaction() needs an async function; this one runs on a thread")

@@ -1,4 +1,4 @@
-"""What becomes of an attempt: pure decisions from how it ended."""
+"""How a job continues after an attempt: pure decisions from how the attempt ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pelton.runtime import Random
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The job has ended. ``traceback`` is text, of the attempt that failed."""
+    """The job has ended. ``traceback`` is the text of the failed attempt's traceback."""
 
     state: Ending
     error: str = ""
@@ -30,7 +30,7 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """The job is tried again after ``delay`` seconds."""
+    """The job is retried after ``delay`` seconds."""
 
     delay: float
     error: str
@@ -61,7 +61,7 @@ def _end_by(error: BaseException, attempt: int, rules: JobRules) -> AttemptEnd:
 
 
 def after_refusal(refused: BaseException, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
-    """Decide what follows an attempt that ran to its end, and whose result or messages were refused."""
+    """Decide what follows an attempt that ran to its end, but whose result or messages were refused."""
     if isinstance(refused, MessageTooLargeError):
         # Another attempt would do the same work again, and be refused again.
         what = "the job ran to its end, but its result, or a message that it emitted, is too large to be stored"
@@ -70,7 +70,7 @@ def after_refusal(refused: BaseException, attempt: int, rules: JobRules, random:
 
 
 def after_deaths(attempt: int, max_attempts: int) -> Finish | None:
-    """Decide, before running, about a job whose workers died during all its attempts."""
+    """Decide, before running it, about a job whose workers died during all its attempts."""
     if attempt <= max_attempts:
         return None
     return _finished("deaths", f"the worker died, or lost its lease, during attempt {attempt - 1} of {max_attempts}")

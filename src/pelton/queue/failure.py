@@ -1,4 +1,4 @@
-"""An error as text that can be stored: what it says, and its traceback. Pure."""
+"""An error as text that can be stored: its message, and its traceback. Pure."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def frames_of_job(error: BaseException) -> TracebackType | None:
 
 
 def is_raised(error: BaseException) -> bool:
-    """Whether a traceback would tell where a job raised an error, or its cause."""
+    """Whether a traceback would show where a job raised an error, or its cause."""
     return frames_of_job(error) is not None or error.__cause__ is not None
 
 
 def describe(error: BaseException) -> str:
-    """Return an error as text that can be stored: its class and what it says, cut when it says too much."""
+    """Return an error as text that can be stored: its class and its message, truncated if it is too long."""
     name = type(error).__name__
     try:
         text = str(error)
     except Exception as failed:  # an error's own code may be wrong as well
-        text = f"(its text can't be had: {type(failed).__name__})"
+        text = f"(its message can't be read: {type(failed).__name__})"
     text = _storable(text[:_LONGEST_TEXT])
     return f"{name}: {text}" if text else name
 
 
 def trace(error: BaseException) -> str:
-    """Return an error's traceback as text that can be stored, with its causes, from the job's own function on.
+    """Return an error's traceback as text that can be stored, with its causes, starting at the job's own function.
 
-    Of a long one the end is kept, where the error is. Empty for an error that was never raised.
+    A long one keeps its end, where the error is. Empty for an error that was never raised.
     """
     if not is_raised(error):
         return ""
@@ -57,5 +57,5 @@ def trace(error: BaseException) -> str:
 
 
 def _storable(text: str) -> str:
-    """Names of files may hold lone surrogates, which JSON can't."""
+    """Escape lone surrogates, which names of files may hold and JSON can't."""
     return text.encode(errors="backslashreplace").decode()

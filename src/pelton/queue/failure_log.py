@@ -1,4 +1,4 @@
-"""What is logged of an attempt that has not completed its job."""
+"""The log entry for an attempt that did not complete its job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _log: Final = logging.getLogger("pelton")
 
 
 def report(queue: str, records: AttemptRecords, decision: Finish | Again, error: BaseException | None = None) -> None:
-    """Log an attempt with the traceback of its error, if a job has raised it; ``error`` None: it never began."""
+    """Log an attempt with the traceback of its error, if the job raised it; ``error`` None: it never started."""
     level, then = _consequence(decision, error)
     shown = error if error is not None and level > logging.INFO and is_raised(error) else None
     written = "" if shown is None or _can_be_written(shown) else f"\n{trace(shown)}"
     if written:
-        # A handler that writes UTF-8 would fail over the exception itself, and log nothing.
+        # A handler that writes UTF-8 would fail on the exception itself, and log nothing.
         shown = None
     _log.log(
         level,
@@ -50,7 +50,7 @@ def _can_be_written(error: BaseException) -> bool:
 
 def _consequence(decision: Finish | Again, error: BaseException | None) -> tuple[int, str]:
     if isinstance(decision, Again):
-        # A job that asks for another attempt has not gone wrong.
+        # A job that asks for a retry has not gone wrong.
         level = logging.INFO if isinstance(error, RetryJob) else logging.WARNING
         return level, f"failed and is tried again in {decision.delay:.3g} s"
     if decision.state == "cancelled":

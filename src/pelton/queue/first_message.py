@@ -16,10 +16,10 @@ _LAST_LOOK_S: Final = 0.05
 
 
 async def first_of(stream: Stream, subjects: Sequence[str], clock: Clock, timeout: float | None) -> Message | None:
-    """Return the first message on any of ``subjects``, there already or to come; None where none is in time (seconds).
+    """Return the first message on any of ``subjects``, stored or to come; None if there is none in time (seconds).
 
-    On a cluster the consumer lives on one server. Where that is lost another is made, which misses nothing: it reads
-    from the beginning. Raises ServerTimeoutError where none can be made.
+    On a cluster the consumer lives on one server. If that server is lost, a new consumer is made, which misses nothing
+    because it reads from the beginning. Raises ServerTimeoutError if none can be made.
     """
     deadline = Deadline(clock, timeout)
     while True:

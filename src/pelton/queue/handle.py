@@ -21,7 +21,7 @@ _outcome: Final = msgspec.json.Decoder(Outcome).decode
 class JobHandle:
     """A job that was enqueued.
 
-    ``duplicate``: the idempotency key was known, this is the job it named first.
+    ``duplicate``: the idempotency key was known, and this is the job that the first call created.
     """
 
     __slots__ = ("_queue", "duplicate", "id")
@@ -35,16 +35,19 @@ class JobHandle:
         return f"<JobHandle {self.id} of queue {self._queue.name!r}>"
 
     async def info(self) -> JobInfo:
-        """Return the job as it is now. Raises JobNotFoundError when its history was cleaned."""
+        """Return the job's present state. Raises JobNotFoundError when its history was cleaned."""
         return await self._queue.get(self.id)
 
     async def outcome(self, *, timeout: Seconds | None = None) -> Outcome:
-        """Wait until the job has ended, and return how; ``timeout`` in seconds. Raises TimeoutError, ConfigError."""
+        """Wait until the job has ended, and return its outcome; ``timeout`` in seconds.
+
+        Raises TimeoutError, ConfigError.
+        """
         queue = self._queue
         limit = None if timeout is None else seconds(f"job {self.id} of queue {queue.name!r}: timeout", timeout)
         stream = await queue.jet.stream(queue.names.history)
         subjects = [queue.names.ending_subject(ending, self.id) for ending in ENDINGS]
         found = await first_of(stream, subjects, queue.jet.runtime.clock, limit)
         if found is None:
-            raise TimeoutError(f"job {self.id} of queue {queue.name!r} has not ended in time; it goes on")
+            raise TimeoutError(f"job {self.id} of queue {queue.name!r} has not ended in time; it was not cancelled")
         return _outcome(found.data)

@@ -34,9 +34,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class JobRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job is tried.
+    """How a job is retried.
 
-    Attempts in all, the wait between them, errors that are not tried again, seconds a try.
+    Attempts in all, the wait between them, errors that are not retried, seconds per attempt.
     """
 
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
@@ -45,7 +45,7 @@ class JobRules(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
 
     def check(self, what: str) -> None:
-        """Raise ConfigError, which names ``what`` they are for, for rules that cannot be kept."""
+        """Raise ConfigError for rules that cannot be kept; ``what`` names what the rules are for."""
         whole(f"{what}: max_attempts", self.max_attempts)
         if self.timeout is not None and seconds(f"{what}: timeout", self.timeout) <= 0:
             raise ConfigError(f"{what}: timeout is {self.timeout:g} s; it must be more than 0, or None")
@@ -63,7 +63,7 @@ def job_rules(
     permanent: type[BaseException] | Sequence[type[BaseException]],
     timeout: Seconds | None,
 ) -> JobRules:
-    """Return checked rules from what a user gives. Raises ConfigError, which names ``what`` they are for."""
+    """Return checked rules from what a user passes. Raises ConfigError, which names ``what`` they are for."""
     if isinstance(permanent, type):
         permanent = (permanent,)
     elif not isinstance(permanent, Sequence | AbstractSet):
@@ -122,8 +122,8 @@ class Job(Generic[P, R]):
     async def enqueue(self, *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any) -> JobHandle:
         """Put a job into the queue; returns when it is durable.
 
-        ``key`` names what the job works on (in an exclusive queue one job a key runs at a time, in order);
-        ``idempotency_key`` makes repeating the call harmless. Raises JobArgumentsError, ConfigError.
+        ``key`` names what the job works on (in an exclusive queue one job per key runs at a time, in order);
+        ``idempotency_key`` makes it safe to repeat the call. Raises JobArgumentsError, ConfigError.
         """
         call = JobCall(self, self.encode_arguments(args, kwargs), key, idempotency_key)
         return (await self.queue.enqueue_many((call,)))[0]
@@ -131,7 +131,7 @@ class Job(Generic[P, R]):
     async def enqueue_many(
         self, arguments: Iterable[Sequence[Any]], *, keys: Iterable[str] | None = None
     ) -> list[JobHandle]:
-        """Put many jobs into the queue, durable together; ``keys`` goes along with ``arguments``.
+        """Put many jobs into the queue, durable together; ``keys`` has one key for each of ``arguments``.
 
         Raises JobArgumentsError, ConfigError.
         """
@@ -145,7 +145,7 @@ class Job(Generic[P, R]):
         return await self.queue.enqueue_many(calls)
 
     def _several(self, args: Sequence[Any]) -> Sequence[Any]:
-        """Return the arguments of one of many jobs: not a text, whose letters would be taken for them."""
+        """Return the arguments of one of many jobs; refuses text, whose letters would be taken for arguments."""
         if type(args) in (list, tuple) or (isinstance(args, Sequence) and not isinstance(args, str | bytes)):
             return args
         raise JobArgumentsError(self.name, f"{args!r:.80} is not a list of arguments, write [({args!r:.80},), ...]")
@@ -187,7 +187,7 @@ def _context_parameter(function: Callable[..., Any], name: str) -> str:
 
 
 def job_name(function: Callable[..., Any]) -> str:
-    """Return the name a function gives its job. Raises ConfigError where it has none."""
+    """Return the name a function gives its job. Raises ConfigError if it has none."""
     name = getattr(function, "__name__", "")
     if not name:
         raise ConfigError(f"{function!r} has no name of its own: give the job one with queue.job(name=...)")

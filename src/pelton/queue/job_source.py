@@ -1,7 +1,7 @@
-"""Where a worker gets its jobs and settles them: the seam between the worker and what keeps the jobs.
+"""Where a worker gets its jobs and settles them: the seam between the worker and the storage of the jobs.
 
-Jobs come by channels. On an embedded store, and in a queue that is not exclusive, each channel is a consumer, and a
-job's lease is the ack wait of its delivery. An exclusive queue on a cluster has a channel of its own (``keys/``).
+Jobs arrive through channels. On an embedded store, and in a queue that is not exclusive, each channel is a consumer,
+and a job's lease is the ack wait of its delivery. An exclusive queue on a cluster has its own channel (``keys/``).
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 
 class TakenJob(msgspec.Struct, frozen=True, gc=False):
-    """A job for a worker. Its lease counts from ``asked`` (seconds since boot), or None: from when it was asked for."""
+    """A job for a worker. Its lease counts from ``asked`` (seconds since boot); None means from the request."""
 
     delivered: Delivered
     asked: float | None = None
 
 
 class Extender(Protocol):
-    """What extends leases: a part of ``Backend``."""
+    """Extends leases: a part of ``Backend``."""
 
     def clone(self) -> Extender:
-        """Another one, for another thread and event loop; close it as well."""
+        """Return a copy for another thread and event loop; close it as well."""
         ...
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Extend the leases that acks of kind ``progress`` name; one entry each: None, or why it is lost."""
+        """Extend the leases that acks of kind ``progress`` name; one entry each: None, or why the lease is lost."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         ...
 
 
 class JobSource(Protocol):
-    """The jobs of a queue, for one worker. ``channels`` name the ways by which they come."""
+    """The jobs of a queue, for one worker. ``channels`` names the ways they arrive."""
 
     channels: Sequence[str]
     extender: Extender
@@ -59,10 +59,10 @@ class JobSource(Protocol):
         ...
 
     async def settle(self, ended: Ended) -> None:
-        """End an attempt: publish what it has to say, and acknowledge its job or give it back.
+        """End an attempt: publish its records and messages, and acknowledge its job or give it back.
 
-        Raises AckRejectedError where the attempt was replaced: it then has no effect. Raises ApiError where a message
-        is refused: the attempt goes on.
+        Raises AckRejectedError if the attempt was replaced: it then has no effect. Raises ApiError if a message is
+        refused: the attempt then is not over.
         """
         ...
 
@@ -71,15 +71,15 @@ class JobSource(Protocol):
         ...
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:
-        """Let go of jobs that were taken, settled or not."""
+        """Release jobs that were taken, settled or not."""
         ...
 
     async def is_empty(self) -> bool:
-        """Whether there is no job that has not ended."""
+        """Whether no unfinished job is left."""
         ...
 
     async def close(self) -> None:
-        """Take no more; what was taken and not handed out is given back. Idempotent."""
+        """Take no more; give back what was taken and not handed out. Idempotent."""
         ...
 
 
@@ -109,7 +109,7 @@ class ConsumerJobSource:
         await self._backend.settle(ended.messages, ended.delivered.stream, ended.delivered.consumer, ended.ack)
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        """Publish and acknowledge together: one transaction a consumer."""
+        """Publish and acknowledge together: one transaction per consumer."""
         if len(self._consumers) == 1:
             return await self._settle_on(self._consumers[0], endings)
         answers: dict[int, PeltonError | None] = {}
@@ -124,7 +124,7 @@ class ConsumerJobSource:
         return await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:
-        """Nothing is held here: the consumer gives it to somebody else after its ack wait."""
+        """Do nothing: the consumer redelivers it to another worker after its ack wait."""
 
     async def is_empty(self) -> bool:
         """Whether no consumer has anything left."""
@@ -132,7 +132,7 @@ class ConsumerJobSource:
         return not any(info.num_pending or info.num_ack_pending for info in infos)
 
     async def close(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: no job is held here."""
 
 
 def worker_name(ids: Ids) -> str:

@@ -1,17 +1,17 @@
 """Keeping the leases of running jobs, off the jobs' own thread.
 
-A keeper has a thread, an event loop and a connection of its own, so a job that blocks the worker's event
-loop, or a long computation, keeps its lease. It extends what is a third of the lease old, and tells a job
-that its lease is lost when
+A keeper has its own thread, event loop and connection, so a job that blocks the worker's event loop, or a
+long computation, keeps its lease. It extends a lease when a third of it has passed, and notifies a job that
+its lease is lost when
 
-- the store says so: the delivery was replaced (this process was stopped for longer than the lease), or
+- the store reports it: the delivery was replaced (this process was stopped for longer than the lease), or
 - it could not extend it in time, by the time since boot of this machine, sleep included. A try that would end too
-  late is cut short, and a lease is given up when no further round would come in time, so that the job is told before
-  anyone else may hold it.
+  late is cut short, and a lease is given up when no further round would come in time, so that the job is notified
+  before another worker can hold it.
 
-What the job then returns is refused by the store, whose word is final: an ack names its delivery. A NATS server
-has no such word, it confirms late acks too: there a lease is judged by the clock alone, and one that was not
-extended in time is lost for good.
+The store refuses what the job then returns, and its decision is final: an ack names its delivery. A NATS server
+gives no such guarantee, because it confirms late acks too: there a lease is judged by the clock alone, and one that
+was not extended in time is lost for good.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton")
-# ``stop`` is when the job must have been told; after a round that failed there is another ``again``.
+# ``stop`` is when the job must have been notified; after a round that failed there is another ``again``.
 _SHARES: Final = LeaseShares(renew=1 / 3, stop=0.8, again=1 / 20, longest_try=1 / 4)
 # The time between rounds, as a share of a lease.
 _ROUND: Final = 1 / 6
 
 
 class DeliveryHold(NamedTuple):
-    """A delivery that is held, and what tells its job that it is no more."""
+    """A delivery that is held, and how to notify its job that the lease is lost."""
 
     delivered: Delivered
     lose: Callable[[str], None]
 
 
 class TimedHold:
-    """What keeps deliveries of one consumer until a time: ``delivered``, perhaps with others that came with it.
+    """Keeps deliveries of one consumer until a time: ``delivered``, possibly with others that came with it.
 
-    ``asked``: since when, in seconds since boot; ``by_clock``: where only the clock can tell whether it is lost.
+    ``asked``: since when, in seconds since boot; ``by_clock``: whether only the clock can tell that it is lost.
     """
 
     __slots__ = ("by_clock", "clock", "delivered", "lost")
@@ -60,23 +60,23 @@ class TimedHold:
         self.lost = False
 
     def is_doubtful(self, now: float) -> bool:
-        """Whether somebody else may hold the message by now (seconds since boot), as far as we can tell."""
+        """Whether another worker may hold the message by now (seconds since boot), as far as we can tell."""
         return self.clock.is_over(now)
 
     def is_over(self, now: float) -> bool:
-        """Whether it is lost, known or not: where only the clock can tell, doubt is enough."""
+        """Whether it is lost, noticed or not: if only the clock can tell, doubt is enough."""
         return self.lost or (self.by_clock and self.is_doubtful(now))
 
     def extended(self, asked: float) -> None:
-        """Note that the store has taken an extension: it counts from before that was asked for."""
+        """Note that the store accepted an extension: it counts from before it was requested."""
         self.clock.confirm(asked)
 
     def holds(self) -> list[DeliveryHold]:
-        """Return what it keeps."""
+        """Return the deliveries it keeps."""
         raise NotImplementedError
 
     def lose(self, reason: str) -> None:
-        """Tell whoever relies on it, once."""
+        """Notify the holders, once."""
         raise NotImplementedError
 
 
@@ -98,7 +98,7 @@ class JobLease(TimedHold):
         self.on_lost = on_lost
 
     def extension(self) -> AckOp:
-        """Return what extends it."""
+        """Return the ack that extends it."""
         return ack_of(self.delivered, "progress")
 
     def holds(self) -> list[DeliveryHold]:
@@ -106,20 +106,20 @@ class JobLease(TimedHold):
         return [DeliveryHold(self.delivered, self.lose)]
 
     def lose(self, reason: str) -> None:
-        """Tell the job, once."""
+        """Notify the job, once."""
         if not self.lost:
             self.lost = True
             self.on_lost(reason)
 
 
 class Holder(Protocol):
-    """A job that shares its lease with others. ``lost``: somebody else may have it."""
+    """A job that shares its lease with others. ``lost``: another worker may have it."""
 
     lost: bool
 
     @property
     def hold(self) -> DeliveryHold:
-        """What it holds."""
+        """The delivery it holds."""
         ...
 
 
@@ -127,7 +127,7 @@ H = TypeVar("H", bound=Holder)
 
 
 class SharedLease(TimedHold, Generic[H]):
-    """The hold on messages that were taken together: extended together, and each is lost by itself, at most once."""
+    """A lease on messages that were taken together: extended together, each lost independently, at most once."""
 
     __slots__ = ("holders",)
 
@@ -136,11 +136,11 @@ class SharedLease(TimedHold, Generic[H]):
         self.holders: dict[H, None] = dict.fromkeys(holders)
 
     def holds(self) -> list[DeliveryHold]:
-        """Return the deliveries that are held still."""
+        """Return the deliveries that are still held."""
         return [holder.hold for holder in list(self.holders) if not holder.lost]
 
     def lose(self, reason: str) -> None:
-        """Tell all jobs that are left, once."""
+        """Notify all remaining jobs, once."""
         if not self.lost:
             self.lost = True
             for hold in self.holds():
@@ -161,7 +161,7 @@ class LeaseKeeper:
         )
 
     def start(self) -> None:
-        """Begin to keep leases."""
+        """Start keeping leases."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -174,12 +174,12 @@ class LeaseKeeper:
         self._leases[id(lease)] = lease
 
     def release(self, lease: TimedHold) -> None:
-        """Keep a lease no longer."""
+        """Stop keeping a lease."""
         self._leases.pop(id(lease), None)
 
     async def _keep(self) -> None:
         try:
-            # Blocking this loop is meant: between two rounds it has nothing to do, and must take no time from jobs.
+            # Blocking this loop is intended: between two rounds it has nothing to do, and must take no time from jobs.
             pause = _ROUND
             while not self._stopping.wait(self._duration * pause):
                 pause = _ROUND if await self._round() else _SHARES.again
@@ -196,13 +196,13 @@ class LeaseKeeper:
             _log.warning("could not extend %d leases: %s", len(due), describe(error))
             self._give_up_late(due, describe(error))
             if not isinstance(error, TimeoutError):
-                # A store that is only slow is not left: leaving would wait for it as well.
+                # A store that is only slow keeps its connection: closing would wait for it as well.
                 await self._connection.leave()
             return False
         return True
 
     def _lose_all(self, error: str) -> None:
-        # The store the jobs were taken through is at its end: none of them can be settled any more.
+        # The store the jobs were taken through has failed for good: none of them can be settled any more.
         for lease in list(self._leases.values()):
             lease.lose(f"the store cannot be used any more: {error}")
 

@@ -8,7 +8,7 @@ The states and what moves a job between them (goalpost's words in brackets)::
     running  raise     -> retrying   [nack]   given back, due after a backoff; attempts are counted
     running  raise     -> failed     [failed] permanent error, or the last attempt: dead letters and history
     running  raise JobCancelledError -> cancelled
-    running  worker dies -> running           the lease runs out, another worker takes it: an attempt
+    running  worker dies -> running           the lease expires, another worker takes it: an attempt
     running  worker stops -> pending          handed back: no attempt
     retrying backoff passes -> pending
 
@@ -47,7 +47,7 @@ AFTER_ATTEMPT: Final[Mapping[AttemptEnd, Ending | Literal["retrying"]]] = {
 
 
 class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A job as it lies in the queue: which function, with which arguments (JSON), under which key."""
+    """A job as stored in the queue: which function, with which arguments (JSON), under which key."""
 
     job: str
     args: msgspec.Raw
@@ -58,7 +58,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """How a job ended. Times are wall nanoseconds; ``result`` is JSON.
 
-    ``error`` is what its last attempt raised, ``traceback`` where, as text: its end, if it is long.
+    ``error`` is what its last attempt raised, ``traceback`` its traceback as text, of which a long one keeps the end.
     """
 
     id: str
@@ -75,16 +75,16 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     traceback: str = ""
 
     def value(self) -> object:
-        """Return the decoded result of a completed job. Raises JobFailedError if it has ended otherwise."""
+        """Return the decoded result of a completed job. Raises JobFailedError if it ended otherwise."""
         if self.state != "completed":
             raise JobFailedError(self.id, self.job, self.state, self.error, self.traceback)
         return msgspec.json.decode(self.result)
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed job with all that is needed to run it again.
+    """A failed job with everything needed to run it again.
 
-    ``subject`` and ``data`` are those of a message that could not be read as a job; its envelope is empty.
+    ``subject`` and ``data`` are set for a message that could not be read as a job; its envelope is empty.
     """
 
     outcome: Outcome
@@ -94,7 +94,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """What is known of a job that was tried and not finished.
+    """What is known of a job that was tried and has not ended.
 
     ``returned`` deliveries do not count as attempts.
     """
@@ -107,7 +107,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as a view shows it. ``last_error`` is the message of the last failed attempt."""
+    """A job as the views show it. ``last_error`` is the message of the last failed attempt."""
 
     id: str
     job: str
@@ -136,5 +136,5 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> int:
-        """Jobs that have ended, in whatever way."""
+        """Jobs that have ended, in any state."""
         return self.completed + self.failed + self.cancelled

@@ -1,7 +1,7 @@
 """The names of a queue's streams and subjects, and how a key becomes part of a subject. Pure.
 
 A queue ``garage`` lives in four streams: ``JOBS_garage`` (jobs that have not ended; a work queue),
-``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be driven again),
+``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be redriven),
 ``JOBS_garage_attempts`` (the last failed attempt of each). On a cluster an exclusive queue has a fifth,
 ``JOBS_garage_keys`` (who holds which key).
 """
@@ -19,13 +19,13 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_/=:-]+(\.[A-Za-z0-9_/=:-]+)*")
 _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/=:-")
 _KEY_LIMIT: Final = 512
 SIDES: Final = {"history": "history", "dead": "dead letters", "attempts": "failed attempts", "keys": "keys"}
-"""What the streams beside the jobs hold, by the end of their names."""
+"""The contents of the side streams, by the suffix of their names."""
 
 
 def encode_key(key: str) -> str:
-    """Return ``key`` as tokens of a subject: ``flights.N1`` as it is, anything unusual as ``%XX``.
+    """Return ``key`` as tokens of a subject: ``flights.N1`` unchanged, unusual characters as ``%XX``.
 
-    Raises ConfigError for a key that is empty, over 512 bytes, or no text.
+    Raises ConfigError for a key that is empty, over 512 bytes, or not text.
     """
     if not isinstance(key, str):
         raise ConfigError(f"a job's key must be a text, this one is {key!r}: convert it with str()")
@@ -41,7 +41,7 @@ def encode_key(key: str) -> str:
 
 
 class QueueNames:
-    """The streams, subjects and consumers of one queue. Raises ConfigError for a name that is none."""
+    """The streams, subjects and consumers of one queue. Raises ConfigError for an invalid name."""
 
     def __init__(self, queue: str) -> None:
         if not isinstance(queue, str) or not _NAME.fullmatch(queue):
@@ -58,38 +58,38 @@ class QueueNames:
         self._key_prefix = f"{self.root}.key."
         self._hold_prefix = f"{self.root}.hold."
         self._ending_prefix = f"{self.root}.history."
-        # The streams beside the jobs, each with the subject it takes.
+        # The side streams, each with the subject it takes.
         self.sides = (
             (self.history, f"{self.root}.history.>"),
             (self.dead, f"{self.root}.dead.>"),
             (self.attempts, f"{self.root}.attempts.>"),
             (self.keys, f"{self.root}.hold.>"),
         )
-        # What the job's id follows in the subject of one that has completed: most do.
+        # The prefix of the job's id in the subject of a completed one: most jobs complete.
         self.completed_prefix = f"{self._ending_prefix}completed."
 
     def job_subject(self, key: str) -> str:
-        """Return the subject of a job: one for all jobs without a key, one a key for the others."""
+        """Return the subject of a job: one for all jobs without a key, one per key for the others."""
         return self._key_prefix + encode_key(key) if key else self.free_subject
 
     def key_of_job(self, subject: str) -> str:
-        """Return the key, as it is in subjects, that a job's subject names."""
+        """Return the key, in its subject form, that a job's subject names."""
         return subject.removeprefix(self._key_prefix)
 
     def subject_of_key(self, key: str) -> str:
-        """Return the subject of the jobs of a key, given as it is in subjects."""
+        """Return the subject of the jobs of a key, given in its subject form."""
         return self._key_prefix + key
 
     def hold_subject(self, key: str) -> str:
-        """Return the subject of a key's record; the key as it is in subjects."""
+        """Return the subject of a key's record; the key in its subject form."""
         return self._hold_prefix + key
 
     def key_of_hold(self, subject: str) -> str:
-        """Return the key that the subject of its record names."""
+        """Return the key that its record's subject names."""
         return subject.removeprefix(self._hold_prefix)
 
     def ending_subject(self, ending: Ending, job_id: str) -> str:
-        """Return the subject of how a job ended; ``*`` as id for all that ended so."""
+        """Return the subject of a job's outcome; ``*`` as id for all jobs that ended in this state."""
         return f"{self._ending_prefix}{ending}.{job_id}"
 
     def dead_subject(self, job_id: str) -> str:
@@ -97,5 +97,5 @@ class QueueNames:
         return f"{self.root}.dead.{job_id}"
 
     def attempt_subject(self, job_id: str) -> str:
-        """Return the subject of what is known of a job's last attempt."""
+        """Return the subject of the record of a job's last attempt."""
         return f"{self.root}.attempts.{job_id}"

@@ -1,4 +1,4 @@
-"""Where the jobs of a queue come from: consumers, or, for exclusive keys on a cluster, the records of the keys."""
+"""The source of a queue's jobs: consumers or, for exclusive keys on a cluster, the records of the keys."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 async def open_source(
     jet: Streams, names: QueueNames, stream: Stream, exclusive: bool, lease: float, settings: QueueSettings
 ) -> tuple[QueueStats, Callable[[Queue, str], JobSource]]:
-    """Make what is missing, and return what the views look at and what makes the supply of a worker."""
-    # As it was made, wherever it is opened from: the two ways know nothing of each other.
+    """Make what is missing; return the stats for the views, and the factory of a worker's job source."""
+    # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
     if stream.config.metadata.get(KEYS) == RECORDS:
         await keys_stream(jet, names, settings)
         free = await free_consumer(stream, names, lease)

@@ -1,4 +1,4 @@
-"""What a worker outlasts: a store that is busy or full, and a cluster whose servers are away or elect a leader."""
+"""Failures a worker outlasts: a store that is busy or full, and a cluster whose servers are away or elect a leader."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PASSING: Final = (StoreBusyError, StoreFullError, ServerUnreachableError, Serve
 
 
 def can_pass(error: PeltonError) -> bool:
-    """Whether the store, or the servers, may do their work again without anybody's help to the worker."""
+    """Whether the store, or the servers, may recover without help from the worker's user."""
     return isinstance(error, _PASSING) or is_passing(error)
 
 
 class Outage:
-    """The times during which a queue's store does not answer one worker: told in the log as they begin and end."""
+    """The times during which a queue's store does not answer one worker: logged as they begin and end."""
 
     def __init__(self, queue: str, clock: Clock) -> None:
         self._queue = queue
@@ -37,16 +37,16 @@ class Outage:
         self._since: float | None = None
 
     async def wait(self, error: PeltonError) -> None:
-        """Return when it is time to ask again; raises ``error`` where that would be in vain."""
+        """Wait until it is time to retry; raises ``error`` if a retry would be pointless."""
         if not can_pass(error):
             raise error
         if self._since is None:
             self._since = self._clock.monotonic()
-            _log.warning("queue %r waits for its store, for as long as it takes: %s", self._queue, error)
+            _log.warning("queue %r waits for its store, without a time limit: %s", self._queue, error)
         await self._clock.sleep(_ASK_AGAIN_S)
 
     def is_over(self) -> None:
         """Note that the store has answered."""
         if self._since is not None:
             lasted, self._since = self._clock.monotonic() - self._since, None
-            _log.warning("queue %r goes on: its store did not answer for %.1f s", self._queue, lasted)
+            _log.warning("queue %r resumes: its store did not answer for %.1f s", self._queue, lasted)

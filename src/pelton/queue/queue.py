@@ -1,7 +1,7 @@
 """A work queue on streams: enqueue, views, history, dead letters. The worker is in ``worker.py``.
 
 Nothing here knows a backend: a queue is four streams and one or two consumers (``naming.py``), so it runs
-wherever streams do. An exclusive queue has two consumers: jobs with a key are delivered at most one a key at
+wherever streams do. An exclusive queue has two consumers: jobs with a key are delivered at most one per key at
 a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs without a key are free.
 """
 
@@ -97,7 +97,7 @@ class Queue:
         history_max_age: Seconds | None = None,
         num_replicas: int | None = None,
     ) -> Queue:
-        """Open a queue, making its streams and consumers where they are missing. Raises ConfigError."""
+        """Open a queue, making its streams and consumers if they are missing. Raises ConfigError."""
         names = QueueNames(name)
         settings = queue_settings(name, exclusive, lease, history_max_age, num_replicas)
         stream = await jobs_stream(jet, names, settings)
@@ -108,7 +108,7 @@ class Queue:
         return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, stats=stats, job_source=job_source)
 
     def job_source(self, worker: str) -> JobSource:
-        """Return where a worker of that name gets its jobs; for the worker."""
+        """Return the job source of the worker with that name; for the worker."""
         return self._job_source(self, worker)
 
     # --- jobs
@@ -143,10 +143,10 @@ class Queue:
     ) -> Any:
         """Register a function, async or not, as a job; a decorator, with or without arguments.
 
-        ``name`` (default: the function's) is what is stored: keep it when the function is renamed. A job is
-        tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between; errors in
-        ``permanent``, and PermanentJobError, are not tried again. ``timeout`` (async functions) bounds one
-        attempt. Raises ConfigError.
+        ``name`` (default: the function's) is stored with every job: keep it when you rename the function. A job
+        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between; errors in
+        ``permanent``, and PermanentJobError, are not retried. ``timeout`` (async functions) limits one attempt.
+        Raises ConfigError.
         """
 
         def register(target: Callable[..., Any]) -> Job[..., Any]:
@@ -186,13 +186,13 @@ class Queue:
     ) -> None:
         """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
 
-        Signals are taken on the main thread only, and only those that nobody else handles: in a web server they are
-        the server's, and you call :meth:`stop`. ``handle_signals=False`` takes none.
+        Signals are handled on the main thread only, and only those without another handler: in a web server they
+        belong to the server, and you call :meth:`stop`. ``handle_signals=False`` handles none.
 
-        Up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. On
-        stopping, running jobs are told (``JobContext.stopping``) and have ``grace`` seconds to finish; async
-        ones are then cancelled and handed back, which does not count as an attempt; threads are waited for.
-        May be called several times at once: each call is a worker of its own. Raises ConfigError.
+        Runs up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. When the
+        worker stops, running jobs are notified (``JobContext.stopping``) and have ``grace`` seconds to finish; then
+        async ones are cancelled and handed back, which does not count as an attempt; threads are waited for.
+        May be called several times at once: each call is a separate worker. Raises ConfigError.
         """
         settings = WorkerSettings(
             concurrency=whole(f"queue {self.name!r}: concurrency", concurrency),
@@ -211,7 +211,7 @@ class Queue:
     def claims(self, rules: JobRules | None = None) -> Claims:
         """Take jobs in batches, and run them yourself: ``async with queue.claims() as claims``.
 
-        ``rules`` are for every job, whatever its name; None: those of the jobs registered here, and others are unknown.
+        ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
         """
         if rules is not None:
             if not isinstance(rules, JobRules):
@@ -220,7 +220,7 @@ class Queue:
         return Claims(self, rules)
 
     def stop(self) -> None:
-        """Stop every :meth:`work` of this queue gracefully; it returns when its jobs are finished or handed back.
+        """Stop every :meth:`work` of this queue gracefully; each returns when its jobs are finished or handed back.
 
         From any thread.
         """
@@ -244,9 +244,9 @@ class Queue:
         return JobCounts(pending=pending, running=states.count("running"), retrying=states.count("retrying"), **ended)
 
     async def get(self, job_id: str) -> JobInfo:
-        """Return a job by its id, wherever it is.
+        """Return a job by its id, in whatever state it is.
 
-        Raises JobNotFoundError when it is not known (any more), ConfigError.
+        Raises JobNotFoundError if it is not known, or no longer known; ConfigError.
         """
         seq = int(checked_id(self.name, job_id))
         stream = await self.jet.stream(self.names.jobs)
@@ -274,12 +274,12 @@ class Queue:
 
     @at_home
     async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:
-        """Iterate over how jobs ended, oldest first; only over those that ended as ``state`` if given.
+        """Iterate over the outcomes of jobs, oldest first; only over those in state ``state`` if given.
 
         Raises ConfigError.
         """
         if state is not None and state not in ENDINGS:
-            raise ConfigError(f"queue {self.name!r}: history of {state!r}; a job ends as {', '.join(ENDINGS)}")
+            raise ConfigError(f"queue {self.name!r}: no history of {state!r}; a job ends as {', '.join(ENDINGS)}")
         stream = await self.jet.stream(self.names.history)
         filter_subject = self.names.ending_subject(state, "*") if state else ""
         async for _, data in scan(stream, filter_subject):
@@ -287,13 +287,13 @@ class Queue:
 
     @at_home
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
-        """Iterate over failed jobs that can be driven again, oldest first."""
+        """Iterate over failed jobs that can be redriven, oldest first."""
         stream = await self.jet.stream(self.names.dead)
         async for _, data in scan(stream, ""):
             yield _dead(data)
 
     async def redrive(self, job_id: str) -> JobHandle:
-        """Put a failed job into the queue again, as a new job, and take it out of the dead letters.
+        """Put a failed job into the queue again, as a new job, and remove its dead letter.
 
         Raises JobNotFoundError when there is no such dead letter, ConfigError.
         """
@@ -302,20 +302,20 @@ class Queue:
         try:
             stored = await dead.get_last_message(subject)
         except MessageNotFoundError:
-            raise JobNotFoundError(self.name, job_id, "it left no dead letter, or was driven again already") from None
+            raise JobNotFoundError(self.name, job_id, "it left no dead letter, or was already redriven") from None
         letter = _dead(stored.data)
         envelope = msgspec.structs.replace(letter.envelope, redriven_from=job_id)
         subject = letter.subject or self.names.job_subject(envelope.key if self.exclusive else "")
-        # The id makes a redrive that was cut short between the two steps harmless to repeat.
+        # The id makes it harmless to repeat a redrive that was interrupted between the two steps.
         block = headers.encode({headers.MSG_ID: f"redrive-{job_id}"})
         ack = await self.jet.backend.publish(subject, letter.data or _encode(envelope), block)
         with suppress(MessageNotFoundError):
-            # Another one has driven it at the same time: both got the same job.
+            # It was redriven concurrently: both calls got the same job.
             await dead.delete_message(stored.seq)
         return self.handle(ack)
 
     async def clean(self, *, older_than: Seconds) -> int:
-        """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many records.
+        """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many were removed.
 
         Raises ConfigError.
         """
@@ -341,7 +341,7 @@ class Queue:
         try:
             envelope = _envelope(stored.data)
         except (msgspec.DecodeError, msgspec.ValidationError):
-            # No job, as the worker that takes it will find; the view shows it among the others.
+            # Not a valid job, as the worker that takes it will find; the view shows it among the others.
             envelope = Envelope(job="", args=msgspec.Raw(b"null"))
         delivery = unsettled.get(stored.seq)
         known = None if delivery is None else await self.attempt_of(str(stored.seq))
@@ -357,7 +357,7 @@ class Queue:
         )
 
     async def attempt_of(self, job_id: str) -> Attempt | None:
-        """Return what is known of a job's last attempt that did not end it, or None."""
+        """Return the record of a job's last attempt that did not end it, or None."""
         stream = await self.jet.stream(self.names.attempts)
         try:
             return _attempt((await stream.get_last_message(self.names.attempt_subject(job_id))).data)

@@ -1,4 +1,4 @@
-"""What is under way in a queue, for its views: which jobs are held or wait for their retry, and how many do neither."""
+"""The jobs under way in a queue, for its views: which are held or wait for a retry, and how many are neither."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Underway = dict[int, Unsettled]
 
 
 class QueueStats(Protocol):
-    """How the views of a queue learn what its workers do."""
+    """How the views of a queue learn what its workers hold."""
 
     async def underway(self) -> Underway:
         """Return the jobs that were taken and have not ended, by sequence."""
         ...
 
     async def untouched(self, underway: Underway) -> int:
-        """Return how many jobs were never taken; ``underway`` was just asked for."""
+        """Return how many jobs were never taken; ``underway`` was just returned by :meth:`underway`."""
         ...
 
 
@@ -33,7 +33,7 @@ class ConsumerStats:
         self._consumers = consumers
 
     async def underway(self) -> Underway:
-        """Return what the consumers have delivered and nobody has settled."""
+        """Return what the consumers have delivered and no worker has settled."""
         found: Underway = {}
         for consumer in self._consumers:
             offset = 0

@@ -1,4 +1,4 @@
-"""What one attempt of a job is, and what it writes down as it ends: the same, whoever ran it. Pure."""
+"""One attempt of a job, and the records it writes as it ends: the same, whoever runs it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNREAD: Final = Envelope(job="", args=NOTHING)
 class Ended(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended: its record, what is published with it, and the ack of its delivery.
 
-    ``record`` is the job's outcome or, for one that is tried again, what its attempts left: ``known`` then.
+    ``record`` is the job's outcome or, for one that is retried, what its attempts left, which is then in ``known``.
     """
 
     delivered: Delivered
@@ -37,18 +37,18 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended, and not this attempt alone."""
+        """Whether the job has ended, not only this attempt."""
         return self.known is None
 
     @property
     def messages(self) -> list[Outgoing]:
-        """What to publish, in order: whoever sees the record finds everything else."""
+        """The messages to publish, in order: a reader that sees the record finds all the others."""
         if self.dead_letter is not None:
             return [*self.emitted, self.dead_letter, self.record]
         return [*self.emitted, self.record] if self.emitted else [self.record]
 
     def without_dead_letter(self) -> Ended:
-        """Return the same with no dead letter, where that is what was refused."""
+        """Return the same without its dead letter, if that was refused."""
         return msgspec.structs.replace(self, dead_letter=None)
 
 
@@ -70,21 +70,21 @@ class AttemptRecords:
     # --- before
 
     def read(self) -> Finish | None:
-        """Read the message; return how a job ends that is none."""
+        """Read the message; return the failure for one that is not a valid job."""
         try:
             self.envelope = _decode_envelope(self.delivered.data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            return Finish("failed", f"the message is no job: {error}")
+            return Finish("failed", f"the message is not a valid job: {error}")
         return None
 
     def learn(self, known: Attempt | None) -> None:
-        """Take in what earlier attempts left; deliveries that were handed back do not count."""
+        """Add what earlier attempts left; deliveries that were handed back do not count."""
         self.known = known
         if known is not None:
             self.attempt -= known.returned
 
     def after_deaths(self, rules: JobRules) -> Finish | None:
-        """Return how a job ends whose workers died during all its attempts; this one never begins then."""
+        """Return the failure of a job whose workers died during all its attempts; this one then never starts."""
         ended = after_deaths(self.attempt, rules.max_attempts)
         if ended is not None:
             self.attempt -= 1
@@ -104,14 +104,14 @@ class AttemptRecords:
         return self._again(decision, now) if isinstance(decision, Again) else self._ended(decision, now)
 
     def _ended(self, finish: Finish, now: int) -> Ended:
-        """The job has ended otherwise; a failed one leaves a dead letter."""
+        """Return another end of a job; a failed one leaves a dead letter."""
         outcome = self._outcome(finish, NOTHING, now)
         record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
         return Ended(self.delivered, ack_of(self.delivered, "ack"), record, dead_letter=letter)
 
     def _again(self, again: Again, now: int) -> Ended:
-        """The attempt failed, and is not the last."""
+        """Return the end of an attempt that failed and is not the last."""
         record = Attempt(
             id=self.id,
             attempt=self.attempt,

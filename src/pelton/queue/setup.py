@@ -1,10 +1,10 @@
-"""What a queue is made of: its four streams and its consumers, made where they are missing.
+"""The parts of a queue: its four streams and its consumers, made if they are missing.
 
-The stream of the jobs carries, as metadata, what all users of the queue have to agree on. Any number of
+The metadata of the jobs' stream stores the settings that all users of the queue have to agree on. Any number of
 processes may open a queue for the first time at once.
 
-The settings of a queue that exists: ``exclusive`` and ``lease`` are fixed, because running workers rely on them.
-``history_max_age`` and ``num_replicas`` belong to the streams alone, so other ones than before take effect at once.
+The settings of an existing queue: ``exclusive`` and ``lease`` are fixed, because running workers rely on them.
+``history_max_age`` and ``num_replicas`` only affect the streams, so new values take effect at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WRITES_AGE: Final = timedelta(seconds=60)
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue is opened with; durations in seconds. None: as it is, or the default of a new queue."""
+    """The settings to open a queue with; durations in seconds. None: unchanged, or the default for a new queue."""
 
     exclusive: bool | None = None
     lease: float | None = None
@@ -53,7 +53,7 @@ def queue_settings(
     history_max_age: Seconds | None,
     num_replicas: int | None,
 ) -> QueueSettings:
-    """Return settings that can be kept. Raises ConfigError."""
+    """Return checked settings. Raises ConfigError."""
     if exclusive is not None and not isinstance(exclusive, bool):
         raise ConfigError(f"queue {queue!r}: exclusive is {exclusive!r}; it must be True or False")
     lease_s = None if lease is None else seconds(f"queue {queue!r}: lease", lease)
@@ -62,14 +62,14 @@ def queue_settings(
     age = None if history_max_age is None else seconds(f"queue {queue!r}: history_max_age", history_max_age)
     if age is not None and 0 < age < _SHORTEST_AGE_S:
         raise ConfigError(
-            f"queue {queue!r}: history_max_age is {age:g} s; it must be {_SHORTEST_AGE_S:g} s or more, or 0: for ever"
+            f"queue {queue!r}: history_max_age is {age:g} s; it must be {_SHORTEST_AGE_S:g} s or more, or 0: no limit"
         )
     replicas = None if num_replicas is None else whole(f"queue {queue!r}: num_replicas", num_replicas)
     return QueueSettings(exclusive=exclusive, lease=lease_s, history_max_age=age, num_replicas=replicas)
 
 
 async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> Stream:
-    """Return the stream of the jobs, which also remembers what all users of the queue have to agree on."""
+    """Return the stream of the jobs, which also stores what all users of the queue have to agree on."""
     try:
         stream = await jet.stream(names.jobs)
     except StreamNotFoundError:
@@ -94,7 +94,7 @@ async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
             raise _taken(names, stream)
     base, _, side = names.queue.rpartition("_")
     if base and side in SIDES and await jet.stream_names(QueueNames(base).free_subject):
-        # Also where that stream is not made yet, or only on another backend.
+        # Even if that stream is not made yet, or only on another backend.
         raise ConfigError(
             f"queue {names.queue!r}: queue {base!r} keeps its {SIDES[side]} under this name; "
             "give the queue another name"
@@ -102,7 +102,7 @@ async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
 
 
 def _taken(names: QueueNames, stream: Stream) -> ConfigError:
-    """Return the error for a stream that bears a name of this queue, and is something else."""
+    """Return the error for a stream that has a name of this queue but belongs to something else."""
     config = stream.config
     if EXCLUSIVE in config.metadata:
         owner = f"holds the jobs of queue {config.name.removeprefix('JOBS_')!r}"
@@ -112,7 +112,7 @@ def _taken(names: QueueNames, stream: Stream) -> ConfigError:
         owner = f"holds the {SIDES[side]} of queue {base!r}" if is_side else "is not part of a queue"
     return ConfigError(
         f"queue {names.queue!r} needs the stream {config.name!r}, which {owner}: give this queue another name, or "
-        f"delete that stream if nobody needs it"
+        f"delete that stream if it is not needed"
     )
 
 
@@ -123,12 +123,12 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSett
     subjects = [names.keyed_subjects, names.free_subject]
     config: dict[str, Any] = {"subjects": subjects, "metadata": metadata, "num_replicas": settings.num_replicas or 1}
     if exclusive and not jet.backend.has_exclusive_subjects:
-        # Of a work queue only acks remove messages, and nobody may watch it.
+        # In a work queue only acks remove messages, and a watch would not be possible.
         config |= {"retention": "limits", "allow_direct": True, "metadata": metadata | {KEYS: RECORDS}}
     else:
         config["retention"] = "workqueue"
     if await jet.stream_names(f"{names.root}.>"):
-        # Its jobs were deleted, and what is told of them was not: none of those that follow is to have their ids.
+        # Its jobs were deleted, but records of them remain: no later job may have their ids.
         config["first_seq"] = _never_used(jet)
     return await _create(jet, names.jobs, **config)
 
@@ -139,12 +139,12 @@ async def _create(jet: Streams, name: str, **config: Any) -> Stream:
     except ApiError as error:
         if error.constant != "JSStreamNameExistErr":
             raise
-        # Somebody else has made it since we looked, with other options, or to begin with another sequence.
+        # Another process has made it in the meantime, with other options, or with another first sequence.
         return await jet.stream(name)
 
 
 def _never_used(jet: Streams) -> int:
-    """Return a sequence that no stream of this name had before, unless it held a million messages a second."""
+    """Return a sequence that no stream of this name has had, unless it stored a million messages a second."""
     return jet.runtime.clock.now() // 1_000
 
 
@@ -158,7 +158,7 @@ def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
 
 
 async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:
-    """Make the streams beside the jobs: history, dead letters, attempts."""
+    """Make the side streams: history, dead letters, attempts."""
     age, last = settings.history_max_age, {"max_msgs_per_subject": 1}
     history = await _side(jet, names, names.history, settings, max_age=_DEFAULT_HISTORY_S if age is None else age)
     if age is not None and history.config.max_age != (kept := given("history_max_age", age)):
@@ -170,15 +170,15 @@ async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings)
 
 async def keys_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:
     """Make the stream of the keys' records, for exclusive queues on a cluster."""
-    # A record is written under a condition, so an id need not be known for longer than a write is repeated.
+    # A record is written under a condition, so an id only needs to be known for as long as a write is repeated.
     config: dict[str, Any] = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": _WRITES_AGE}
-    # Sequences are tokens: whoever held a key of a queue that was deleted holds none of another one of its name.
+    # Sequences are tokens: a holder of a key of a deleted queue must hold none in a new queue of the same name.
     config["first_seq"] = _never_used(jet)
     await _side(jet, names, names.keys, settings, **config)
 
 
 async def _side(jet: Streams, names: QueueNames, name: str, settings: QueueSettings, **config: Any) -> Stream:
-    """Return a stream beside the jobs, made if it is missing, with as many replicas as are asked for."""
+    """Return a side stream, made if it is missing, with the requested number of replicas."""
     subject = dict(names.sides)[name]
     try:
         stream = await jet.stream(name)

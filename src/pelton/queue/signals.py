@@ -12,12 +12,12 @@ Stop = Callable[[], None]
 
 
 class SignalWatch:
-    """What one event loop does about signals while workers run on it."""
+    """The signal handling of one event loop while workers run on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._stops: list[Stop] = []
-        # Wakes the loop as well, which may be waiting.
+        # Also wakes the loop, which may be waiting.
         self._signals = StopSignals(lambda: loop.call_soon_threadsafe(self._stop_all))
 
     @property
@@ -32,7 +32,7 @@ class SignalWatch:
             self._signals.take()
 
     def leave(self, stop: Stop) -> None:
-        """Call ``stop`` no more."""
+        """No longer call ``stop``."""
         self._stops.remove(stop)
         if not self._stops:
             self._signals.give_back()
@@ -46,9 +46,9 @@ _watches: list[SignalWatch] = []
 
 
 def watch_signals(stop: Stop) -> Callable[[], None]:
-    """Call ``stop`` on SIGTERM or SIGINT, if nobody else handles them, until the returned function is called."""
+    """Call ``stop`` on SIGTERM or SIGINT, unless they have another handler, until the returned function is called."""
     if threading.current_thread() is not threading.main_thread():
-        # A loop of another thread hears none, and must not take the place of the main thread's.
+        # The loop of another thread receives no signals, and must not replace that of the main thread.
         return lambda: None
     loop = asyncio.get_running_loop()
     # Signals belong to the process and its main thread, which runs one loop at a time: one watch is enough.

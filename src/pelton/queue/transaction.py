@@ -1,4 +1,4 @@
-"""Transactions that also know of jobs: enqueue them, and finish the one that runs, with all the rest or not at all."""
+"""Transactions that include jobs: enqueue jobs, and complete the running one, with everything else or not at all."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Transaction(StreamsTransaction):
     """Messages, acks, jobs, keys of buckets and your own SQL rows in one transaction of an embedded store.
 
     Made by ``jet.transaction()``, used in ``async with``. It takes the store's writer at its first operation, so do
-    slow work before; all is committed, and on disk, when the block is left, and undone when the block raises.
+    slow work before; everything is committed, and on disk, when you leave the block, and undone if the block raises.
     """
 
     def bucket(self, bucket: Bucket[T]) -> Bucket[T]:
-        """Return a bucket whose writes are part of this transaction; ``bucket`` was opened through the same opening.
+        """Return a bucket whose writes are part of this transaction; ``bucket`` must come from the same ``jet``.
 
-        What it reads is what the transaction has made of it. A write that is refused (WrongLastSequenceError,
-        BucketKeyExistsError) has changed nothing, and the transaction may go on. Raises ConfigError.
+        It reads the transaction's own writes. A refused write (WrongLastSequenceError, BucketKeyExistsError) has
+        changed nothing, and the transaction may continue. Raises ConfigError.
         """
         return written_through(bucket, self._backend, self.publish)
 
@@ -46,7 +46,7 @@ class Transaction(StreamsTransaction):
         return (await self.enqueue_many((call,)))[0]
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle]:
-        """Put many jobs, made by ``job.bind``, into their queues, in order."""
+        """Put many jobs, made with ``job.bind``, into their queues, in order."""
         for call in calls:
             if call.job.queue.jet.backend is not self._backend:
                 queue = call.job.queue.name
@@ -58,7 +58,7 @@ class Transaction(StreamsTransaction):
 class JobEnding(NamedTuple):
     """What completes a job.
 
-    ``lost`` makes the error for an ack that was refused; ``note`` takes down whether the job has ended.
+    ``lost`` makes the error for an ack that was refused; ``note`` records whether the job has ended.
     """
 
     ended: Ended
@@ -67,7 +67,7 @@ class JobEnding(NamedTuple):
 
 
 class JobTransaction(Transaction):
-    """A transaction that ends the job that opened it: with its block, the job is completed.
+    """A transaction that ends the job that opened it: when its block is left, the job is completed.
 
     ``result`` (None) is what the history keeps as the job's result.
     """
@@ -93,7 +93,7 @@ class JobTransaction(Transaction):
         except BaseException as failure:
             await super().__aexit__(type(failure), failure, failure.__traceback__)
             raise
-        # Whoever is cancelled from here on waits for the disk alone: it is committed.
+        # A cancellation from here on only stops waiting for the disk: the transaction is committed.
         ending.note(True)
         try:
             await super().__aexit__(None, None, None)

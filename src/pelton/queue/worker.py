@@ -2,12 +2,12 @@
 
 Design: One fetcher for each channel asks for as many jobs as there are free slots, and for a few more when jobs
 are short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and
-slow ones are not hoarded. A slot is a task that runs one attempt after another. Leases are kept by a thread
-of its own (``leases.py``).
+slow ones are not hoarded. A slot is a task that runs one attempt after another. A separate thread keeps the
+leases (``leases.py``).
 
-States: working; stopping (no more is taken, what waits is handed back, running jobs are told and have their
-grace); cancelling (async jobs are cancelled and handed back, threads are waited for: nobody can end a thread,
-and while it runs its lease is kept, so nobody else starts its job).
+States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and
+have their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot
+be killed, and while it runs its lease is kept, so that no other worker starts its job).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Worker:
     # --- life
 
     async def run(self) -> None:
-        """Work until stopped. Raises the store's error if it fails for good."""
+        """Work until stopped. Raises the store's error if the store fails for good."""
         self._keeper.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
@@ -100,7 +100,7 @@ class Worker:
             raise self._failure
 
     def stop(self) -> None:
-        """Take no more jobs, and let :meth:`run` wind down."""
+        """Take no more jobs, and let :meth:`run` finish."""
         self._stopping = True
         for attempt in self._running.values():
             if attempt.context is not None:
@@ -120,7 +120,7 @@ class Worker:
                 attempt.interrupt()
             await asyncio.gather(*slots, return_exceptions=True)
         except asyncio.CancelledError:
-            # Whoever cancels a worker that stops already wants no grace.
+            # Cancelling a worker that is already stopping ends its grace.
             for slot in slots:
                 slot.cancel()
             raise
@@ -135,7 +135,7 @@ class Worker:
     def _end_threads(self) -> None:
         self._keeper.stop()
         if self._threads is not None:
-            # Jobs still run here only if the worker was cancelled while it stopped.
+            # Jobs still run here only if the worker was cancelled while stopping.
             self._threads.shutdown(wait=not self._running)
 
     def _spawn(self, coroutine: Any, what: str) -> asyncio.Task[None]:
@@ -144,9 +144,9 @@ class Worker:
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A fetcher or slot that ends too early ends the worker.
+        """End the worker if a fetcher or slot ends too early.
 
-        A worker that only looks alive helps nobody.
+        A worker that only looks alive is of no use.
         """
         if task.cancelled():
             error: BaseException | None = None
@@ -188,7 +188,7 @@ class Worker:
                 await self._look_later(seen)
 
     async def _take_in(self, found: list[TakenJob], asked: float) -> None:
-        """Accept what there is room for; where two channels were asked for the same room, hand the rest back."""
+        """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
         room = self._room() if self._is_shared else len(found)
         attempts = [self._held(taken, asked) for taken in found]
         self._waiting.extend(attempts[: max(room, 0)])
@@ -199,17 +199,17 @@ class Worker:
                 await self._hand_back(surplus[0])
                 surplus.popleft()
         finally:
-            # A worker that stops hands back the rest.
+            # A stopping worker hands back the rest.
             self._surplus += surplus
 
     def _request(self, wanted: int) -> PullRequest:
         if self._settings.until_empty:
             return PullRequest(batch=wanted, no_wait=True)
-        # No longer than part of a lease: a lease counts from when the pull was asked for.
+        # For no longer than part of a lease: a lease counts from when the pull was requested.
         return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._queue.lease / 3) * 1e9))
 
     async def _look_later(self, seen: int) -> None:
-        """Return when it is worth looking again: one of our jobs has ended, or a while is over."""
+        """Return when it is worth checking again: one of our jobs has ended, or some time has passed."""
         await self._taken.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
 
     def _room(self) -> int:
@@ -219,7 +219,7 @@ class Worker:
 
     def _wanted(self) -> int:
         room = self._room()
-        # Asking for a few at a time would cost a transaction each; half of the room is worth one.
+        # Asking for a few at a time would cost a transaction each; half of the free slots are worth one.
         return room if room >= len(self._waiting) else 0
 
     def _held(self, taken: TakenJob, asked: float) -> JobAttempt:
@@ -277,7 +277,7 @@ class Worker:
             self._job_seconds += 0.1 * (self._clock.monotonic() - started - self._job_seconds)
 
     async def _is_ours(self, attempt: JobAttempt) -> bool:
-        """Make sure of a lease that may have run out unnoticed: this process stood still, or was very slow."""
+        """Check a lease that may have run out unnoticed: this process was paused, or was very slow."""
         lease, asked = attempt.lease, self._clock.boottime()
         if lease is None or not lease.is_doubtful(asked):
             return True
@@ -308,7 +308,7 @@ class Worker:
         self._job_source.forget([attempt.delivered])
 
     def _lose(self, attempt: JobAttempt, reason: str) -> None:
-        """The keeper says that a lease is lost: tell the job before anyone else can hold it."""
+        """Notify the job of a lost lease, before another worker can hold it."""
         if attempt.context is not None:
             attempt.context.lose(reason)
         attempt.interrupt()
@@ -320,6 +320,6 @@ class Worker:
 
 
 def _clear(task: asyncio.Task[None]) -> None:
-    """Forget cancellations that were heeded; the slot goes on with other jobs."""
+    """Clear cancellations that were handled; the slot continues with other jobs."""
     while task.cancelling():
         task.uncancel()

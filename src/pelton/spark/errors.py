@@ -17,7 +17,7 @@ class DataLossError(PeltonError):
             why or f"the sequences {first} to {last} are gone: limits or a purge removed them before they were read"
         )
         super().__init__(
-            f"stream {stream!r}: {reason}. To go on without them, say failOnDataLoss=false; "
+            f"stream {stream!r}: {reason}. To continue without them, set failOnDataLoss=false; "
             "to lose none, keep messages longer or read sooner"
         )
 
@@ -28,7 +28,7 @@ class LateReplayError(PeltonError):
     def __init__(self, stream: str, writer: str, batch: int, begun: str, window_ns: int) -> None:
         self.stream, self.writer, self.batch = stream, writer, batch
         super().__init__(
-            f"stream {stream!r}: batch {batch} of {writer} was begun at {begun} and not finished, and the stream "
+            f"stream {stream!r}: batch {batch} of {writer} started at {begun} and was not finished, and the stream "
             f"remembers message ids for {window_ns / 1e9:g} s, so rows stored by then would be stored twice. Make its "
-            "duplicate_window longer than a restart takes; this time say onLateReplay=write to store the batch again"
+            "duplicate_window longer than a restart takes; this time set onLateReplay=write to store the batch again"
         )

@@ -51,7 +51,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Bound(NamedTuple):
-    """Where reading begins or ends: a ``sequence``, or a ``time`` in nanoseconds, or an end of the stream."""
+    """Where reading begins or ends: a ``sequence``, a ``time`` in nanoseconds, or an end of the stream."""
 
     kind: Literal["earliest", "latest", "sequence", "time"]
     value: int = 0
@@ -59,7 +59,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """A store file or a cluster, and what opens it. May hold secrets, so its ``repr`` leaves them out."""
+    """A store file or a cluster, and how to open it. May hold secrets, so its ``repr`` leaves them out."""
 
     address: str
     is_cluster: bool
@@ -116,13 +116,13 @@ def _hint(name: str, written: Mapping[str, str]) -> str:
 def _store(options: Mapping[str, str], take: OptionParser) -> StoreOptions:
     path, servers = options.get("path"), options.get("servers")
     if (path is None) == (servers is None):
-        raise ConfigError("say where the streams are: option path (a store file) or servers (nats://host:4222), one of")
+        raise ConfigError("say where the streams are: set option path (a file) or servers (nats://host:4222)")
     login: dict[str, Any] = {ours: options[name] for name, ours in _CLUSTER.items() if name in options}
     if path is not None:
         if login:
             raise ConfigError(f"{', '.join(login)} belong to a cluster; {path!r} is a file: leave them out")
         if "secretKey" in options and "keyFile" in options:
-            raise ConfigError("secretKey and keyFile both say what opens the store: keep one")
+            raise ConfigError("secretKey and keyFile both give the store's key: keep one")
         return StoreOptions(path, False, options.get("secretKey"), options.get("keyFile"))
     if "secretKey" in options or "keyFile" in options:
         raise ConfigError(

@@ -19,7 +19,7 @@ def refuse_unredacted(given: Mapping[str, str]) -> None:
     """Raise ConfigError for a secret that Spark would not redact."""
     options = {name.lower(): value for name, value in given.items()}
     if "key" in options:
-        raise ConfigError("option key would be shown by Spark in its plans: call it secretKey, or give keyFile")
+        raise ConfigError("option key would be shown by Spark in its plans: use secretKey or keyFile instead")
     if "@" in options.get("servers", ""):
         raise ConfigError(
             "option servers holds a login, which Spark would show in its plans: give it as the options user and "
@@ -43,7 +43,7 @@ def address_options(address: str) -> dict[str, str]:
     if not logins:
         return {"servers": address}
     if len(logins) > 1:
-        raise ConfigError("each server of the address has another login: Spark takes one for all")
+        raise ConfigError("the servers of the address have different logins: Spark takes one for all")
     user, colon, password = logins.pop().partition(":")
     login = {"user": user, "password": password} if colon else {"token": user}
     plain = ",".join(host.rpartition("@")[2] for host in hosts.split(","))

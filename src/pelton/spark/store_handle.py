@@ -1,7 +1,7 @@
 """An open store file or cluster, used from Spark's blocking calls: its streams, and where they begin and end.
 
-Spark calls from one thread and keeps the process for as long as a query runs, so the store stays open on an event loop
-of its own (a portal), which keeps connections alive between calls.
+Spark calls from one thread and keeps the process for as long as a query runs, so the store stays open on its own event
+loop (a portal), which keeps connections alive between calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What nats-py puts we get, and the other way about: object stores are the same to both."""
+"""Objects that nats-py puts can be read here, and the other way round: the stores are compatible."""
 
 from __future__ import annotations
 

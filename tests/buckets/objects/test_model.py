@@ -1,4 +1,4 @@
-"""An object store beside a dict: whatever is asked of both, they hold the same, and nothing is left behind."""
+"""An object store compared with a dict: both always hold the same, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only some backends, or only tests from outside, can show of object stores."""
+"""Behaviour of object stores that only some backends show, or only tests from outside."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _PUT_FOR_EVER = """
 
 
 def _put_and_die(address: str) -> None:
-    """Begin to put an object in another process, and kill it in the middle."""
+    """Start to put an object in another process, and kill it in the middle."""
     command = [sys.executable, "-c", textwrap.dedent(_PUT_FOR_EVER), address]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -82,7 +82,7 @@ async def test_the_same_on_a_server(tmp_path: Path) -> None:
             await (await jet.create_objects("files")).put("a", CONTENT)
             await asyncio.to_thread(_put_and_die, server.url)
 
-            # What the process had sent may still arrive.
+            # Messages that the process had sent may still arrive.
             store = await jet.objects("files")
             assert await store.cleanup() == 0
             await eventually(lambda: store.cleanup(older_than=0), 1)
@@ -165,7 +165,7 @@ def test_without_await(blocking: Any, tmp_path: Path) -> None:
         store.put("file", file)
     store.put("path", tmp_path / "in")
     store.put("bytes", io.BytesIO(CONTENT))
-    # Its own chunks, read while they are put: what blocks has a thread of its own.
+    # Its own chunks, read while they are put: blocking reads run on their own thread.
     store.put("again", store.get_chunks("file"))
     assert [info.name for info in store.list()] == ["file", "path", "bytes", "again"]
     for info in store.list():

@@ -1,4 +1,4 @@
-"""Cutting what is put into chunks."""
+"""Splitting a source into chunks."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def flight(index: int, tailnum: str | None = "N1", sched: int | None = None, **c
 
 
 class Simulation:
-    """Three workers of `slots` hands each; worker 2 dies at `kill_ns`, and worker 4 replaces it."""
+    """Three workers with `slots` slots each; worker 2 dies at `kill_ns`, and worker 4 replaces it."""
 
     def __init__(self, flights: Sequence[Flight], kill_ns: int | None, slots: int = 8, seed: int = 7) -> None:
         self.flights, self.kill_ns, self.random = flights, kill_ns, Random(seed)

@@ -1,4 +1,4 @@
-"""The checks pass a clean run, killed worker and all, and name each breach that a broken one holds."""
+"""The checks pass a clean run, killed worker included, and name each violation in a broken one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers that the report and the picture show."""
+"""The numbers in the report and the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's Spark part: the same sums as without Spark, on a store as the demo leaves it."""
+"""The demo's Spark part: the same sums as without Spark, on a store that the demo left."""
 
 import asyncio
 import io

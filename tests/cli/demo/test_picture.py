@@ -1,4 +1,4 @@
-"""The picture: whole, self-contained, escaped, and there for short runs too."""
+"""The picture: complete, self-contained, escaped, also for short runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work: what a delay does from flight to flight, and that the digest gives away every disorder."""
+"""The work: how a delay propagates from flight to flight, and that the digest reveals every change of order."""
 
 from __future__ import annotations
 

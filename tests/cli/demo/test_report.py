@@ -1,4 +1,4 @@
-"""The printed report names what happened and gives the verdict."""
+"""The printed report summarizes the run and gives the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may use and uses: account information, and the limits of an account."""
+"""Usage and limits of an account: account information, and how limits apply."""
 
 from __future__ import annotations
 

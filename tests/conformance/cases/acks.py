@@ -144,7 +144,7 @@ async def acked_work_is_not_delivered_to_a_new_consumer(jet: Jet) -> None:
 
 @case
 async def another_connection_acks_what_this_one_was_given(jet: Jet) -> None:
-    """A delivery is named by numbers, so whoever knows them answers for it, wherever it runs."""
+    """A delivery is identified by numbers, so any process that knows them can ack it."""
     consumer = await _consumer(jet, 4, retention="workqueue", max_deliver=5)
     ops = [
         AckOp(kind=kind, seq=message.metadata.stream_seq, consumer_seq=message.metadata.consumer_seq)

@@ -61,7 +61,7 @@ async def a_batch_that_is_said_again_is_one_to_who_takes_it(jet: Jet) -> None:
     for subject in ("s.a", "s.b"):
         await _part(jet, subject, 1, subject=subject)
         await _part(jet, subject, 2, "1", subject=subject)
-    # L allows no batches; it is asked after M, so that it had its time.
+    # L allows no batches; it is asked after M, to give it time.
     consumer = await taker.create_consumer(ack_policy="none")
     assert [message.data for message in await taken(consumer, 2)] == [b"1", b"2"]
     assert await _last(await jet.stream("L")) == 0

@@ -1,4 +1,4 @@
-"""Batches that are stored together or not at all, in one call (ADR-50); ``batch_parts.py`` has them in parts."""
+"""Batches that are stored together or not at all, in one call (ADR-50); ``batch_parts.py`` publishes them in parts."""
 
 from __future__ import annotations
 

@@ -13,22 +13,22 @@ from tests.conformance.cases.table import case, fails, lagging
 
 
 class Car(msgspec.Struct):
-    """A value of a type of its own."""
+    """A value of a user's type."""
 
     colour: str
 
 
 class Mirrored(Codec):
-    """Keys and values backwards, without wildcards."""
+    """Reversed keys and values, without wildcards."""
 
     def encode_key(self, key: str) -> str:
-        """Turn it round."""
+        """Reverse it."""
         return key[::-1]
 
     decode_key = encode_key
 
     def encode_value(self, value: bytes) -> bytes:
-        """Turn it round."""
+        """Reverse it."""
         return value[::-1]
 
     decode_value = encode_value

@@ -1,4 +1,4 @@
-"""Buckets that take their keys from others, say them again, or change their settings (ADR-8)."""
+"""Buckets with sources or mirrors, republished changes, and changed settings (ADR-8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of a bucket that end by themselves, and marks of deletion that do (ADR-48)."""
+"""Keys of a bucket that expire, and delete markers that do (ADR-48)."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ from tests.conformance.cases.table import case, fails, lagging
 
 
 class Car(msgspec.Struct):
-    """A value of a type of its own."""
+    """A value of a user's type."""
 
     colour: str
     doors: int = 4
 
 
 async def _initial(entries: AsyncIterator[Entry[Any] | None]) -> list[tuple[str, bytes | None, int, str]]:
-    """Return what a watcher tells before the mark that ends it."""
+    """Return what a watcher yields before the mark that ends the initial values."""
     found: list[tuple[str, bytes | None, int, str]] = []
     async for entry in entries:
         if entry is None:

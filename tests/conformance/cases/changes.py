@@ -1,4 +1,4 @@
-"""Changes of a stream's configuration: which are taken, which are refused, and what they do at once."""
+"""Changes of a stream's configuration: which are accepted, which are refused, and their immediate effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed streams: nothing shows, whatever is asked; it can be switched on and off."""
+"""Compressed streams: no reply shows it, and it can be switched on and off."""
 
 from __future__ import annotations
 

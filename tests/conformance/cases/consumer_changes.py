@@ -1,4 +1,4 @@
-"""What a changed consumer does from then on, and what a reset one does."""
+"""What a consumer does after a change of its configuration, and after a reset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def _nine(jet: Jet, **config: Any) -> Stream:
 
 
 async def _numbered(consumer: Consumer, batch: int = 20) -> list[tuple[int, int]]:
-    """Sequences, each with what was left after it."""
+    """Sequences, each with the number pending after it."""
     found = await consumer.fetch(batch, no_wait=True)
     return [(message.metadata.stream_seq, message.metadata.num_pending) for message in found]
 
@@ -145,7 +145,7 @@ async def a_reset_past_the_end_waits_for_its_sequence(jet: Jet) -> None:
     info = await consumer.reset(12)
     assert (info.delivered.stream_seq, info.ack_floor.stream_seq, info.num_pending) == (11, 11, 0)
     await jet.publish_batch([("s.a", b"")] * 4)
-    # What is left, a server counts wrongly here.
+    # A server counts the pending messages wrongly here.
     assert [seq for seq, _ in await _numbered(consumer)] == [12, 13]
     assert (await consumer.reset(1)).num_pending == 13
 

@@ -1,4 +1,4 @@
-"""What a consumer's configuration may say, and what each contradiction is answered with."""
+"""Valid consumer configurations, and the error for each contradiction."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def flow_control_needs_heartbeats(jet: Jet) -> None:
     await refused(10083, stream.create_consumer(deliver_subject="d", idle_heartbeat=0.001))
     pushing: dict[str, Any] = {"deliver_subject": "d", "flow_control": True}
     await refused(10108, stream.create_consumer(**pushing))
-    # Of other faults, those that come after it.
+    # Of other errors, those that are checked after it.
     await refused(10108, stream.create_consumer(**pushing, priority_groups=("g",)))
     others: dict[int, dict[str, Any]] = {
         10091: {"direct": True, "durable_name": "x"},

@@ -1,4 +1,4 @@
-"""What a stream sets for all of its consumers: bounds, and defaults."""
+"""What a stream sets for all of its consumers: limits, and defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def _stream(jet: Jet, **limits: int) -> Stream:
 
 
 async def _settings(stream: Stream, name: str, **config: Any) -> tuple[int, float]:
-    """What a consumer gets: acks pending, inactivity in seconds."""
+    """A consumer's effective values: acks pending, inactivity in seconds."""
     consumer = await stream.create_consumer(durable_name=name, **config)
     return consumer.config.max_ack_pending, consumer.config.inactive_threshold.seconds
 
@@ -121,7 +121,7 @@ async def a_deleted_consumer_makes_room(jet: Jet) -> None:
 async def a_direct_consumer_is_not_counted(jet: Jet) -> None:
     for retention in ("limits", "workqueue"):
         stream = await jet.create_stream(retention, subjects=[retention], retention=retention, max_consumers=1)
-        # Long-lived, though nobody listens.
+        # It lives long, although it has no subscriber.
         direct = {"deliver_subject": "d", "direct": True, "ack_policy": "none", "inactive_threshold": 600}
         await stream.create_consumer(name="d1", **direct)
         await stream.create_consumer(durable_name="c")

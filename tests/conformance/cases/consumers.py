@@ -1,4 +1,4 @@
-"""Pull consumers: made, changed, listed, removed, and where they begin."""
+"""Pull consumers: creating, changing, listing, deleting them, and where they start."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def deliver_from_a_time(jet: Jet) -> None:
     stream = await _five(jet)
     times = [(await stream.get_message(seq)).time for seq in (1, 4)]
     await _delivers(stream, [1, 2, 3, 4, 5], deliver_policy="by_start_time", opt_start_time=times[0])
-    # A batch may share its time of storing.
+    # The messages of a batch may have the same timestamp.
     later = await stream.create_consumer(deliver_policy="by_start_time", opt_start_time=times[1])
     assert 4 in [message.metadata.stream_seq for message in await all_of(later, 2)]
 

@@ -62,7 +62,7 @@ async def duplicates_within_one_batch(jet: Jet) -> None:
 async def an_id_is_forgotten_after_the_window(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"], duplicate_window=0.1)
     await jet.publish("s", msg_id="x")
-    # A pull of a consumer with nothing to deliver is the event that ends after the window.
+    # A pull with nothing to deliver serves as the event that ends after the window.
     consumer = await stream.create_consumer(deliver_policy="new")
     assert await consumer.fetch(1, timeout=0.4) == []
     assert not (await jet.publish("s", msg_id="x")).duplicate

@@ -1,4 +1,4 @@
-"""What is delivered, how, and when not: headers only, lasts, limits of pulls, pauses, resets."""
+"""What is delivered, how, and when not: headers only, last messages, limits of pulls, pauses, resets."""
 
 from __future__ import annotations
 

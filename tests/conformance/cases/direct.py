@@ -39,7 +39,7 @@ async def _sequences(jet: Jet, **request: Any) -> list[int]:
 
 
 async def _told(jet: Jet, **request: Any) -> tuple[list[int], int, int]:
-    """Sequences read, how many are pending after the last, and which that was."""
+    """Sequences read, how many are pending after the last, and the last sequence."""
     reply = await _get(jet, **request)
     return [message.seq for message in reply.messages], reply.num_pending, reply.last_seq
 
@@ -402,7 +402,7 @@ async def a_stream_that_allows_it_later_and_no_longer(jet: Jet) -> None:
     assert await before.get_messages() == [await allowed.get_message(1)] == [await before.get_message(1)]
     await jet.update_stream("S", allow_direct=False)
     await fails(DirectGetDisabledError, _get(jet, seq=1))
-    # A handle that does not know yet asks the other way.
+    # A handle that does not know yet uses the other request.
     assert await allowed.get_message(1) == await allowed.get_last_message("s") == await allowed.get_next_message("s")
 
 

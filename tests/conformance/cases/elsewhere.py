@@ -1,4 +1,4 @@
-"""Sources and mirrors from elsewhere: other domains and accounts, and consumers that were made for them (ADR-59)."""
+"""External sources and mirrors: other domains and accounts, and consumers that were made for them (ADR-59)."""
 
 from __future__ import annotations
 

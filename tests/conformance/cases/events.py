@@ -1,4 +1,4 @@
-"""Advisories and metrics: what streams and consumers say of themselves, captured in a stream."""
+"""Advisories and metrics of streams and consumers, captured in a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Record:
         self._stream = stream
 
     async def messages(self, subject: str) -> list[StoredMessage]:
-        """Return what was said under a subject so far."""
+        """Return the events published to a subject so far."""
         found: list[StoredMessage] = []
         while True:
             try:
@@ -33,7 +33,7 @@ class _Record:
                 return found
 
     async def count(self, subject: str, expected: int) -> None:
-        """Assert how often something is said under a subject."""
+        """Assert how often an event is published to a subject."""
 
         async def said() -> int:
             return len(await self.messages(subject))
@@ -41,7 +41,7 @@ class _Record:
         await eventually(said, expected)
 
     async def one(self, subject: str, keys: list[str]) -> Any:
-        """Return the one event that is said under a subject; its JSON has exactly these keys, in this order."""
+        """Return the only event on a subject; its JSON has exactly these keys, in this order."""
         await self.count(subject, 1)
         (message,) = await self.messages(subject)
         assert list(json.loads(message.data)) == [*_COMMON, *keys]
@@ -214,7 +214,7 @@ async def what_is_no_share_is_refused(jet: Jet) -> None:
 
 
 async def _audits(reader: Consumer, expected: int) -> list[ApiAudit]:
-    """Return so many audits. Read by a consumer: asking a stream for messages it has not is audited as well."""
+    """Return that many audits, read by a consumer: a request for a missing message would be audited as well."""
     audits: list[ApiAudit] = []
     while len(audits) < expected:
         for message in await reader.fetch(expected - len(audits), timeout=5):

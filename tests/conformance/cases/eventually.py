@@ -1,4 +1,4 @@
-"""Waiting for what a server does after it has answered, by asking again."""
+"""Waiting for what a server does after its reply, by asking repeatedly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAUSE_S: Final = 0.01
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], expected: T) -> None:
-    """Ask until the answer is the expected one, for some seconds; AssertionError with the last one."""
+    """Ask until the reply is the expected one, for some seconds; AssertionError with the last one."""
     for _ in range(_TRIES):
         got = await ask()
         if got == expected:
@@ -24,7 +24,7 @@ async def eventually(ask: Callable[[], Awaitable[T]], expected: T) -> None:
 
 
 async def left(stream: Stream, messages: int) -> None:
-    """Assert how many messages acks leave: the stream hears of them later than its consumer."""
+    """Assert how many messages remain after acks: the stream learns of them later than its consumer."""
 
     async def held() -> int:
         return (await stream.info()).state.messages
@@ -33,7 +33,7 @@ async def left(stream: Stream, messages: int) -> None:
 
 
 async def pending(consumer: Consumer, messages: int, *, without_ack: int | None = None) -> None:
-    """Assert how many messages a consumer has yet to deliver, and of how many it awaits the ack."""
+    """Assert how many messages a consumer has pending, and for how many it awaits an ack."""
 
     async def counted() -> tuple[int, int | None]:
         info = await consumer.info()
@@ -43,7 +43,7 @@ async def pending(consumer: Consumer, messages: int, *, without_ack: int | None 
 
 
 async def taken(consumer: Consumer, number: int) -> list[Message]:
-    """Take so many messages, of a consumer that may be led where the last of them are not stored yet."""
+    """Take that many messages from a consumer whose leader may not have stored the last of them yet."""
     found: list[Message] = []
     while len(found) < number:
         more = await consumer.fetch(number - len(found), timeout=5)
@@ -53,5 +53,5 @@ async def taken(consumer: Consumer, number: int) -> list[Message]:
 
 
 async def all_of(consumer: Consumer, number: int) -> list[Message]:
-    """Take so many messages, and what there is beyond them."""
+    """Take that many messages, and any beyond them."""
     return await taken(consumer, number) + await consumer.fetch(10, no_wait=True)

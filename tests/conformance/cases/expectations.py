@@ -1,4 +1,4 @@
-"""What a publisher may expect of the stream; where it does not hold, nothing is stored."""
+"""What a publish may expect of the stream; if an expectation fails, nothing is stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAST: Final = "Nats-Expected-Last-Sequence"
 _OF_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 _FILTER: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 _LAST_ID: Final = "Nats-Expected-Last-Msg-Id"
-# In the order in which they are looked at: a header that does not hold, and how it is refused.
+# In the order in which they are checked: a header that fails, and its error.
 _BROKEN: Final = (
     (_STREAM, "T", 10060, "expected stream does not match"),
     (_FILTER, "s.*", 10193, "missing sequence for expected last sequence per subject"),

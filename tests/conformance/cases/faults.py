@@ -1,4 +1,4 @@
-"""A message with several faults is refused for the first of them: in which order they are looked for."""
+"""A message with several errors is refused for the first of them: the order in which they are checked."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ async def no_more_bytes_than_asked_for(jet: Jet) -> None:
     await jet.publish_batch([("s", b"x" * 100)] * 4)
     consumer = await stream.create_consumer(durable_name="c")
     await pending(consumer, 4)
-    # Each counts with its subjects and overhead, differently on each side: two fit here and three do not.
+    # Each counts with its subject and overhead, differently on each side: two fit here and three do not.
     assert len(await consumer.fetch(4, max_bytes=370, timeout=1)) == 2
     assert len(await consumer.fetch(4, timeout=1)) == 2
 

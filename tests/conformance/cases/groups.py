@@ -24,7 +24,7 @@ async def _consumer(stream: Stream, policy: str, **config: Any) -> Consumer:
 
 
 async def _client(stream: Stream) -> Consumer:
-    """A handle of another client, which knows nothing of the first one's pin."""
+    """A handle of another client, which does not know of the first one's pin."""
     return await stream.consumer("c")
 
 
@@ -198,7 +198,7 @@ async def a_pin_that_is_silent_for_too_long_is_lost(jet: Jet) -> None:
     old = consumer.pin("g")
     assert await _in_time(standby.fetch(1, timeout=20, group="g")) == [2]
     assert standby.pin("g") not in ("", old)
-    # The old one learns it when it pulls, and stands by itself then.
+    # The old one learns it when it pulls, and then is on standby itself.
     assert await consumer.fetch(1, no_wait=True, group="g") == []
     assert consumer.pin("g") == ""
 
@@ -255,14 +255,14 @@ async def clients_are_told_of_their_pin(jet: Jet) -> None:
     await consumer.unpin("g")
     await jet.publish("s.a")
     await jet.publish("s.a")
-    # Whoever pulls first after it is pinned, and the other stands by.
+    # The first to pull after it is pinned, and the other is on standby.
     done, left = await asyncio.wait([waiting, other], timeout=20, return_when=asyncio.FIRST_COMPLETED)
     assert len(done) == 1
 
     async def heard() -> list[str]:
         return told
 
-    # The one that lost the pin may hear of it later than the other of its message.
+    # The one that lost the pin may learn of it later than the other gets its message.
     await eventually(heard, ["+g", "-g"] if other in done else ["+g", "-g", "+g"])
     for task in left:
         task.cancel()

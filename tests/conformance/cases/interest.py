@@ -23,7 +23,7 @@ async def _state(stream: Stream) -> StreamState:
 
 
 async def _holds(stream: Stream, sequences: list[int]) -> None:
-    """Assert what the stream holds, as soon as the server has got to it."""
+    """Assert what the stream holds, once the server has updated it."""
 
     async def there() -> list[int]:
         state = await _state(stream)
@@ -34,7 +34,7 @@ async def _holds(stream: Stream, sequences: list[int]) -> None:
 
 
 async def _exhaust(consumer: Consumer) -> None:
-    """Take one message as often as is allowed (once)."""
+    """Take one message as often as allowed (once)."""
     (message,) = await consumer.fetch(1, timeout=5)
     assert await consumer.fetch(1, timeout=0.6) == []
     assert (await consumer.info()).num_ack_pending == 0

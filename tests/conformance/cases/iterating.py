@@ -1,4 +1,4 @@
-"""Going through the messages of a pull consumer one by one, and stopping at any moment."""
+"""Iterating over the messages of a pull consumer one by one, and stopping at any moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _waiting(consumer: Consumer) -> None:
 
 
 async def _take(consumer: Consumer, count: int, **options: Any) -> list[bytes]:
-    """Take so many messages, acknowledge each, and stop."""
+    """Take that many messages, acknowledge each, and stop."""
     seen: list[bytes] = []
     messages = consumer.messages(**options)
     async for message in messages:
@@ -76,7 +76,7 @@ async def a_loop_that_is_left_gives_back_what_lies_ready(jet: Jet) -> None:
     async for message in consumer.messages(prefetch=8):
         await message.ack()
         break
-    # Nobody has the iterator any more: Python closes it.
+    # The iterator has no reference left: Python closes it.
     rest = await asyncio.wait_for(_take(consumer, 9, prefetch=8), 30)
     assert sorted(rest, key=int) == [b"%d" % n for n in range(1, 10)]
 
@@ -88,7 +88,7 @@ async def an_iteration_that_is_kept_holds_what_lies_ready_until_it_is_closed(jet
         async for message in messages:
             await message.ack()
             break
-        # As many as embedded one pull takes, and as a cluster may have under way.
+        # As many as one pull takes embedded, and as a cluster may have in flight.
         while found := await consumer.next(timeout=0.2):
             await found.ack()
         held = (await consumer.info()).num_ack_pending
@@ -126,12 +126,12 @@ async def what_was_taken_goes_back_when_cancelled(jet: Jet) -> None:
     await held.wait()
     holding.cancel()
     await asyncio.wait([holding])
-    # The one that was handed out is its holder's.
+    # The one that was handed out belongs to its holder.
     await eventually(lambda: _unsettled(consumer), 1 + await _given_back(consumer))
 
 
 async def _given_back(consumer: Consumer) -> int:
-    """How many are offered again: those go first, so they are taken here, and stay unsettled."""
+    """How many are redelivered: those come first, so they are taken here, and stay unsettled."""
     found = await consumer.fetch(19, timeout=5)
     while len(found) < 19:
         found += await consumer.fetch(19 - len(found), timeout=5)

@@ -1,4 +1,4 @@
-"""Listening to what is published, stored or not."""
+"""Subscribing to published messages, stored or not."""
 
 from __future__ import annotations
 

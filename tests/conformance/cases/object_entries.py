@@ -1,4 +1,4 @@
-"""What is known of objects in a store (ADR-20): watched, changed, linked, sealed."""
+"""Entries of objects in a store (ADR-20): watched, changed, linked, sealed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object stores (ADR-20): what is put and got."""
+"""Object stores (ADR-20): putting and getting objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MANY = 5 * 1024 * 1024
 
 
 class _Interrupted(Exception):  # noqa: N818  # raised by a source, not by us
-    """What a source raises in its middle."""
+    """The error of a source that fails in the middle."""
 
 
 def _pieces(content: bytes, *sizes: int) -> Iterator[bytes]:
@@ -195,7 +195,7 @@ async def a_file_is_whole_or_not_there(jet: Jet) -> None:
 
 
 async def _damage(jet: Jet, info: ObjectInfo) -> None:
-    """Leave the object as it is described, and other chunks where its own were."""
+    """Keep the object's entry, but replace its chunks by others."""
     await (await jet.stream("OBJ_files")).purge(filter=f"$O.files.C.{info.nuid}")
     await jet.publish(f"$O.files.C.{info.nuid}", bytes(info.size))
 
@@ -359,7 +359,7 @@ async def a_put_that_was_taken_for_dead_fails(jet: Jet) -> None:
     async def slow() -> AsyncIterator[bytes]:
         for piece in _pieces(CONTENT * (3 * MANY // len(CONTENT)), 100_000):
             yield piece
-        # While something is still on its way, it is not taken for dead.
+        # While chunks are still coming, it is not considered dead.
         await eventually(lambda: store.cleanup(older_than=0), 1)
         yield b"too late"
 

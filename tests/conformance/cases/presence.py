@@ -1,4 +1,4 @@
-"""Whether other openings of a store are still there."""
+"""Whether other openers of a store are still there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ async def an_opening_that_was_closed_is_gone(jet: Jet) -> None:
     name = await other.presence()
     assert name != await here.presence()
     assert name == await other.presence()
-    # Servers of a cluster tell each other who listens.
+    # Servers of a cluster share their subscriptions.
     await eventually(lambda: here.is_gone(name), False)
     assert not await other.is_gone(name)
     await other.close()

@@ -1,4 +1,4 @@
-"""Publishing, and reading back what was stored."""
+"""Publishing, and reading back the stored messages."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _TOO_FEW = "where a filter and a sequence meet, nats-server 2.15 removes too few
 async def _ten(jet: Jet, name: str = "S") -> Stream:
     """A stream of ten messages, of ``s.0`` and ``s.1`` in turn.
 
-    After a delete it takes another name: nats-server may find a purged stream's messages again under the same.
+    After a delete it uses another name: nats-server may find a purged stream's messages again under the same one.
     """
     stream = await jet.create_stream(name, subjects=["s.*"])
     await jet.publish_batch([(f"s.{n % 2}", b"%d" % n) for n in range(10)])

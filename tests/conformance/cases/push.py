@@ -1,4 +1,4 @@
-"""Push consumers: where messages go, who gets them, and what is said when there are none."""
+"""Push consumers: where messages go, who gets them, and what happens without subscribers."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def flow_control_goes_on_when_it_is_answered(jet: Jet) -> None:
 
 @case
 async def a_rate_limit_spreads_deliveries(jet: Jet) -> None:
-    # As much as the largest message may come at once.
+    # As much as the largest message may arrive at once.
     stream = await jet.create_stream("S", subjects=["s.>"], max_msg_size=8000)
     await jet.publish_batch([("s.a", bytes(1000)) for _ in range(16)])
     consumer = await _push(stream, rate_limit_bps=64_000)

@@ -1,4 +1,4 @@
-"""Messages delivered again: after a nak, after the ack wait, with backoff, and until they are exhausted."""
+"""Redelivery: after a nak, after the ack wait, with backoff, and until the deliveries are exhausted."""
 
 from __future__ import annotations
 

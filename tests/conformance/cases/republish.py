@@ -1,4 +1,4 @@
-"""Republish (ADR-28): what is stored is said again under another subject. A second stream listens here."""
+"""Republish (ADR-28): stored messages are published again under another subject, captured here by a second stream."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PATIENCE_S: Final = 10
 
 
 async def _pair(jet: Jet, republish: Mapping[str, Any] = _ALL, **fields: Any) -> tuple[Stream, Stream]:
-    """The stream that republishes, and the one that takes what it says."""
+    """The stream that republishes, and the one that captures the republished messages."""
     listener = await jet.create_stream("L", subjects=["again.>"])
     return await jet.create_stream("S", subjects=["a.>"], republish=dict(republish), **fields), listener
 
 
 async def _heard(listener: Stream, count: int) -> list[Message]:
-    """The first messages that were said; a NATS server says them some time after its reply."""
+    """The first republished messages; a NATS server sends them some time after its reply."""
     consumer = await listener.create_consumer(ack_policy="none")
     found: list[Message] = []
     while len(found) < count:

@@ -21,7 +21,7 @@ async def _publish(jet: Jet, subject: str, /, **asked: str) -> PubAck:
 
 
 async def _schedule(jet: Jet, /, **asked: str) -> PubAck:
-    """Publish a schedule that fires in the far future, changed in what is asked."""
+    """Publish a schedule that fires in the far future, with the given changes."""
     plain = {"Nats_Schedule": _FAR, "Nats_Schedule_Target": "s.target"}
     return await _publish(jet, "s.schedule", **{**plain, **asked})
 
@@ -77,7 +77,7 @@ async def again_and_again(jet: Jet) -> None:
     await jet.schedule("s.cron", b"tock", target="s.tock", cron="* * * * * *", time_zone="Asia/Kolkata", replace=True)
     first, second = await _next(stream, "s.tick", 2)
     assert _headers(first)["Nats-Scheduler"] == "s.every"
-    # It tells when it comes again, and so it does.
+    # It announces its next time, and then fires.
     told = _headers(first)["Nats-Schedule-Next"]
     assert told.endswith("Z")
     assert second.time[:19] == told[:19]
@@ -206,7 +206,7 @@ async def what_a_schedule_must_be(jet: Jet) -> None:
     for name in ("TTL", "Rollup", "Source"):
         await _schedule(jet, **{f"Nats_Schedule_{name}": ""})
     await _schedule(jet, Nats_Schedule_TTL="never", Nats_Rollup="sub")
-    # Without a schedule, what belongs to one means nothing.
+    # Without a schedule, its other headers mean nothing.
     await _publish(jet, "s.a", Nats_Schedule_Target="x", Nats_Schedule_TTL="x", Nats_Schedule="")
     assert (await stream.info()).state.messages == 2
 
@@ -226,7 +226,7 @@ async def what_ends_a_schedule_must_be(jet: Jet) -> None:
         {"Nats_Scheduler": "s.b"},
     ):
         await refused(10212, _publish(jet, "s.a", **asked))
-    # One that has fired or ended already is none.
+    # One that has already fired or ended is no schedule.
     await _publish(jet, "s.a", Nats_Schedule_Next="purge", Nats_Scheduler="s.b")
     await _publish(jet, "s.a", Nats_Schedule_Next="purge", Nats_Scheduler="elsewhere")
 

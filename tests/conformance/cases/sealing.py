@@ -1,4 +1,4 @@
-"""What may be taken out of a stream: sealed streams, denied deletes and purges."""
+"""What may be removed from a stream: sealed streams, denied deletes and purges."""
 
 from __future__ import annotations
 

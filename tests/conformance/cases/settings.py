@@ -1,4 +1,4 @@
-"""What a stream can be made with: where it starts, what is said about it, what it captures, what it refuses."""
+"""Stream settings: first sequence, description, subjects, and what is refused."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def a_first_sequence_too_large_is_refused(jet: Jet) -> None:
 
 
 def _own(config: StreamConfig) -> dict[str, str]:
-    """The metadata that a user has given; a server adds some of its own below ``_nats.``."""
+    """The user's own metadata; a server adds some below ``_nats.``."""
     return {key: value for key, value in config.metadata.items() if not key.startswith("_nats.")}
 
 

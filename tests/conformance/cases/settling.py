@@ -37,7 +37,7 @@ _REMOVALS: Final[list[tuple[str, Removal]]] = [
 
 
 async def _removed(jet: Jet, retention: str, removal: Removal) -> tuple[Consumer, Message]:
-    """The first of two messages in a worker's hands, and gone from its stream."""
+    """The first of two messages, held by a worker and removed from its stream."""
     stream = await jet.create_stream(f"{retention}{removal.__name__}", retention=retention, max_msgs=2)
     consumer = await stream.create_consumer(durable_name="c", ack_wait=60)
     await jet.publish_batch([(stream.name, b"1"), (stream.name, b"2")])
@@ -73,7 +73,7 @@ async def they_are_stored_though_the_consumer_went_on_meanwhile(jet: Jet) -> Non
     out = await jet.create_stream("out")
     for stored, (retention, removal) in enumerate(_REMOVALS, 1):
         consumer, message = await _removed(jet, retention, removal)
-        # It is awaited no more, and others are delivered and settled.
+        # It is no longer awaited, and others are delivered and settled.
         await _awaits(consumer, 0)
         [other] = await taken(consumer, 1)
         await other.ack()

@@ -1,4 +1,4 @@
-"""What the statements about sources and mirrors share: an origin, and what its copies hold."""
+"""Shared by the cases about sources and mirrors: an origin, and the contents of its copies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def stored(stream: Stream) -> list[Stored]:
     found = set(range(max(state.first_seq, 1), state.last_seq + 1)) - set(state.deleted or ())
     messages = []
     for seq in sorted(found):
-        # What another stream takes meanwhile is no longer stored.
+        # What another stream takes in the meantime is no longer stored.
         with suppress(MessageNotFoundError):
             messages.append(await stream.get_message(seq))
     return [(message.seq, message.subject, message.data) for message in messages]
@@ -48,7 +48,7 @@ async def source_of(stream: Stream, number: int = 0) -> StreamSourceInfo:
 
 
 async def settled(stream: Stream, seq: int) -> StreamSourceInfo:
-    """The only source of a stream, when it has come to a sequence."""
+    """The only source of a stream, once it has reached a sequence."""
 
     async def reached() -> int:
         return (await source_of(stream)).seq

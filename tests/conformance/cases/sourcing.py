@@ -1,4 +1,4 @@
-"""Sources (ADR-59, ADR-60): streams that take messages from others, beside their own."""
+"""Sources (ADR-59, ADR-60): streams that take messages from others, besides their own."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ async def interest_is_that_of_the_source(jet: Jet) -> None:
     stream = await jet.create_stream("S", sources=[ALL])
 
     async def interested() -> bool:
-        """Whether a message is sourced that is published now; the server takes its time."""
+        """Whether a message published now is sourced; the server takes some time."""
         await jet.publish("o.x", b"x")
         return bool(await data_of(stream))
 

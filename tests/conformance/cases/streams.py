@@ -1,4 +1,4 @@
-"""Streams: made, found, changed, listed, removed."""
+"""Streams: creating, finding, changing, listing and deleting them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The table of behaviours, and the few words that state them.
+"""The table of behaviours, and the helpers that state them.
 
 A case is a small async function that takes an open, empty :class:`~pelton.Jet` and asserts one behaviour. It
-holds on every backend, unless it is marked with :func:`only`, which says for whom and why.
+holds on every backend, unless it is marked with :func:`only`, which names the backend and the reason.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ E = TypeVar("E", bound=PeltonError)
 
 
 class Case(NamedTuple):
-    """One behaviour: its name, what states it, and, where it holds on one side only, which and why.
+    """One behaviour: its name, its function, and, if it holds on one side only, which and why.
 
-    With ``limits`` it needs a store opened with them, or an account of a server that has them. ``lags`` says why it
-    may not hold at the first try where the servers of a cluster keep replicas: one knows what another hears later.
+    With ``limits`` it needs a store opened with them, or an account of a server that has them. ``lags`` tells why it
+    may fail at first if the servers of a cluster keep replicas: some learn later than others.
     """
 
     name: str

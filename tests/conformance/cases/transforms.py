@@ -1,4 +1,4 @@
-"""Subject transforms on ingest (ADR-30): what each mapping function makes, and what a renamed message counts as."""
+"""Subject transforms on ingest (ADR-30): the result of each mapping function, and how a renamed message counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conformance.cases.table import case, only, refused
 
 
 async def _stored_as(jet: Jet, number: int, src: str, dest: str, subject: str) -> str:
-    # A name of its own: what nats-server deletes may come back when the name is taken again at once.
+    # A unique name: streams that nats-server deletes may return when the name is reused at once.
     stream = await jet.create_stream(f"S{number}", subjects=["a.>"], subject_transform={"src": src, "dest": dest})
     ack = await jet.publish(subject)
     stored = await stream.get_message(ack.seq)

@@ -1,4 +1,4 @@
-"""Time to live of single messages, and the markers that tell of their end (ADR-43, ADR-48)."""
+"""Time to live of single messages, and the markers of their expiry (ADR-43, ADR-48)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.conformance.cases.table import case, refused
 
 
 async def _until_last(stream: Stream, seq: int) -> None:
-    """Wait until the stream has stored a sequence; whoever waits for a message is woken by it."""
+    """Wait until the stream has stored a sequence; the message wakes a waiting consumer."""
     consumer = await stream.create_consumer(deliver_policy="by_start_sequence", opt_start_seq=seq)
     assert await consumer.fetch(1, timeout=8), f"message {seq} has not come"
 
@@ -25,7 +25,7 @@ async def a_message_lives_as_long_as_it_says(jet: Jet) -> None:
     await jet.publish("s.aged", ttl=100)
     await jet.publish("s.forever", ttl="never")
     await jet.publish("s.aged")
-    # A consumer that waits where nothing comes: the shortest way to let time pass on every backend.
+    # A consumer waiting for a message that never comes: the shortest way to let time pass on every backend.
     consumer = await stream.create_consumer(filter_subject="s.nothing")
     assert await consumer.fetch(1, timeout=3.2) == []
     info = await stream.info(subjects_filter=">")
@@ -70,7 +70,7 @@ async def a_marker_tells_of_the_last_of_a_subject(jet: Jet) -> None:
     assert _headers(marker) == {"Nats-Marker-Reason": "MaxAge", "Nats-TTL": "2s", "Nats-Rollup": "sub"}
     consumer = await stream.create_consumer(filter_subject="s.nothing")
     assert await consumer.fetch(1, timeout=3.2) == []
-    # A marker ends without another one; and neither what was deleted, nor what has a successor, nor the purge of a
+    # A marker expires without another one; and neither a deleted message, nor one with a successor, nor the purge of a
     # key-value store has left one.
     info = await stream.info(subjects_filter=">")
     assert (info.state.subjects, info.state.last_seq) == ({"s.c": 1}, 6)
@@ -94,7 +94,7 @@ async def nothing_ends_before_its_marker(jet: Jet) -> None:
     for given, kept in (("5", "60"), ("1500ms", "60"), ("60s", "60s"), ("90s", "90s"), ("never", "never")):
         ack = await jet.publish("s", headers={"Nats-TTL": given, "Other": "x"})
         assert _headers(await stream.get_message(ack.seq)) == {"Other": "x", "Nats-TTL": kept}
-    # But where a subject holds one message alone.
+    # But if a subject holds only one message.
     stream = await jet.create_stream("T", subjects=["t"], subject_delete_marker_ttl=60, max_msgs_per_subject=1)
     ack = await jet.publish("t", ttl=5)
     assert _headers(await stream.get_message(ack.seq)) == {"Nats-TTL": "5s"}

@@ -1,4 +1,4 @@
-"""Messages that are gone before they are settled, and what consumers make of it."""
+"""Messages that are removed before they are settled, and how consumers handle it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.conformance.cases.table import case, only
 
 
 async def _taken(jet: Jet, **config: object) -> tuple[Stream, Consumer, list[Message]]:
-    """Two of four messages delivered, to a consumer that may have no more of them."""
+    """Two of four messages delivered, to a consumer that may have no more of them pending."""
     stream = await jet.create_stream("S", subjects=["s.>"], **config)
     await jet.publish_batch([("s.a", b""), ("s.b", b""), ("s.a", b""), ("s.b", b"")])
     consumer = await stream.create_consumer(durable_name="c", max_ack_pending=2)

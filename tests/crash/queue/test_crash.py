@@ -1,4 +1,4 @@
-"""Workers of an exclusive queue are killed and paused at random points; the history they leave is checked."""
+"""Workers of an exclusive queue are killed and paused at random points; the resulting history is checked."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ decode = msgspec.json.Decoder(JobEvent).decode
 
 
 class Workers:
-    """A crew of worker processes; who is killed is replaced."""
+    """A group of worker processes; a killed one is replaced."""
 
     def __init__(self, store: str, log: str, number: int) -> None:
         self._store = store
@@ -123,7 +123,7 @@ class Play:
     chance: random.Random
 
     async def kills(self) -> None:
-        """Kill a worker a round; see that no history contradicts itself and that somebody took over."""
+        """Kill a worker per round; check that no history contradicts itself and that another worker took over."""
 
         async def befall(workers: Workers) -> None:
             await asyncio.sleep(self.chance.uniform(0.02, 0.5))
@@ -133,7 +133,7 @@ class Play:
         assert any(event.attempt > 1 for event in log_of(self.log))
 
     async def pauses(self, leases: int) -> None:
-        """Pause a worker a round, for longer than its leases last; what it then does has no effect."""
+        """Pause a worker per round, for longer than its leases last; what it does afterwards has no effect."""
 
         async def befall(workers: Workers) -> None:
             await asyncio.sleep(self.chance.uniform(0.02, 0.1))

@@ -1,4 +1,4 @@
-"""The same on nats-server, where a key is held by a record: workers and servers are killed, the history is checked."""
+"""The same on nats-server, where keys are held by records: workers and servers are killed, the history is checked."""
 
 import asyncio
 import random

@@ -1,6 +1,6 @@
 """A worker that may be killed at any moment: ``python -m tests.crash.queue.worker <store> <log>``.
 
-Every attempt appends to the log what happens to it, stamped with the machine's monotonic clock: one line, one
+Every attempt appends its events to the log, stamped with the machine's monotonic clock: one line, one
 write, with O_APPEND, so that lines of several processes never mix. Its effect is a message, emitted with the
 job's completion; it carries the same facts.
 """

@@ -1,4 +1,4 @@
-"""Queues whose keys are records: on nats-server, and on a file that says it can do no better."""
+"""Queues whose keys are records: on nats-server, and on a file that pretends to have no exclusive subjects."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -27,7 +27,7 @@ async def queue(jet: Jet) -> Queue:
 
 @pytest.fixture
 async def worker(queue: Queue) -> AsyncIterator[Callable[[str], JobSource]]:
-    """Return what a worker of that name gets its jobs from."""
+    """Return the job source of a worker with that name."""
     async with AsyncExitStack() as stack:
 
         def made(name: str) -> JobSource:

@@ -1,4 +1,4 @@
-"""A shop in a simulated world: workers of an exclusive queue whose keys are records, and all that may befall them."""
+"""A simulated shop: workers of an exclusive queue whose keys are records, and everything that can fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _decode = msgspec.json.Decoder(JobEvent).decode
 
 @dataclass(frozen=True, kw_only=True)
 class Troubles:
-    """How much goes wrong: shares, or how likely something befalls a worker in a second."""
+    """How much fails: shares, or the probability that a worker fails within a second."""
 
     lost: float = 0.0
     slow: float = 0.0
@@ -38,7 +38,7 @@ class Troubles:
 
 
 class Shop:
-    """Jobs of a few keys, and workers who come and go. ``events`` is what happened, by the world's clock."""
+    """Jobs of a few keys, and workers that come and go. ``events`` are recorded by the world's clock."""
 
     def __init__(self, seed: int, troubles: Troubles, *, keys: int, workers: int) -> None:
         self.events: list[JobEvent] = []
@@ -52,7 +52,7 @@ class Shop:
         self._hired = 0
 
     async def run(self, jobs: int, seconds: float) -> list[Contradiction]:
-        """Enqueue jobs while the troubles last; then let all of them end, and say what contradicts the promises."""
+        """Enqueue jobs while failures last; then end them all, and return what contradicts the guarantees."""
         async with self._world as world:
             world.jet.backend.has_exclusive_subjects = False
             await world.jet.create_stream(EFFECTS, allow_direct=True)
@@ -79,7 +79,7 @@ class Shop:
         for _ in range(60):
             await self._world.run(1.0, tick=_TICK_S)
             if len([outcome async for outcome in queue.history()]) == jobs:
-                # What is on its way has come, however late it is.
+                # Messages in flight have arrived, however late they were.
                 await self._world.run(5.0, tick=_TICK_S)
                 return
         raise AssertionError(f"not all jobs have ended: {await queue.counts()}")
@@ -149,7 +149,7 @@ async def _nothing(number: int) -> None: ...
 
 
 class Hand:
-    """A worker as the real one, but with its lease kept on its own loop: threads know nothing of simulated time."""
+    """A real worker, except that its lease is kept on its own loop: threads do not follow simulated time."""
 
     def __init__(self, shop: Shop, client: SimulatedClient) -> None:
         self._shop = shop
@@ -157,7 +157,7 @@ class Hand:
         self._clock = client.clock
 
     async def work(self) -> None:
-        """Take jobs for ever."""
+        """Take jobs forever."""
         while True:
             with suppress(StoreError):
                 queue = await self._client.jet.queue("shop")

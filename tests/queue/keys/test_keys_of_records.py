@@ -1,4 +1,4 @@
-"""Attempts of keys that are records: what they leave when they end, fail, are refused, or stop half way."""
+"""Attempts of keys that are records: what they leave when they end, fail, are refused, or stop halfway."""
 
 import asyncio
 from collections.abc import Callable
@@ -182,8 +182,8 @@ async def test_what_a_worker_settled_and_did_not_live_to_publish_others_publish_
     await one.close()
     second = await take(two)
     assert second.delivered.seq == 2
-    # The dead one stood still only, and goes on.
-    with pytest.raises(pelton.PeltonError, match="somebody else"):
+    # The dead one was only paused, and resumes.
+    with pytest.raises(pelton.PeltonError, match="another worker"):
         await real(*late[0])  # type: ignore[arg-type]
     assert (await seen.info()).state.messages == 1
     history = await jet.stream("JOBS_garage_history")

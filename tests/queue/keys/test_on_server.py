@@ -1,4 +1,4 @@
-"""What a server's own limits do to jobs."""
+"""How a server's own limits affect jobs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What becomes of a key's record, step by step."""
+"""The states of a key's record, step by step."""
 
 from pelton.queue.keys.record import (
     KeyRecord,

@@ -1,4 +1,4 @@
-"""Simulated shops: whatever befalls workers, jobs of a key run one at a time, in order, and take effect once."""
+"""Simulated shops: whatever happens to workers, jobs of a key run one at a time, in order, and take effect once."""
 
 from random import Random
 

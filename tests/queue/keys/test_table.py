@@ -1,4 +1,4 @@
-"""What a worker makes of what it hears: which keys it may try, and when."""
+"""What a worker concludes from its watches: which keys it may try, and when."""
 
 from math import inf
 from random import Random

@@ -11,7 +11,7 @@ from pelton.spark.columns.crc_check import Repeated, crcs_match
 from pelton.storage.checksum import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-# Of one length, or of several; some are longer than what one table of distances reaches.
+# Of one length, or of several; some exceed one table of distances.
 LENGTHS = st.one_of(
     st.tuples(st.integers(0, 70_000), st.integers(1, 20)).map(lambda drawn: [drawn[0]] * drawn[1]),
     st.lists(st.one_of(st.integers(0, 300), st.integers(0, 70_000)), min_size=1, max_size=20),

@@ -31,7 +31,7 @@ randbytes = Random(1).randbytes
 
 
 class Splitting:
-    """Splits, and counts the rows that it could."""
+    """Splits, and counts the rows that could be split."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -51,7 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_all(database: Database, first: int, last: int, split: SplitColumns, **limits: Any) -> tuple[Rows, list[int]]:
-    """Return the rows that are read, and which are damaged."""
+    """Return the rows that are read, and those that are damaged."""
     limits = {"condition": None, "limit": 500, "budget": 1 << 20, **limits}
     read = BulkRead(database, 1, sums=sums_of_columns, split=split, **limits)
     rows: Rows = []
@@ -133,7 +133,7 @@ def test_every_flipped_bit_of_a_row_is_noticed(tmp_path: Path, payload: bytes) -
             assert set(rows) <= set(whole)
             if len(rows) == len(whole) or not damaged:
                 unnoticed.append((place - row.start, bit))
-    # What stands where the sequence would, were it not the key of the row, is never read: 0 is as good as nothing.
+    # The value in place of the sequence, which is the row's key, is never read: 0 is as good as any.
     assert unnoticed == [(1, 3)]
 
 

@@ -1,4 +1,4 @@
-"""The driver of the two hosts, a program: a line on stdin is a scene to play, a line on stdout is how it went."""
+"""The driver of the two hosts, a program: a line on stdin is a scene to run, a line on stdout is its result."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ ANSWER = "scene: "
 
 
 def main(home: Path) -> None:
-    """Play until stdin ends."""
+    """Run scenes until stdin ends."""
     spark = start(home)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -1,8 +1,8 @@
-"""What is played on the two hosts: a try of a task hangs with its rows handed on, processes are killed.
+"""The scenes on the two hosts: an attempt of a task hangs after passing on its rows, processes are killed.
 
-All runs in executors, so whatever is waited for is a file, or a count in a store that all can look into. Where a try
-hangs, it is the first of the second task; where processes are killed, it is that try's: the one that reads before it
-and the one that writes behind it.
+All runs in executors, so every wait is for a file, or for a count in a store that all can read. An attempt that hangs
+is the first of the second task; processes that are killed belong to that attempt: the one that reads before it and the
+one that writes behind it.
 """
 
 import os
@@ -48,13 +48,13 @@ def archive_beside_a_hanging_try(spark: "SparkSession", home: Path, place: Place
 
 
 def copy_beside_a_killer(spark: "SparkSession", home: Path, place: Place) -> None:
-    """Copy the stream ``orders`` to ``copies``; what reads and writes in the first try of a task is killed."""
+    """Copy the stream ``orders`` to ``copies``; the reader and writer of a task's first attempt are killed."""
     has_written = _stages(place) if "path" in place else _publishes(place)
     _copy(_followed(spark, place), home, place, _Killer(home, has_written))
 
 
 def read_beside_a_killer(spark: "SparkSession", home: Path, place: Place) -> list[list[Any]]:
-    """Read the stream ``orders``; what reads in the first try of a task is killed."""
+    """Read the stream ``orders``; the reader of a task's first attempt is killed."""
     frame = spark.read.format("pelton").options(**place, stream="orders", minPartitions=2).load()
     killer = _Killer(home, lambda: True, after=0)
     rows = frame.select("sequence", "subject", "data").mapInArrow(
@@ -64,7 +64,7 @@ def read_beside_a_killer(spark: "SparkSession", home: Path, place: Place) -> lis
 
 
 def work_until_killed(spark: "SparkSession", home: Path, place: Place) -> list[int]:
-    """Work for the queue ``g``; the process that has one half of the jobs behind it is killed."""
+    """Work for the queue ``g``; the process that has finished one half of the jobs is killed."""
     killed = str(home / "killed")
 
     def paint(rows: pd.DataFrame) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def _stages(place: Place) -> Condition:
 
 
 def _publishes(place: Place) -> Condition:
-    """Return whether the stream holds more than the first half: the first task ends before there is a second try."""
+    """Return whether the stream holds more than the first half: the first task ends before a second attempt starts."""
 
     def has_more() -> bool:
         with pelton.sync.open(place["servers"]) as jet:
@@ -109,7 +109,7 @@ def _publishes(place: Place) -> Condition:
 
 
 class _Disturbed:
-    """Hands rows on, and notes the tries of each task as files ``task-try`` below ``home``."""
+    """Passes rows on, and records the attempts of each task as files ``task-try`` below ``home``."""
 
     def __init__(self, home: Path, has_written: Condition) -> None:
         self._home = str(home)
@@ -133,7 +133,7 @@ class _Disturbed:
 
 
 class _Hang(_Disturbed):
-    """The first try hands all on and hangs; the other one begins when that has written of it."""
+    """The first attempt passes on everything and hangs; the other one starts when some of it is written."""
 
     def _first(self, parts: Parts) -> "Iterator[pa.RecordBatch]":
         yield from parts
@@ -145,7 +145,7 @@ class _Hang(_Disturbed):
 
 
 class _Killer(_Disturbed):
-    """The first try, once something is written of it, kills its neighbours: the workers of the same executor."""
+    """The first attempt, once some of it is written, kills its neighbours: the workers of the same executor."""
 
     def __init__(self, home: Path, has_written: Condition, after: int = _KILLS_AFTER) -> None:
         super().__init__(home, has_written)
@@ -162,7 +162,7 @@ class _Killer(_Disturbed):
                     os.kill(pid, signal.SIGKILL)
 
     def _later(self, parts: Parts) -> "Iterator[pa.RecordBatch]":
-        # A speculative one would be sooner.
+        # A speculative attempt would be earlier.
         _until(lambda: os.path.exists(f"{self._home}/killed"))
         yield from parts
 

@@ -1,7 +1,8 @@
 """A standalone Spark cluster of two hosts on this machine: an executor on 127.0.0.1, and one on 127.0.0.2.
 
-Two addresses, because Spark never starts a speculative try on a host that runs another one of the same task: neither
-``local[n]`` nor ``local-cluster`` can speculate. Master and workers live in the driver's JVM; executors have their own.
+Two addresses, because Spark never starts a speculative attempt on a host that runs another one of the same task:
+neither ``local[n]`` nor ``local-cluster`` can speculate. Master and workers live in the driver's JVM; executors have
+their own.
 """
 
 from pathlib import Path
@@ -42,7 +43,7 @@ def start(home: Path) -> SparkSession:
         nothing, folder = jvm.scala.Option.apply(None), str(home / f"worker{number}")
         number_of = jvm.scala.Option.apply(number)
         start_worker = deploy.worker.Worker.startRpcEnvAndEndpoint
-        # Host, port, port of its page, cores, memory.
+        # Host, port, port of its web page, cores, memory.
         start_worker(host, 0, 0, 1, 2 * _MEMORY, masters, folder, number_of, given, nothing)
     conf.setMaster(masters[0])
     return SparkSession.builder.config(conf=conf).getOrCreate()

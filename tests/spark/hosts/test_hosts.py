@@ -1,4 +1,4 @@
-"""Speculative execution, and executors' Python killed in the middle of a task: row for row what there was, once."""
+"""Speculative execution, and executors' Python killed in the middle of a task: every row, exactly once."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Play = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def hosts(all_kills: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
-    """Return what plays a scene on a Spark cluster of two hosts."""
+    """Return the driver that runs scenes on a Spark cluster of two hosts."""
     if reason := no_java():
         pytest.skip(reason)
     command = [sys.executable, "-m", "tests.spark.hosts.role", str(tmp_path_factory.mktemp("hosts"))]
@@ -56,7 +56,7 @@ def hosts(all_kills: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def fill(place: dict[str, str], words: int = 1000) -> list[tuple[str, bytes]]:
-    """Store rows, so large that no pipe holds them back, in ``orders``; make ``copies``; return the rows to come."""
+    """Store rows, too large for pipes to buffer, in ``orders``; make ``copies``; return the expected rows."""
     [address] = place.values()
     replicas = {"num_replicas": 3} if "servers" in place else {}
     messages = [(f"orders.{n % 7}", b"%d " % n * words) for n in range(ROWS)]
@@ -108,7 +108,7 @@ def test_of_two_tries_one_is_archived(hosts: Play, tmp_path: Path) -> None:
     archived = table.to_pyarrow_table(columns=["sequence", "subject", "data"]).sort_by("sequence").to_pylist()
     assert [row["sequence"] for row in archived] == list(range(1, ROWS + 1))
     assert [(row["subject"].replace("orders", "copies"), row["data"]) for row in archived] == wanted
-    # What the loser has written is in the folder, and not in the table.
+    # The loser's files are in the folder, but not in the table.
     assert len(table.file_uris()) == 2
     assert len(list((tmp_path / "lake").rglob("*.parquet"))) >= 3
 
@@ -125,7 +125,7 @@ def test_processes_that_are_killed_while_they_read_and_write(
 
 def test_a_process_that_is_killed_while_it_reads(hosts: Play, tmp_path: Path) -> None:
     place = {"path": str(tmp_path / "s.pelton")}
-    # So much that what reads it has not handed all on when it is killed.
+    # So many that the reader has not passed on all of them when it is killed.
     fill(place, words=40_000)
     found = hosts("read_beside_a_killer", tmp_path, place)
     assert (tmp_path / "killed").read_text()

@@ -1,4 +1,4 @@
-"""A driver that archives ``orders`` and stands still around the transaction of one batch, to be killed there."""
+"""A driver that archives ``orders`` and pauses around the transaction of one batch, to be killed there."""
 
 import sys
 from collections.abc import Callable
@@ -14,7 +14,7 @@ ROWS = 10
 
 
 def main(home: Path, place: str, value: str, point: str, number: int) -> None:
-    """Stand still ``before`` the transaction of batch ``number``, or ``after`` it; tell so by a file of that name."""
+    """Pause ``before`` the transaction of batch ``number``, or ``after`` it; report it by a file of that name."""
     spark = start_session(home / "warehouse")
     LakeTable.commit = _standing_still(LakeTable.commit, home / f"{point}-{number}", point, number)  # type: ignore[method-assign]  # that is its purpose
     options = {place: value, "stream": "orders", "maxRowsPerTrigger": ROWS, "minPartitions": 2}

@@ -1,4 +1,4 @@
-"""A driver that replays an archive at a rate, and asks before it goes on after so many rows; to be killed."""
+"""A driver that replays an archive at a rate, and waits for permission after a number of rows; to be killed."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ _PAUSE_S = 0.02
 
 
 def main(home: Path, place: str, value: str, stop_at: int) -> None:
-    """Write the file ``at`` when ``stop_at`` rows are written, and go on when there is ``go``."""
+    """Write the file ``at`` when ``stop_at`` rows are written, and continue when the file ``go`` exists."""
 
     def progress(done: int, total: int) -> None:
         if done == stop_at:
@@ -24,7 +24,7 @@ def main(home: Path, place: str, value: str, stop_at: int) -> None:
             while not (home / "go").exists():
                 time.sleep(_PAUSE_S)
 
-    # What is of interest are the steps, not that they take a second.
+    # The steps matter here, not that they take a second.
     stream_replay.pause = lambda seconds: None
     spark = start_session(home / "warehouse")
     rows = pipelines.read_archive(spark, str(home / "lake"))

@@ -1,4 +1,4 @@
-"""Archives of streams: each message once, whatever fails on the way."""
+"""Archives of streams: each message exactly once, whatever fails."""
 
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def test_a_driver_that_dies_around_the_transaction_archives_once(
     monkeypatch.undo()
     pipelines.archive(follow(spark, store, "orders"), target, checkpoint=checkpoint).awaitTermination()
     assert sorted(row.sequence for row in pipelines.read_archive(spark, target).collect()) == list(range(1, 21))
-    # What the first try left lies in the folder, and is not the table's.
+    # The first attempt's files are in the folder, but not in the table.
     assert len(list(Path(target).rglob("*.parquet"))) > len(DeltaTable(target).file_uris())
 
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_archived_is_told(spark: SparkSession, tmp_path: Path) ->
         pipelines.append(spark.sql("SELECT 'a' AS stream"), str(tmp_path))
     with pytest.raises(pelton.ConfigError, match="readStream"):
         pipelines.archive(spark.range(1), str(tmp_path), checkpoint=str(tmp_path))
-    with pytest.raises(pelton.ConfigError, match="no Delta table"):
+    with pytest.raises(pelton.ConfigError, match="not a Delta table"):
         pipelines.read_archive(spark, str(tmp_path / "none"))
 
 

@@ -29,7 +29,7 @@ def fill(address: str | Path, count: int, **config: object) -> None:
 
 
 def kill_at(home: Path, place: str, value: str, point: str, number: int) -> None:
-    """Let a driver archive up to a point of a batch, and kill it there."""
+    """Run a driver up to a point of a batch, and kill it there."""
     with killing(ROLE, home, place, value, point, number) as driver:
         wait_until((home / f"{point}-{number}").exists, driver)
     assert not (home / "checkpoint" / "commits" / str(number)).exists()
@@ -46,7 +46,7 @@ def finish(spark: SparkSession, home: Path, place: str, value: str) -> None:
 
 
 def check(spark: SparkSession, home: Path, place: str, value: str) -> None:
-    """Row for row the archive is the stream."""
+    """Check that the archive equals the stream, row for row."""
     stream = spark.read.format("pelton").options(**{place: value}, stream="orders").load()
     assert kept(pipelines.read_archive(spark, str(home / "lake"))) == kept(stream)
 
@@ -54,17 +54,17 @@ def check(spark: SparkSession, home: Path, place: str, value: str) -> None:
 def test_each_message_is_archived_once_whenever_the_driver_is_killed(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """``--kills`` says how often it is killed: once in twenty of them."""
+    """``--kills`` sets how often it is killed: one twentieth of that."""
     store = str(tmp_path / "s.pelton")
     kills = max(int(request.config.getoption("--kills")) // 20, 2)
     fill(store, ROWS * (kills + 2))
     for round in range(kills):
-        # The first batch ends well, and then each is killed at both of its points in turn.
+        # The first batch succeeds, and then each is killed at both of its points in turn.
         point, number = POINTS[round % 2], 1 + round // 2
         kill_at(tmp_path, "path", store, point, number)
         done = number if point == "before" else number + 1
         assert sequences(tmp_path) == list(range(1, done * ROWS + 1))
-    # What was written and not committed lies in the folder, and is not the table's.
+    # Files that were written and not committed are in the folder, but not in the table.
     table = DeltaTable(str(tmp_path / "lake"))
     assert len(list((tmp_path / "lake").rglob("*.parquet"))) > len(table.file_uris())
     finish(spark, tmp_path, "path", store)

@@ -1,4 +1,4 @@
-"""History, figures and dead letters of a queue, held against what its own verbs say."""
+"""History, figures and dead letters of a queue, compared with the queue's own views."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ def test_a_queue_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path) 
         pass
     with pytest.raises(pelton.ConfigError, match="no queue 'garage' in"):
         pipelines.history(spark, "garage", path=str(tmp_path / "g.pelton"))
-    with pytest.raises(pelton.ConfigError, match="no history"):
+    with pytest.raises(pelton.ConfigError, match="not the history"):
         pipelines.job_metrics(spark.range(1))
 
 

@@ -1,4 +1,4 @@
-"""What executors make of jobs as a table: a row a job, once, with the job's completion."""
+"""The results of jobs on executors as a table: one row per job, once, with the job's completion."""
 
 from pathlib import Path
 

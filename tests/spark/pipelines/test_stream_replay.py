@@ -1,4 +1,4 @@
-"""Archives and streams back to streams: the same messages, in their order, at their time."""
+"""Archives and streams replayed to streams: the same messages, in their order, at their time."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Turn the watch of replays by their pauses alone; return the pauses."""
+    """Advance the clock of replays only by their pauses; return the pauses."""
     paused: list[float] = []
     monkeypatch.setattr(stream_replay, "stopwatch", lambda: sum(paused))
     monkeypatch.setattr(stream_replay, "pause", paused.append)

@@ -1,4 +1,4 @@
-"""A driver that replays is killed in a step, and between steps: it goes on, each message once, in order."""
+"""A driver that replays is killed in a step, and between steps: it continues, each message once, in order."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ ROLE = "tests.spark.pipelines.replay_role"
 
 
 async def kill_between_steps(home: Path, store: Path, done: int) -> None:
-    """Kill the driver when it has written so many rows."""
+    """Kill the driver when it has written that many rows."""
 
     def run() -> None:
         with killing(ROLE, home, "path", store, done) as driver:
@@ -32,7 +32,7 @@ async def kill_between_steps(home: Path, store: Path, done: int) -> None:
 
 
 async def kill_in_a_step(home: Path, store: Path, done: int) -> None:
-    """Kill the driver when the tasks of the step after so many rows have written theirs, before the transaction."""
+    """Kill the driver when the tasks of the step after that many rows have written theirs, before the transaction."""
 
     def reach(condition: Path) -> None:
         wait_until(condition.exists, driver)
@@ -55,7 +55,7 @@ async def kill_in_a_step(home: Path, store: Path, done: int) -> None:
 async def test_a_replay_goes_on_wherever_its_driver_was_killed(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``--kills`` says how often it is killed: once in forty of them."""
+    """``--kills`` sets how often it is killed: one fortieth of that."""
     monkeypatch.setattr(stream_replay, "pause", lambda seconds: None)
     store, kills = tmp_path / "s.pelton", max(int(request.config.getoption("--kills")) // 40, 1)
     steps = kills + 2
@@ -64,7 +64,7 @@ async def test_a_replay_goes_on_wherever_its_driver_was_killed(
         kill_there = kill_between_steps if round % 2 else kill_in_a_step
         await kill_there(tmp_path, store, (round + 1) * RATE)
         done = len(await asyncio.to_thread(stored, store, "again"))
-        # A transaction that outlives its driver may still come.
+        # A transaction that outlives its driver may still be committed.
         assert done in ((round + 1) * RATE, (round + 2) * RATE)
     told = await asyncio.to_thread(finish, spark, tmp_path, store)
     assert (told.before >= kills * RATE, told.rows + told.before) == (True, steps * RATE)
@@ -108,6 +108,6 @@ def prepare(spark: SparkSession, home: Path, store: Path, count: int) -> None:
 
 
 def finish(spark: SparkSession, home: Path, store: Path) -> pipelines.Replayed:
-    """Replay what is left, as fast as it goes."""
+    """Replay what is left, at full speed."""
     rows = pipelines.read_archive(spark, str(home / "lake"))
     return pipelines.replay(rows, "again", write_id="r", rate=RATE, transform=renamed, path=str(store))

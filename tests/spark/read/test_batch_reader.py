@@ -1,4 +1,4 @@
-"""``spark.read.format("pelton")``: row for row what the store holds."""
+"""``spark.read.format("pelton")``: exactly the rows that are in the store."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from pelton.spark.read.store_reader import read_store
 
 
 def fill(path: Path, count: int = 100, stream: str = "orders", key: str | None = None, **config: Any) -> list[Any]:
-    """Store messages, with headers on some, and return them as they are stored."""
+    """Store messages, some with headers, and return them as stored."""
     with pelton.sync.open(path, key=key) as jet:
         made = jet.create_stream(stream, subjects=[f"{stream}.>"], allow_direct=True, **config)
         messages = [
@@ -238,7 +238,7 @@ def damage(path: Path, sql: str) -> None:
         ({"failOnDataLoss": "perhaps"}, "true or false"),
         ({"decode": "xml"}, "choose json, msgpack or text"),
         ({"decode": "json"}, "needs valueSchema"),
-        ({"subjects": "a..b"}, "no subject filter"),
+        ({"subjects": "a..b"}, "not a subject filter"),
         ({"startingSequence": "1", "startingTime": "2026-01-02T03:04:05Z"}, "both bound"),
         ({"startingSequence": '{"oders": 3}'}, "'oders', which option stream does not: orders"),
         ({"startingOffsets": "earliest"}, "did you mean 'startingSequence'"),

@@ -32,7 +32,7 @@ def test_what_is_damaged_is_told_to_all_who_look(tmp_path: Path, caplog: pytest.
         read(path)
     assert read(path, failOnDataLoss="false") == [seq for seq in range(1, 21) if seq != 7]
     assert any(one.levelname == "WARNING" and "sequence 7" in one.getMessage() for one in caplog.records)
-    # The read has written nothing, and hidden nothing: whoever looks finds it as before.
+    # The read has written nothing, and hidden nothing: any other reader finds it as before.
     assert any("7" in problem for problem in pelton.verify(path))
     with pelton.sync.open(path) as jet:
         stream = jet.stream("orders")

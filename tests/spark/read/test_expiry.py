@@ -1,4 +1,4 @@
-"""Messages that a stream's limits remove: never read when expired, and missing only if they were promised."""
+"""Messages that a stream's limits remove: never read when expired, and missing only if they were planned to be read."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ SEQUENCES = StructType([StructField("sequence", LongType())])
 
 
 def fill_long_ago(path: Path) -> None:
-    """Store messages years ago, and let nobody look at them since."""
+    """Store messages years ago, and leave them untouched since."""
     with pelton.sync.open(path, runtime=manual_runtime()) as jet:
         jet.create_stream("aged", subjects=["aged.>"], max_age=3600)
         jet.publish_batch([("aged.a", b"x")] * 20)

@@ -56,11 +56,11 @@ def test_the_first_batch_is_the_same_when_it_is_planned_again(tmp_path: Path, st
         jet.stream("orders").purge(seq=8)
         begun = second.initialOffset()
         if start == "latest":
-            # What limits have removed of it is told.
+            # Messages of it that limits have removed are reported.
             with pytest.raises(DataLossError, match="the sequences 6 to 7 are gone"):
                 second.partitions(begun, end)
         else:
-            # Who begins at the front is promised the front that is met.
+            # A query that starts at the front gets the front as it is then.
             assert [(part.first, part.last) for part in second.partitions(begun, end)] == [(8, 8)]
         following = second.latestOffset(end, ReadAllAvailable())
         assert [(part.first, part.last) for part in second.partitions(end, following)] == [(9, 10)]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 
 class Pipe:
-    """A store, and a query over it whose batches are written down."""
+    """A store, and a query over it whose batches are recorded."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -41,7 +41,7 @@ class Pipe:
         self.batches[batch] = rows
 
     def drain(self, stream: str = "orders", **options: object) -> None:
-        """Read all there is, and end."""
+        """Read everything stored, and end."""
         query = self.write(stream, **options).trigger(availableNow=True).start()
         try:
             query.awaitTermination(120)
@@ -51,7 +51,7 @@ class Pipe:
             query.stop()
 
     def forget_the_last_end(self) -> None:
-        """Lose the last entry of the checkpoint's log, as a power loss may."""
+        """Lose the last entry of the checkpoint's log, as in a power loss."""
         commits = self.checkpoint / "commits"
         last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
         for name in (f"{last}", f".{last}.crc"):
@@ -209,7 +209,7 @@ def test_a_stream_that_is_deleted_under_a_query_is_an_error(pipe: Pipe) -> None:
     with pytest.raises(StreamingQueryException, match="it was deleted"):
         pipe.drain()
     pipe.publish(5)
-    with pytest.raises(StreamingQueryException, match="made anew"):
+    with pytest.raises(StreamingQueryException, match="created again"):
         pipe.drain()
     pipe.drain(failOnDataLoss="false")
     assert pipe.sizes() == [10, 5]

@@ -144,10 +144,10 @@ def test_jobs_of_a_killed_executor_come_back_by_lease(
             os.kill(os.getpid(), signal.SIGKILL)
         return rows[["id", "n"]]
 
-    # A local master gives a task no second try; a cluster gives it three more.
+    # A local master does not retry a task; a cluster retries it three times.
     with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
         work("g", paint, args="n INT", claim=20, **file)
-    # The other task may live on for a while, and be killed with jobs in hand as well.
+    # The other task may live on for a while, and be killed while it holds jobs.
     work("g", paint, args="n INT", claim=20, **file)
     outcomes = history(file)
     assert sorted(o.value()["n"] for o in outcomes) == list(range(100))  # type: ignore[index]  # our own rows

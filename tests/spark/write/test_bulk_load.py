@@ -79,7 +79,7 @@ def test_a_long_log_is_folded_after_the_answer(tmp_path: Path, later: Later, key
     load(options, "orders", stage(tmp_path / "file", key=key), None)
     assert path.stat().st_size == before
     assert (tmp_path / "s.pelton-wal").stat().st_size > ROWS * len(PAYLOAD)
-    # What is on disk at the answer is all that it takes.
+    # The data on disk at the reply is sufficient.
     (tmp_path / "copy").mkdir()
     for name in ("s.pelton", "s.pelton-wal"):
         shutil.copy(tmp_path / name, tmp_path / "copy" / name)

@@ -1,4 +1,4 @@
-"""Writes to a cluster: message ids prevent that a repeated batch is stored twice."""
+"""Writes to a cluster: message ids prevent a repeated batch from being stored twice."""
 
 import asyncio
 from collections.abc import Iterator
@@ -92,13 +92,13 @@ def test_a_batch_that_comes_again_too_late_is_refused_unless_that_is_wanted(
 ) -> None:
     with pelton.sync.open(servers) as jet:
         jet.update_stream("orders", duplicate_window=0.1)
-        # What was said of it is older than what the stream remembers, by the time it is said again.
+        # By the time the batch is repeated, its message ids are older than the stream's window.
         feed(tmp_path / "in", "1", ["a"])
         run(spark, tmp_path, **to_cluster(servers))
         lose_last_commit(tmp_path / "checkpoint")
         noted = jet.stream("SPARK_COMMITS").get_message(jet.stream("SPARK_COMMITS").info().state.last_seq)
         jet.publish(noted.subject, noted.data.replace(b"true", b"false"))
-    with pytest.raises(Exception, match=r"was begun at .* and not finished"):
+    with pytest.raises(Exception, match=r"started at .* and was not finished"):
         run(spark, tmp_path, **to_cluster(servers))
     run(spark, tmp_path, **to_cluster(servers, onLateReplay="write"))
     assert rows(servers) == [("orders.a", b"a")] * 2

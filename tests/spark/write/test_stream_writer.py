@@ -1,4 +1,4 @@
-"""``df.writeStream``: every batch once, whatever is lost on the way."""
+"""``df.writeStream``: every batch exactly once, whatever is lost."""
 
 from collections.abc import Callable
 from pathlib import Path

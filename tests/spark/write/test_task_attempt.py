@@ -18,7 +18,7 @@ SCHEMA = StructType().add("subject", "string").add("data", "binary")
 
 
 class Task(TaskContext):
-    """What Spark tells a task."""
+    """The properties that Spark gives a task."""
 
     def __init__(self, partition: int, attempt: int, task: int, **told: str) -> None:
         self._numbers = partition, attempt, task
@@ -88,7 +88,7 @@ def test_two_drivers_of_one_batch_store_it_once(tmp_path: Path, task: Any) -> No
     for number, writer in enumerate(writers):
         task(0, 0, number, queryId="q", batchId="7")
         written.append(writer.write(batches(b"1", b"2")))
-    # The commit is another process's than the write, with a writer of its own.
+    # The commit runs in another process than the write, with its own writer.
     late = StreamWriter(options(tmp_path), SCHEMA, overwrite=False)
     late.commit([written[1]], 7)
     late.commit([written[0]], 7)

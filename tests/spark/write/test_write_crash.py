@@ -1,4 +1,4 @@
-"""The driver is killed between what its tasks have written and the commit."""
+"""The driver is killed after its tasks have written and before the commit."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def start(home: Path, place: str, value: str) -> "subprocess.Popen[bytes]":
 
 
 def count_staged(folder: Path) -> int:
-    """Return how many rows lie staged in whole files."""
+    """Return how many rows are staged in complete files."""
     found = 0
     for path in folder.glob("*/*/*"):
         try:
@@ -55,7 +55,7 @@ async def test_a_driver_killed_before_the_commit_leaves_nothing_and_the_next_one
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         await transaction.leave(0, keep=False)
-    # A commit that outlives its driver may still come: then all of it is there.
+    # A commit that outlives its driver may still happen: then all of it is stored.
     assert sorted(await asyncio.to_thread(rows, store)) in ([], sorted_rows())
     await asyncio.to_thread(lambda: start(tmp_path, "path", str(store)).wait())
     assert sorted(await asyncio.to_thread(rows, store)) == sorted_rows()

@@ -1,4 +1,4 @@
-"""``df.write`` and ``df.writeStream``: row for row, exactly once, nothing of what failed."""
+"""``df.write`` and ``df.writeStream``: every row exactly once, and nothing of failed writes."""
 
 import json
 import os
@@ -132,7 +132,7 @@ def test_what_was_read_can_be_written(spark: SparkSession, tmp_path: Path) -> No
         ("'x' AS data", {"subject": "orders..a"}, "write it like"),
         ("'x' AS data", {"subject": "orders.a", "stream": "nothing"}, "there is no stream 'nothing'"),
         ("'x' AS data", {"subject": "orders.a", "job": "paint"}, "option job"),
-        ("'x' AS data", {"subject": "orders.a", "writeVersion": 1}, "give that too"),
+        ("'x' AS data", {"subject": "orders.a", "writeVersion": 1}, "set writeId too"),
         ("'x' AS data", {"subject": "orders.a", "subjekt": "x"}, "did you mean 'subject'"),
         ("'x' AS value", {"bucket": "cars"}, "there is no bucket 'cars'"),
         ("'x' AS car", {"queue": "garage", "job": "paint"}, "there is no queue 'garage'"),
@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(
     [
         ("if(id < 9, 'orders.a', NULL) AS subject, 'x' AS data", {}, "column subject is null in 1 of"),
         ("'orders.a' AS subject, if(id < 9, 'x', NULL) AS data", {}, "column data is null in 1 of"),
-        ("concat('orders.', if(id < 9, 'x', '*')) AS subject, 'x' AS data", {}, "which is no subject"),
+        ("concat('orders.', if(id < 9, 'x', '*')) AS subject, 'x' AS data", {}, "not a subject"),
         ("if(id < 9, 'orders.x', 'cars.x') AS subject, 'x' AS data", {}, "does not take"),
         ("if(id < 9, 'x', 'a b') AS part", {"subject": "orders.{part}"}, "column part is 'a b'"),
     ],
@@ -213,7 +213,7 @@ def test_an_encrypted_store_has_encrypted_files_beside_it(spark: SparkSession, t
             tx.publish("orders.first", b"")
     write(numbers(spark, 100), tmp_path / "s.pelton", secretKey="secret", stagingPath=str(tmp_path / "staged"))
     assert len(rows(tmp_path / "s.pelton", key="secret")) == 101
-    # The folder is its user's, what was staged in it is gone.
+    # The folder belongs to its user, the staged files in it are gone.
     assert os.listdir(tmp_path / "staged") == []
 
 

@@ -19,7 +19,7 @@ _PAUSE_S = 0.05
 
 
 def first_try_fails(parts: Parts) -> "Iterator[pa.RecordBatch]":
-    """Hand rows on, and raise after them in the first try of the second task."""
+    """Pass rows on, and raise after them in the first attempt of the second task."""
     from pyspark import TaskContext
 
     yield from parts
@@ -29,7 +29,7 @@ def first_try_fails(parts: Parts) -> "Iterator[pa.RecordBatch]":
 
 
 class Held:
-    """Hands rows on; the second task only once there is a file ``flag``."""
+    """Passes rows on; the second task only once the file ``flag`` exists."""
 
     def __init__(self, flag: Path) -> None:
         self._flag = str(flag)
@@ -44,7 +44,7 @@ class Held:
 
 
 def write(spark: "SparkSession", home: Path, place: str, value: str, hand_on: HandOn | None = None) -> None:
-    """Write what there is, and end."""
+    """Write everything stored, and end."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(home / "in"))
     frame = lines.repartition(2).selectExpr("concat('orders.', length(value)) AS subject", "value AS data")
     handed = frame.mapInArrow(hand_on, frame.schema) if hand_on is not None else frame
@@ -54,7 +54,7 @@ def write(spark: "SparkSession", home: Path, place: str, value: str, hand_on: Ha
 
 
 def main(home: Path, place: str, value: str, trouble: str = "first-try-fails") -> None:
-    """Write to the store or cluster, with a trouble on the way."""
+    """Write to the store or cluster, with a failure in between."""
     spark = start_session(home / "warehouse", **{"spark.master": "local[2, 4]"})
     write(spark, home, place, value, Held(home / "go") if trouble == "held" else first_try_fails)
     spark.stop()

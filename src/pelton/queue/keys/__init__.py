@@ -1,4 +1,4 @@
-"""Exclusive keys where the place that keeps the jobs has no such thing: on a NATS cluster (docs/decisions/0017)."""
+"""Exclusive keys for a backend that has no such feature: a NATS cluster (docs/decisions/0017)."""
 
 from pelton.queue.keys.job_source import KeyedJobSource
 from pelton.queue.keys.queue_stats import KeyedStats

@@ -1,4 +1,4 @@
-"""Claiming keys: from a chance, which may be old news, to a job that nobody else can be at."""
+"""Claiming keys: from a chance, which may be outdated, to a job that no other worker can hold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pelton.jet import Stream, Streams
     from pelton.queue.naming import QueueNames
 
-# Before a key is tried again that somebody else has changed: by then his record is known.
+# The pause before a key that another worker has changed is tried again: by then its record is known.
 _AGAIN_S: Final = 0.25
 
 
@@ -52,7 +52,7 @@ class Claimer:
         self._holdings = holdings
 
     async def try_all(self, chances: Sequence[Chance]) -> list[TakenJob]:
-        """Try keys at once and return the jobs that are ours; raises the first error where none is."""
+        """Try keys at once and return the jobs we claimed; raises the first error if there is none."""
         answers = await asyncio.gather(*(self._try(chance) for chance in chances), return_exceptions=True)
         found = [answer for answer in answers if isinstance(answer, TakenJob)]
         for answer in answers:
@@ -61,7 +61,7 @@ class Claimer:
         return found
 
     async def _try(self, chance: Chance) -> TakenJob | None:
-        """Claim a key, or carry out what is settled; leaves the key in the table unless it is ours now."""
+        """Claim a key, or carry out a settled record; leaves the key in the table unless it is ours now."""
         again, changed = 0.0, 0
         try:
             if chance.hold is not None and chance.hold.state == "settled":
@@ -78,9 +78,9 @@ class Claimer:
         return None
 
     async def _look_again(self, chance: Chance, moved: MovedError) -> None:
-        """Learn what the watch will not tell: of a record that was removed, and of one it has told of long ago."""
+        """Learn what the watch won't report: that a record was removed, or one that it reported long ago."""
         if chance.seq and moved.seq == 0:
-            # As free records are.
+            # The server removes free records.
             self._table.is_gone(chance.key, self._clock.boottime())
         elif not chance.seq:
             seq, hold = await self._ledger.read(chance.key)
@@ -119,7 +119,7 @@ class Claimer:
         )
 
     async def _first_job(self, key: str, done: int) -> StoredMessage | None:
-        """Return the job that is next. Replicas may not have heard of it yet: then the leader has."""
+        """Return the next job. Replicas may not have it yet, so the leader is asked as well."""
         subject = self._names.subject_of_key(key)
         try:
             return await self._jobs.get_next_message(subject, done + 1)
@@ -132,12 +132,12 @@ class Claimer:
         return StoredMessage(found.subject, found.seq, parse_rfc3339(found.time), found.hdrs, found.data)
 
     async def _rescue(self, chance: Chance) -> None:
-        """Carry out what somebody settled who has not done it himself: he is gone, or slow."""
+        """Carry out a record that another worker settled and has not carried out itself: it is gone, or slow."""
         assert chance.hold is not None
         try:
             seq, after = await self._ledger.carry_out(chance.key, chance.seq, chance.hold)
         except ApiError as error:
-            # His attempt would have failed: it has, and the job is tried again.
+            # The worker's attempt would have failed: it has, and the job is retried.
             after = refused(chance.hold, str(error))
             seq = await self._ledger.write(chance.key, after, chance.seq)
         self._table.saw_record(chance.key, seq, after, self._clock.boottime())

@@ -1,4 +1,4 @@
-"""The keys a worker holds: renewed by its keeper's thread, settled by its event loop, lost at most once."""
+"""The keys a worker holds: renewed by its keeper's thread, settled by its event loop, each lost at most once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CHANNEL: Final = "keys"
 
 
 class HeldKey:
-    """A key that this worker holds. ``seq`` is its record's sequence, as far as we know.
+    """A key that this worker holds. ``seq`` is its record's sequence, as far as this worker knows.
 
-    ``is_settling``: its attempt is over, and is not renewed any more. ``is_settled``: that is written down.
+    ``is_settling``: its attempt is over, and no longer renewed. ``is_settled``: the settled record is stored.
     """
 
     __slots__ = ("hold", "is_settled", "is_settling", "key", "seq")
@@ -33,16 +33,16 @@ class HeldKey:
 
 
 Holdings = dict[int, HeldKey]
-"""What a worker holds, by token; read by two threads, changed by its event loop."""
+"""The keys a worker holds, by token; read by two threads, changed by its event loop."""
 
 
 def replaced(stream: str, job: int) -> AckRejectedError:
-    """Return the error for a holder that is none any more."""
+    """Return the error for a holder that was replaced."""
     return AckRejectedError(stream, CHANNEL, job, "its key was taken over by another worker, which runs the job again")
 
 
 class HoldExtender:
-    """Extends leases: on keys here, on whatever else by the store."""
+    """Extends leases: on keys itself, on anything else through the store."""
 
     def __init__(self, backend: Backend, ledger: Ledger, holdings: Holdings) -> None:
         self._backend = backend
@@ -50,12 +50,12 @@ class HoldExtender:
         self._holdings = holdings
 
     def clone(self) -> Extender:
-        """Another one for another thread; it knows of the same holdings."""
+        """Return a copy for another thread; it shares the holdings."""
         backend = self._backend.clone()
         return HoldExtender(backend, self._ledger.on(backend), self._holdings)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Extend leases, all at once; raises StoreError when none of them can be."""
+        """Extend leases, all at once; raises StoreError if none of them can be extended."""
         if consumer != CHANNEL:
             return await self._backend.ack(stream, consumer, acks)
         return list(await asyncio.gather(*(self._renew(stream, ack) for ack in acks)))
@@ -81,5 +81,5 @@ class HoldExtender:
                 held.seq = seq
             else:
                 return None
-        # Its attempt is over: what becomes of it is decided elsewhere.
+        # Its attempt is over: the settler decides about it.
         return None

@@ -1,24 +1,25 @@
 """Exclusive keys from compare-and-set records: how a worker takes jobs, and settles them (docs/decisions/0017).
 
-Design: A key has at most one record (``record.py``), and whoever writes it under the right condition decides what
-becomes of the key. Taking a job: claim the key's record, then read the first job stored after the last one that has
-ended. Nobody else can be at it: they would need the record. Settling: write the outcome, the dead letter and what the
-job emitted into the record, in one publish; that is the moment the attempt counts, and a holder that was replaced
-fails there. Then all of it is published where it belongs, with ids that make repeating it harmless, the job's message
-is removed, and the record is freed. A worker that dies in between leaves a settled record, which any other carries out.
+Design: A key has at most one record (``record.py``), and the worker that writes it under the right condition decides
+about the key. Taking a job: claim the key's record, then read the first job stored after the last one that has ended.
+No other worker can hold that job, because it would need the record. Settling: write the outcome, the dead letter and
+the messages the job emitted into the record, in one publish; at that moment the attempt counts, and a holder that was
+replaced fails there. Then all of it is published to its subjects, with ids that make repeating it harmless, the job's
+message is removed, and the record is freed. A worker that dies in between leaves a settled record, which any other
+worker carries out.
 
-What may go wrong, and what then:
+Failures, and how they are handled:
 
-- A holder dies: its record stays as it is. Whoever has seen it unchanged for a lease takes it over, with a larger
-  token; the holder renews a third of a lease after the last time, and gives up after four fifths.
-- A holder stands still, and goes on after it was replaced: its next renewal and its settlement are refused.
-- What a worker knows is old: its claim is refused, and it looks again. Jobs are only ever appended, and only those
-  at or before ``done`` have ended, so an old view of the jobs shows the right next one, or none.
-- An answer is lost: a write is repeated with the same message id, which identifies it
+- A holder dies: its record no longer changes. A worker that has seen it unchanged for a lease takes it over, with a
+  larger token; a holder renews a third of a lease after the last time, and gives up after four fifths.
+- A holder is paused, and resumes after it was replaced: its next renewal and its settlement are refused.
+- A worker's view is outdated: its claim is refused, and it reads again. Jobs are only ever appended, and only those
+  at or before ``done`` have ended, so an outdated view of the jobs shows the right next one, or none.
+- A reply is lost: the write is repeated with the same message id, which identifies it
   (``cluster/publish_reconciliation.py``).
 
-Jobs without a key come by a consumer, as in a queue that is not exclusive; the stream keeps a message until it is
-removed, so that is the last thing done for them before the ack.
+Jobs without a key come from a consumer, as in a queue that is not exclusive; the stream keeps a message until it is
+removed, so the removal is the last step before the ack.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class KeyedJobSource:
     # --- taking
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
-        """Take jobs: the next of as many keys as asked for, or free ones."""
+        """Take jobs: free ones, or the next job of as many keys as requested."""
         if channel != CHANNEL:
             pulled = await self._backend.pull(self._names.jobs, channel, request)
             return [TakenJob(delivered) for delivered in pulled]
@@ -114,7 +115,7 @@ class KeyedJobSource:
         await self._changed.wait_at_most(self._clock, max(limit, 0.0) if limit < inf else None, seen)
 
     async def _claim(self, chances: list[Chance]) -> list[TakenJob]:
-        """Try keys at once; a claim that was begun is seen through, also when nobody waits for it any more."""
+        """Try keys at once; a claim that was started is completed, even if the caller is gone."""
         task = self._jet.runtime.spawn(self._claimer.try_all(chances), f"pelton {self._names.queue} claims")
         self._claiming.add(task)
         task.add_done_callback(self._claiming.discard)
@@ -134,7 +135,7 @@ class KeyedJobSource:
         return held.hold.known if held is not None else None
 
     async def settle(self, ended: Ended) -> None:
-        """Write down how an attempt ended, and carry it out."""
+        """Store how an attempt ended, and carry it out."""
         delivered = ended.delivered
         if delivered.consumer != CHANNEL:
             await self._settle_free(ended)
@@ -150,7 +151,7 @@ class KeyedJobSource:
         self._leave(held)
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        """Settle all at once, each by itself."""
+        """Settle all at once, each independently."""
         return list(await asyncio.gather(*(self._settle_one(ended) for ended in endings)))
 
     async def _settle_one(self, ended: Ended) -> PeltonError | None:
@@ -161,7 +162,7 @@ class KeyedJobSource:
         return None
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:
-        """Leave the keys of attempts that were not settled: they were lost, or can't be settled in time."""
+        """Release the keys of attempts that were not settled: they were lost, or can't be settled in time."""
         for delivered in deliveries:
             held = self._holdings.get(delivered.token) if delivered.consumer == CHANNEL else None
             if held is not None:
@@ -185,11 +186,11 @@ class KeyedJobSource:
     # --- the end
 
     async def is_empty(self) -> bool:
-        """Whether the stream of the jobs is: what has ended is removed."""
+        """Whether the stream of the jobs is empty: ended jobs are removed from it."""
         return not (await self._jobs.info()).state.messages
 
     async def close(self) -> None:
-        """Watch no more, and give back what was claimed for nobody. Idempotent."""
+        """Stop watching, and give back claims that no caller waits for. Idempotent."""
         for task in self._watching:
             task.cancel()
         while self._claiming:
@@ -197,7 +198,7 @@ class KeyedJobSource:
         await asyncio.gather(*self._watching, return_exceptions=True)
 
     def _return(self, task: asyncio.Task[list[TakenJob]]) -> None:
-        """Give back what was claimed while its taker went away."""
+        """Give back what was claimed after its caller went away."""
         if task.cancelled() or task.exception() is not None:
             return
         for taken in task.result():

@@ -1,6 +1,6 @@
-"""The records of the keys where they lie, and carrying out what is settled.
+"""The stored records of the keys, and carrying out those that are settled.
 
-A record is only ever written under the condition that it is still the one its writer has seen. A publish whose answer
+A record is only ever written under the condition that it is still the one its writer has seen. A publish whose reply
 is lost is repeated with the same message id, and counts once.
 """
 
@@ -28,22 +28,22 @@ _DELETE_FAILED: Final = 10057
 
 
 class MovedError(PeltonError):
-    """A record has changed since it was seen; ``seq`` is the present one where the server tells."""
+    """A record has changed since it was seen; ``seq`` is the present one if the server reports it."""
 
     def __init__(self, key: str, seq: int | None) -> None:
-        super().__init__(f"somebody else has changed the record of key {key!r}")
+        super().__init__(f"another worker has changed the record of key {key!r}")
         self.seq = seq
 
 
 class StoredRecord(NamedTuple):
-    """The record of a key as it stands in the stream, and its sequence there; 0 and None where there is none."""
+    """The record of a key in the stream, and its sequence there; 0 and None if it has no record."""
 
     seq: int
     hold: KeyRecord | None
 
 
 class Ledger:
-    """The records of a queue's keys. A key is what follows the prefix in the subjects of its jobs."""
+    """The records of a queue's keys. A key is the part of its jobs' subjects after the prefix."""
 
     def __init__(self, backend: Backend, names: QueueNames) -> None:
         self._backend = backend
@@ -54,7 +54,7 @@ class Ledger:
         return Ledger(backend, self._names)
 
     async def write(self, key: str, hold: KeyRecord, seen: int) -> int:
-        """Replace a key's record and return its sequence. Raises MovedError where ``seen`` is not the present one."""
+        """Replace a key's record and return its sequence. Raises MovedError if ``seen`` is not the present one."""
         block = {headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(seen)}
         if hold.state == "free":
             block[headers.TTL] = f"{FREE_FOR_S}s"
@@ -76,8 +76,8 @@ class Ledger:
     async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> StoredRecord:
         """Publish what a settled record holds, remove its job if it has ended, and return the record that follows.
 
-        Doing it again, or twice at once, does no harm. Raises ApiError where a message is refused for good; then the
-        records of the queue itself are not written yet. Raises MovedError when somebody else has done it.
+        Safe to repeat, or to run twice at once. Raises ApiError if a message is refused for good; then the
+        records of the queue itself are not written yet. Raises MovedError if another worker has done it.
         """
         ours = self._names.root + "."
         numbered = [(f"{hold.name}.{n}", posted) for n, posted in enumerate(hold.outbox)]
@@ -87,13 +87,13 @@ class Ledger:
         records = [self._note(name, posted) for name, posted in numbered if posted.subject.startswith(ours)]
         await asyncio.gather(*records)
         if hold.ended:
-            # Last, so that a job is always somewhere.
+            # Last, so that a job is always stored somewhere.
             await self.remove_job(hold.job)
         after = carried_out(hold)
         return StoredRecord(await self.write(key, after, seq), after)
 
     async def remove_job(self, job: int) -> None:
-        """Remove a job's message, unless it is gone already."""
+        """Remove a job's message, unless it is already gone."""
         try:
             await self._backend.call(MsgDelete(stream=self._names.jobs, seq=job, no_erase=True))
         except ApiError as error:
@@ -108,7 +108,7 @@ class Ledger:
         return True
 
     async def _note(self, name: str, posted: Posted) -> None:
-        """Publish a record of the queue: of how a job ended there is one for ever, of its attempts the last."""
+        """Publish a record of the queue: one per job forever for outcomes, the latest per job for attempts."""
         note = identified(name, posted)
         if note.subject.startswith(self._names.attempt_subject("")):
             await self._backend.publish(note.subject, note.data, note.headers)
@@ -117,12 +117,12 @@ class Ledger:
         try:
             await self._backend.publish(note.subject, note.data, block)
         except WrongLastSequenceError:
-            # It is there: somebody carries this out as well, or did.
+            # Already stored: another worker is carrying this out as well, or has done so.
             return
 
 
 def identified(name: str, posted: Posted) -> Outgoing:
-    """Return a message with an id that is the same for all who publish it, unless it has one of its own."""
+    """Return a message with an id that is the same for every publisher, unless it already has one."""
     block = posted.headers
     if block is None:
         block = headers.encode({headers.MSG_ID: name})
@@ -132,5 +132,5 @@ def identified(name: str, posted: Posted) -> Outgoing:
 
 
 def outbox_of(messages: Sequence[Outgoing]) -> tuple[Posted, ...]:
-    """Return messages in the form in which they wait in a record."""
+    """Return messages in the form in which a record stores them."""
     return tuple(Posted(message.subject, message.data, message.headers) for message in messages)

@@ -1,4 +1,4 @@
-"""What the records of the keys tell of a queue's jobs."""
+"""The state of a queue's jobs, from the records of its keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE: Final = 64
 
 
 class KeyedStats:
-    """Views of an exclusive queue on a cluster. Of jobs without a key only their number is known."""
+    """Views of an exclusive queue on a cluster. For jobs without a key only their number is known."""
 
     def __init__(self, jet: Streams, names: QueueNames, free: Consumer) -> None:
         self._jet = jet
@@ -26,7 +26,7 @@ class KeyedStats:
         self._free = free
 
     async def underway(self) -> Underway:
-        """Return the job at hand of every key that is held, waits, or is being settled."""
+        """Return the current job of every key that is held, waits, or is being settled."""
         stream = await self._jet.stream(self._names.keys)
         found: Underway = {}
         batch: list[tuple[str, KeyRecord, int]] = []
@@ -40,7 +40,7 @@ class KeyedStats:
         return found
 
     async def untouched(self, underway: Underway) -> int:
-        """Return how many jobs are stored that nobody has."""
+        """Return how many jobs are stored that no worker holds."""
         info = await self._free.info()
         stream = await self._jet.stream(self._names.jobs)
         return max((await stream.info()).state.messages - info.num_ack_pending - len(underway), 0)

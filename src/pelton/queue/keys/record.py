@@ -1,21 +1,21 @@
-"""What is written down of a key: who holds it, which of its jobs is next, what is still to be carried out. Pure.
+"""The record of a key: who holds it, which of its jobs is next, and what is still to be carried out. Pure.
 
 A key's record is one message of one subject, replaced under the condition that it is still the one its writer has
-seen (``Nats-Expected-Last-Subject-Sequence``): all there is to know of a key changes in one place, in one order, and
-two who decide on the same state cannot both succeed. The states and what moves a key between them::
+seen (``Nats-Expected-Last-Subject-Sequence``): everything about a key changes in one place, in one order, and two
+workers that decide on the same state cannot both succeed. The states, and what moves a key between them::
 
-    absent   claim     -> held      somebody has the first job after ``done``; the record's sequence is its token
+    absent   claim     -> held      a worker has the first job after ``done``; the record's sequence is its token
     free     claim     -> held
     waiting  claim     -> held      after its delay
-    held     claim     -> held      by somebody else, when the holder has not renewed it for a lease: a larger token
+    held     claim     -> held      by another worker, if the holder has not renewed it for a lease: a larger token
     held     renew     -> held      the same token
-    held     settle    -> settled   the attempt is over: what it says (``outbox``) is decided, and not yet published
+    held     settle    -> settled   the attempt is over: its messages (``outbox``) are decided, and not yet published
     settled  carry out -> free      the outbox is published, and the job, if it has ended, removed
-    settled  carry out -> waiting   the job is tried again after ``delay_ns``
+    settled  carry out -> waiting   the job is retried after ``delay_ns``
     settled  refuse    -> held      a message of the outbox is refused: the attempt is not over
 
-Settling is what counts: a holder that was replaced cannot do it, since the record is another one. From then on anybody
-may carry it out, and doing so twice does no harm. A free record is removed by the server an hour later, so that keys
+Settling is what counts: a holder that was replaced cannot settle, since the record has changed. From then on any
+worker may carry it out, and repeating that is harmless. The server removes a free record after an hour, so that keys
 leave nothing behind.
 """
 
@@ -43,10 +43,10 @@ class Posted(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The record of a key.
 
-    ``done``: the last job of the key that has ended; the next is the first one stored after it. ``job``: the one at
-    hand, 0 where nobody has looked yet. ``tries`` counts its claims, ``token`` is the sequence of the last one (0 in
-    that very record), ``known`` what its attempts left. ``name`` begins the message ids of the outbox, and is nobody
-    else's.
+    ``done``: the last job of the key that has ended; the next is the first one stored after it. ``job``: the current
+    one, 0 if it was not looked up yet. ``tries`` counts its claims, ``token`` is the sequence of the last one (0 in
+    that record itself), ``known`` is what its attempts left. ``name`` begins the message ids of the outbox, and is
+    unique.
     """
 
     state: HoldState
@@ -76,9 +76,9 @@ def claimed(before: KeyRecord | None, worker: str) -> KeyRecord:
 
 
 def looked(hold: KeyRecord, token: int, job: int) -> KeyRecord:
-    """Return a claim with its token and the job it was found to be for."""
+    """Return a claim with its token and the job that was found for it."""
     if hold.job not in (0, job):
-        # The job that was tried is gone: somebody has removed it.
+        # The job that was tried was removed.
         hold = msgspec.structs.replace(hold, tries=1, known=None)
     return msgspec.structs.replace(hold, token=token, job=job)
 
@@ -92,25 +92,25 @@ def settled(
     delay_ns: int = 0,
     known: Attempt | None = None,
 ) -> KeyRecord:
-    """Return the record of an attempt that is over, with what is to be published."""
+    """Return the record of an attempt that is over, with the messages to publish."""
     return msgspec.structs.replace(
         hold, state="settled", name=name, outbox=outbox, ended=ended, delay_ns=delay_ns, known=known or hold.known
     )
 
 
 def taken_back(hold: KeyRecord) -> KeyRecord:
-    """Return the record of an attempt that turns out not to be over."""
+    """Return the record of an attempt that was settled but is not over after all."""
     return msgspec.structs.replace(hold, state="held", name="", outbox=(), ended=False, delay_ns=0)
 
 
 def refused(hold: KeyRecord, error: str) -> KeyRecord:
-    """Return the record of an attempt whose messages are refused, and whose worker is gone: it has failed."""
+    """Return the record of an attempt whose messages are refused and whose worker is gone: it has failed."""
     known = Attempt(id=str(hold.job), attempt=hold.tries, error=error)
     return settled(taken_back(hold), "", (), ended=False, delay_ns=_REFUSED_NS, known=known)
 
 
 def carried_out(hold: KeyRecord) -> KeyRecord:
-    """Return what follows when everything of a settled record is published."""
+    """Return what follows a settled record once everything in it is published."""
     if hold.ended:
         return KeyRecord(state="free", done=hold.job)
     return msgspec.structs.replace(hold, state="waiting", name="", outbox=(), worker="", token=0)

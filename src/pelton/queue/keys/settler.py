@@ -1,4 +1,4 @@
-"""Settling what a worker holds: one write decides, then everything else follows from it."""
+"""Settling the keys a worker holds: one write decides, and everything else follows from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IN_FLIGHT_S: Final = 0.01
 
 
 class Settler:
-    """Settles the keys that one worker holds. May be asked again after a StoreError."""
+    """Settles the keys that one worker holds. May be called again after a StoreError."""
 
     def __init__(self, jet: Streams, names: QueueNames, ledger: Ledger, table: KeyTable) -> None:
         self._clock = jet.runtime.clock
@@ -30,7 +30,7 @@ class Settler:
         self._table = table
 
     async def settle(self, held: HeldKey, ended: Ended) -> None:
-        """Write down how an attempt ended, and carry it out; raises as ``Supply.settle``."""
+        """Store how an attempt ended, and carry it out; raises as ``JobSource.settle`` does."""
         for message in ended.messages:
             check_subject(message.subject)
         if not held.is_settled:
@@ -38,7 +38,7 @@ class Settler:
         try:
             seq, after = await self._ledger.carry_out(held.key, held.seq, held.hold)
         except MovedError:
-            # Somebody was quicker.
+            # Another worker was faster.
             return
         except ApiError:
             await self._take_back(held)
@@ -46,7 +46,7 @@ class Settler:
         self._table.saw_record(held.key, seq, after, self._clock.boottime())
 
     async def _commit(self, held: HeldKey, ended: Ended) -> None:
-        """Write the settled record; raises AckRejectedError when the key is another's by now."""
+        """Write the settled record; raises AckRejectedError if another worker holds the key by now."""
         held.is_settling = True
         name, outbox, delay_ns = self._ids.new(), outbox_of(ended.messages), ended.ack.delay_ns
         over = settled(held.hold, name, outbox, ended=ended.is_over, delay_ns=delay_ns, known=ended.known)
@@ -63,19 +63,19 @@ class Settler:
         self._table.saw_record(held.key, held.seq, held.hold, self._clock.boottime())
 
     async def _look_again(self, held: HeldKey) -> None:
-        """See why a settlement was refused: our own renewal, or a write of ours whose answer was lost, are no harm."""
+        """Find out why a settlement was refused: our own renewal, or our write whose reply was lost, are harmless."""
         seq, hold = await self._ledger.read(held.key)
         if hold is None or hold.token != held.hold.token:
             raise replaced(self._names.jobs, held.hold.job)
         if hold.state == "settled":
             held.hold, held.is_settled = hold, True
         elif seq == held.seq:
-            # Another write is under way: it will be known who was first.
+            # Another write is in flight: wait until it is known which came first.
             await self._clock.sleep(_IN_FLIGHT_S)
         held.seq = seq
 
     async def _take_back(self, held: HeldKey) -> None:
-        """A message of the attempt is refused, so it has not ended yet: it will, as one that failed."""
+        """Reopen the attempt, because one of its messages is refused: it ends later, as a failed one."""
         before = taken_back(held.hold)
         try:
             held.seq = await self._ledger.write(held.key, before, held.seq)

@@ -1,10 +1,10 @@
-"""What a worker knows of the keys, and what can be done about them when. Pure: time is handed in.
+"""What a worker knows of the keys, and when it can act on them. Pure: time is passed in.
 
-Two watches feed it: the jobs (one message a key that has any, then every new one), and the records of the keys. What
-it knows may be old; whatever is done on it is done under the condition that the record has not changed.
+Two watches feed it: the jobs (one message per key that has any, then every new one), and the records of the keys. Its
+knowledge may be outdated; every action is conditional on the record not having changed.
 
-Nobody's wall clock is trusted: a record that is held may be taken over when this worker has seen it unchanged for a
-whole lease on its own clock. Its holder counts from before it wrote it, and gives up earlier.
+No wall clock is trusted: a held record may be taken over when this worker has seen it unchanged for a whole lease on
+its own clock. Its holder counts from before it wrote the record, and gives up earlier.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RESCUE_S: Final = 5.0
 
 
 class Chance(NamedTuple):
-    """A key that something can be done about, as far as this worker knows: ``seq`` and ``hold`` are its record."""
+    """A key on which this worker may be able to act: ``seq`` and ``hold`` are its record as far as it knows."""
 
     key: str
     seq: int
@@ -39,7 +39,7 @@ class _Planned(NamedTuple):
 
 
 class _Key:
-    """What is known of a key. ``due``: when there is something to do, ``is_ours``: whether we are at it."""
+    """What is known of a key. ``due``: when to act on it, ``is_ours``: whether this worker is acting on it."""
 
     __slots__ = ("due", "hold", "is_ours", "last_job", "seq")
 
@@ -62,13 +62,13 @@ class KeyTable:
         self._lease = lease
         self._random = random
         self._keys: dict[str, _Key] = {}
-        # Taken from its beginning over and over, which a dict is slow at.
+        # Taken from its beginning again and again, which is slow with a dict.
         self._ready: OrderedDict[str, None] = OrderedDict()
         self._later: list[_Planned] = []
         self._idle: OrderedDict[str, None] = OrderedDict()
 
     def saw_job(self, key: str, seq: int, now: float) -> bool:
-        """Note that a job was stored; whether there is something to do now."""
+        """Note that a job was stored; return whether there is something to do now."""
         entry = self._entry(key)
         entry.last_job = max(entry.last_job, seq)
         if entry.hold is None or entry.hold.state == "free":
@@ -76,9 +76,9 @@ class KeyTable:
         return key in self._ready
 
     def saw_record(self, key: str, seq: int, hold: KeyRecord | None, now: float, age: float = 0.0) -> bool:
-        """Note a key's record, ``age`` seconds after it was written; whether there is something to do now.
+        """Note a key's record, ``age`` seconds after it was written; return whether there is something to do now.
 
-        One that is older than what is known is passed over.
+        A record that is older than the known one is ignored.
         """
         entry = self._entry(key)
         if seq < entry.seq or (seq == entry.seq and hold is not None and entry.hold is not None):
@@ -88,7 +88,7 @@ class KeyTable:
         return key in self._ready
 
     def is_gone(self, key: str, now: float) -> None:
-        """Note that a key has no record (any more)."""
+        """Note that a key has no record, or no longer has one."""
         entry = self._entry(key)
         entry.seq, entry.hold = 0, None
         self._plan(key, entry, now if entry.has_work else inf, now)
@@ -100,13 +100,13 @@ class KeyTable:
             entry.last_job = 0
 
     def last_job(self, key: str) -> int:
-        """Return the last job that was seen of a key."""
+        """Return the last job seen for a key."""
         return self._entry(key).last_job
 
     def take(self, limit: int, now: float) -> list[Chance]:
-        """Return what can be done, and leave it to the caller until :meth:`done`.
+        """Return what can be done, reserved for the caller until :meth:`done`.
 
-        Which of the oldest comes first is left to chance, so that workers who see the same do not all try the same.
+        The choice among the oldest is random, so that workers with the same view do not all try the same key.
         """
         while self._later and self._later[0].due <= now:
             _, key = heapq.heappop(self._later)
@@ -123,9 +123,10 @@ class KeyTable:
         return found
 
     def done(self, key: str, now: float, again: float = 0.0, changed: int = 0) -> None:
-        """Leave a key to whoever comes first.
+        """Release a key to any worker.
 
-        Not to ourselves before ``again`` seconds unless its record changes: to ``changed``, which may be known by now.
+        This one does not retry before ``again`` seconds unless the record changes, to ``changed`` if given, which may
+        already be known.
         """
         entry = self._entry(key)
         entry.is_ours = False
@@ -134,7 +135,7 @@ class KeyTable:
         self._plan(key, entry, max(entry.due, now + again), now)
 
     def next_due(self) -> float:
-        """Return when to look next, if nothing happens; infinity for never."""
+        """Return when to check next, if nothing happens; infinity for never."""
         return self._later[0].due if self._later else inf
 
     def _entry(self, key: str) -> _Key:
@@ -151,7 +152,7 @@ class KeyTable:
             return now + self._lease
         if hold.state == "settled":
             return now + min(self._lease, _RESCUE_S)
-        # A delay promises nothing about others: here the server's clock is good enough.
+        # A delay guarantees nothing about other workers: here the server's clock is good enough.
         return now + max(hold.delay_ns / 1e9 - age, 0.0)
 
     def _plan(self, key: str, entry: _Key, due: float, now: float) -> None:

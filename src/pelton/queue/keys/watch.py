@@ -1,4 +1,4 @@
-"""Following the keys: which have jobs, and what their records say. Two ordered readers feed a worker's table."""
+"""Following the keys: which of them have jobs, and their records. Two ordered readers feed a worker's table."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _HEARTBEAT_S: Final = 1.0
 
 
 class Watch:
-    """Reads the last message of each subject, then all that come, into a table; survives what ends a reader.
+    """Reads the last message of each subject, then all new ones, into a table; recreates a reader that ends.
 
-    ``told`` is called when there may be something to do, and when everything that was there has been read.
+    ``told`` is called when there may be something to do, and when everything stored at the start has been read.
     """
 
     def __init__(self, jet: Streams, names: QueueNames, table: KeyTable, told: Callable[[], None]) -> None:
@@ -39,13 +39,13 @@ class Watch:
         self.is_caught_up = False
 
     async def follow_jobs(self) -> None:
-        """Note every job that is stored, for ever; their payloads stay where they are."""
+        """Note every stored job, forever, without reading payloads."""
         await self._follow(
             self._names.jobs, self._saw_job, filter_subject=self._names.keyed_subjects, headers_only=True
         )
 
     async def follow_records(self) -> None:
-        """Note every record that is written, for ever."""
+        """Note every record that is written, forever."""
         await self._follow(self._names.keys, self._saw_record, filter_subject=self._names.hold_subject(">"))
 
     async def _follow(self, stream: str, saw: Callable[[Delivered], bool], **fields: Any) -> None:

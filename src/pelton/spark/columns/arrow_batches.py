@@ -89,7 +89,7 @@ class BatchBuilder:
         self._read = None
         if decode is not None and self._wants_values:
             if VALUE not in kinds:
-                raise ConfigError(f"column {ERROR} tells why there is no {VALUE}: select both")
+                raise ConfigError(f"column {ERROR} holds the reason for a missing {VALUE}: select both")
             self._read = decoder(decode, kinds[VALUE])
             self._value_kind = self._schema.field(VALUE).type
 

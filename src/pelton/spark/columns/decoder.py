@@ -79,7 +79,7 @@ def _python_type(kind: DataType) -> Any:
         return Decimal
     simple = kind.simpleString()
     if simple not in _PLAIN:
-        raise ConfigError(f"a payload cannot be read into {simple}: take a string, and cast it")
+        raise ConfigError(f"a payload cannot be decoded to {simple}: decode to a string, and cast it")
     if simple in _BITS:
         from typing import Annotated
 

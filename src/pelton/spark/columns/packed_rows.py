@@ -25,7 +25,7 @@ _SHIFT: Final = 8
 _SUBJECTS_END: Final = 1 << 24
 _PAYLOADS_END: Final = 10**FIELD - 1
 _FEW_ROWS: Final = 8192
-# So many payloads stay in the CPU's cache, which makes their checksums a quarter faster.
+# This many payloads stay in the CPU's cache, which makes their checksums a quarter faster.
 _NEAR_ROWS: Final = 1024
 _BYTES: Final = 8 * 1024 * 1024
 

@@ -39,7 +39,7 @@ def read_schema(decode: Decode | None, value_schema: str | None) -> str:
     if decode is not None:
         columns += [f"{VALUE}: {_value_type(decode, value_schema)}", f"{ERROR}: string"]
     elif value_schema is not None:
-        raise ConfigError("valueSchema says what a payload holds, decode how: say decode=json or msgpack too")
+        raise ConfigError("valueSchema needs decode: set decode=json or msgpack too")
     return f"struct<{', '.join(columns)}>"
 
 

@@ -49,7 +49,7 @@ def job_metrics(history: DataFrame, *, step: str | None = None) -> JobMetrics:
     """
     missing = _NEEDED - set(history.columns)
     if missing:
-        raise ConfigError(f"this is no history of a queue: {', '.join(sorted(missing))} is missing")
+        raise ConfigError(f"this is not the history of a queue: {', '.join(sorted(missing))} is missing")
     chosen = step or _step(history)
     by_key = _by_key(history)
     return JobMetrics(

@@ -63,10 +63,10 @@ class LakeTable:
             try:
                 self._add(table, parts, schema, batch)
             except CommitFailedError:
-                # Another writer has committed meanwhile: perhaps the same batch.
+                # Another writer has committed in the meantime: possibly the same batch.
                 continue
             return True
-        raise PeltonError(f"{self.target}: others commit all the time; the files are written, and the table is not")
+        raise PeltonError(f"{self.target}: other writers keep committing; the files are written, but not added")
 
     def _add(self, table: DeltaTable, parts: Sequence[ParquetFile], schema: pa.Schema, batch: BatchId | None) -> None:
         now_ms = system_runtime().clock.now() // 1_000_000
@@ -90,7 +90,7 @@ def files(target: str, version: int | None) -> tuple[str, list[str], str]:
     try:
         table = DeltaTable(root, version=version)
     except TableNotFoundError:
-        raise ConfigError(f"{root} is no Delta table: archive something there first") from None
+        raise ConfigError(f"{root} is not a Delta table: archive something there first") from None
     return root, table.file_uris(), table.schema().to_json()
 
 

@@ -36,7 +36,7 @@ def archive(
     """Write a stream to a table partitioned by date (UTC) and stream; return the query, which is running.
 
     ``frame`` is a ``readStream`` with at least the columns ``stream`` and ``time``; its other columns are kept.
-    ``every``: seconds between batches, until stopped; None: archive what there is, then end the query. ``checkpoint``
+    ``every``: seconds between batches, until stopped; None: archive everything stored, then end. ``checkpoint``
     is the query's checkpoint folder: use one for each target, and keep it with the target. Raises ConfigError.
     """
     if not frame.isStreaming:
@@ -125,9 +125,7 @@ def _query_of(spark: SparkSession, checkpoint: str) -> str:
     try:
         return str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError):
-        raise PeltonError(
-            f"{checkpoint}/{_METADATA} does not tell which query it is of: use append in foreachBatch"
-        ) from None
+        raise PeltonError(f"{checkpoint}/{_METADATA} does not name its query: use append in foreachBatch") from None
 
 
 def _append(frame: DataFrame, target: str, batch: BatchId | None) -> bool:

@@ -28,10 +28,10 @@ _LONGEST_CAUSE: Final = 160
 def history(spark: SparkSession, queue: str, **store: str) -> DataFrame:
     """Return the outcomes of a queue's jobs, one row for each job.
 
-    ``store`` are the options of ``format("pelton")`` for where the queue is: ``path=``, or ``servers=``, and what opens
-    it. ``wait_s`` is the time from the enqueue to the start of the last attempt, including earlier attempts and their
-    backoff; ``run_s`` is the duration of that attempt. ``cause`` is the error without what differs from job to job; see
-    :func:`cause_of`. Raises ConfigError.
+    ``store`` are the options of ``format("pelton")`` that locate and open the queue's store: ``path=`` or ``servers=``,
+    and a key or login. ``wait_s`` is the time from the enqueue to the start of the last attempt, including earlier
+    attempts and their backoff; ``run_s`` is the duration of that attempt. ``cause`` is the error without the parts that
+    differ from job to job; see :func:`cause_of`. Raises ConfigError.
     """
     names = QueueNames(queue)
     return _read(spark, names, names.history, store, _OUTCOME).select(*_ending())

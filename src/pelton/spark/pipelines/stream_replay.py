@@ -69,7 +69,7 @@ def replay(
     columns, which are not written. The others are written as by the data source: ``subject``, or a template for it
     (``"again.{stream}"``), ``data``, or all other columns as JSON, ``headers``. ``write_id`` names this replay: a call
     with the same name continues where the earlier one stopped. ``store`` are the options of ``format("pelton")``
-    for where the stream is; ``progress`` is called with the rows done, and the total. Raises ConfigError.
+    that locate the stream; ``progress`` is called with the rows done, and the total. Raises ConfigError.
     """
     _check(frame, rate, pace)
     options = {**store, "stream": stream, "writeId": write_id, **({"subject": subject} if subject else {})}
@@ -143,9 +143,9 @@ def write(rows: DataFrame, options: dict[str, str], version: int) -> None:
 
 def _check(frame: DataFrame, rate: float | None, pace: float | None) -> None:
     if frame.isStreaming:
-        raise ConfigError("replay takes a DataFrame that has an end; to copy a stream for ever use writeStream")
+        raise ConfigError("replay takes a DataFrame that has an end; to copy a stream continuously use writeStream")
     if rate is not None and pace is not None:
-        raise ConfigError("rate and pace both say how fast: keep one")
+        raise ConfigError("rate and pace both set the speed: keep one")
     for name, value in (("rate", rate), ("pace", pace)):
         if value is not None and not 0 < value < float("inf"):
             raise ConfigError(f"{name} is {value:g}: give more than 0")

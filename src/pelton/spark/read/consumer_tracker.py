@@ -75,7 +75,7 @@ class ConsumerTracker:
     def _make(self, stream: StreamView) -> None:
         if stream.config.retention != "limits" and self._options.start.of(stream.name).kind != "earliest":
             raise ConfigError(
-                f"a consumer acknowledges all that lies before its query, and stream {stream.name!r} then removes it: "
+                f"a consumer acknowledges everything before its query, and stream {stream.name!r} then removes it: "
                 "begin with the earliest message, or read without a consumer"
             )
         fields: dict[str, Any] = {"filter_subjects": list(self._options.subjects)} if self._options.subjects else {}

@@ -15,7 +15,7 @@ _log: Final = logging.getLogger("pelton.spark")
 
 
 class DataLossPolicy:
-    """Raises the errors of missing and corrupted messages (``fail``), or logs them and goes on."""
+    """Raises the errors of missing and corrupted messages (``fail``), or logs them and continues."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
@@ -23,7 +23,7 @@ class DataLossPolicy:
     def check(self, part: SequenceRange, position: int, first_seq: int) -> None:
         """Compare the position of a read with the stream's first sequence. Raises DataLossError.
 
-        A range that begins at the front of its stream takes the front as it is when it is read: old messages expire
+        A range that begins at the front of its stream takes the front at the time it is read: old messages expire
         all the time.
         """
         if part.at_front and position == part.first:
@@ -35,4 +35,4 @@ class DataLossPolicy:
         """Raise an error, or log it."""
         if self._fail:
             raise error
-        _log.warning("passed by: %s", error)
+        _log.warning("skipped: %s", error)

@@ -96,7 +96,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 def check_batch(options: ReadOptions) -> None:
     """Raise ConfigError for options that only a streaming query can have."""
     if options.consumer is not None:
-        raise ConfigError("option consumer follows a streaming query; spark.read takes nothing away: leave it out")
+        raise ConfigError("option consumer follows a streaming query; spark.read removes nothing: leave it out")
 
 
 def check_streaming(options: ReadOptions) -> None:
@@ -117,7 +117,7 @@ def _filters(options: Mapping[str, str]) -> tuple[str, ...]:
     for text in filters:
         if not is_filter(text):
             raise ConfigError(
-                f"option subjects: {text!r} is no subject filter; write it like orders.eu.> or orders.*.new"
+                f"option subjects: {text!r} is not a subject filter; write it like orders.eu.> or orders.*.new"
             )
     return filters
 
@@ -126,7 +126,7 @@ def _decode(options: Mapping[str, str]) -> Decode | None:
     text = options.get("decode")
     if text is None or text in ("json", "msgpack", "text"):
         return text  # type: ignore[return-value]  # one of the three
-    raise ConfigError(f"option decode is {text!r}: choose json, msgpack or text, or leave it out for the bytes alone")
+    raise ConfigError(f"option decode is {text!r}: choose json, msgpack or text, or leave it out for bytes")
 
 
 # --- bounds: a word, a number or a time for all streams, or JSON with one for each

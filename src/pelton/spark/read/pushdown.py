@@ -57,7 +57,7 @@ class _FilterPusher:
     found: PushedFilters = field(default_factory=PushedFilters)
 
     def take(self, asked: Filter) -> bool:
-        """Apply one predicate as far as possible; return whether Spark needs not apply it again."""
+        """Apply one predicate as far as possible; return whether Spark can skip it."""
         attribute: tuple[str, ...] = getattr(asked, "attribute", ())
         column = attribute[0] if len(attribute) == 1 else ""
         if isinstance(asked, IsNotNull):
@@ -106,7 +106,7 @@ class _FilterPusher:
         names = _values(asked, value)
         if names is not None and all(is_subject(name) for name in names):
             self.found = replace(self.found, subjects=tuple(sorted(names)))
-        # The options may have filters of their own: Spark applies the filter again.
+        # The options may have their own filters: Spark applies the filter again.
         return False
 
 

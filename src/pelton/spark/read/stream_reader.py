@@ -56,7 +56,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._empty_upto: dict[tuple[str, str], int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get the options, and open what they need themselves.
+        # Tasks get the options, and open the store themselves.
         return {"options": self.options, "schema": self.schema}
 
     @cached_property
@@ -83,7 +83,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self.options.start.of(stream.name)
         first = self._store.sequence(stream, start)
         if start.kind != "sequence" and first == stream.first and stream.messages:
-            # The front as it is when the first batch reads it: limits move it all the time.
+            # The front when the first batch reads it: limits move it all the time.
             return 0
         return first - 1
 
@@ -178,7 +178,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, position in before.items():
             stream = found.get(name)
             if stream is None or stream.created != position.created:
-                why = self._why_gone(name) if stream is None else "it was deleted and made anew"
+                why = self._why_gone(name) if stream is None else "it was deleted and created again"
                 self._losses.report(DataLossError(name, position.sequence + 1, position.sequence + 1, why))
             elif position.sequence > stream.last and not self._begins_later(name, position):
                 why = f"it ends at {stream.last}, before {position.sequence}, up to which it was read: was it restored?"
@@ -190,7 +190,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_selected(name, self.options.streams):
             return "it was deleted while a query read it"
         asked = ",".join(self.options.streams)
-        return f"the checkpoint is of a query that reads it, and option stream ({asked}) does not"
+        return f"the checkpoint's query reads it, but option stream ({asked}) does not"
 
     def _begins_later(self, name: str, position: StreamPosition) -> bool:
         return position.sequence < self.options.start.of(name).value
@@ -226,7 +226,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end_of(backlog, rows, lambda seq: self._store.count_from(stream, seq, self.options.subjects))
 
     def _is_too_little(self, backlogs: dict[str, Backlog]) -> bool:
-        """Whether to wait for more messages: at most for the maximal delay, and never if no more are wanted."""
+        """Whether to wait for more messages: at most for the maximal delay, and never if the query has a fixed end."""
         if self._target is not None or stopwatch() - self._batch_began >= self.options.max_delay:
             return False
         return sum(backlog.messages for backlog in backlogs.values()) < self.options.min_rows

@@ -74,9 +74,9 @@ def work(
     every job of the batch fails.
 
     ``max_attempts``, ``backoff`` and ``permanent`` are as for ``queue.job``. A task ends when the queue is empty
-    (``until_empty``), after ``max_jobs`` jobs, or after ``duration`` seconds. ``store`` are the format's options for
-    where the queue is: ``path=``, ``servers=``, ``keyFile=``. Raises ConfigError, and what Spark raises for a failed
-    task.
+    (``until_empty``), after ``max_jobs`` jobs, or after ``duration`` seconds. ``store`` are the format's options that
+    locate and open the queue's store: ``path=``, ``servers=``, ``keyFile=``. Raises ConfigError, and Spark's error
+    for a failed task.
     """
     options = _store(store)
     session = spark or SparkSession.active()

@@ -46,7 +46,7 @@ class RowError(RetryJob):
         self.text = text
 
     def __str__(self) -> str:
-        """Return the row's error as it is."""
+        """Return the row's error unchanged."""
         return self.text
 
 
@@ -54,7 +54,7 @@ class MissingRowError(PermanentJobError):
     """The function returned no row for this job of its batch."""
 
     def __init__(self) -> None:
-        super().__init__("the function returned no row with this job's id, so it is not known what became of it")
+        super().__init__("the function returned no row with this job's id, so its outcome is unknown")
 
 
 class JobRows:
@@ -184,7 +184,7 @@ def _jobs_of(rows: pa.RecordBatch, jobs: Sequence[ClaimedJob], ids: pa.Array) ->
     try:
         return [by_id[id] for id in named.to_pylist()]
     except KeyError as error:
-        raise ConfigError(f"the function returned a row with id {error}, which is none of its jobs") from None
+        raise ConfigError(f"the function returned a row with id {error}, which is not one of its jobs") from None
 
 
 def _emit(jobs: Sequence[ClaimedJob], encoder: StreamEncoder, rows: pa.RecordBatch) -> None:

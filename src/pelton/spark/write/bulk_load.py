@@ -1,12 +1,12 @@
 """Loads staged rows into a store, on the driver: one transaction that stores them and commits the batch.
 
-No other process writes to the store meanwhile; readers go on, and see all of the batch or nothing. Memory holds one
-portion of the staged rows (8 MiB) at a time.
+No other process writes to the store during the load; readers continue, and see all of the batch or nothing. Memory
+holds one portion of the staged rows (8 MiB) at a time.
 
 Once the transaction is committed and its WAL is on disk, durability is complete. Checkpointing a long WAL into the file
-(half as much work again) is left to a thread that closes the store, while Spark goes on. The next load of this process
-waits for it, so that the WAL does not grow faster than it is checkpointed. If the process is killed before that, the
-next writer checkpoints the WAL, as after any crash.
+(half as much work again) is left to a thread that closes the store, while Spark continues. The next load of this
+process waits for it, so that the WAL does not grow faster than it is checkpointed. If the process is killed before
+that, the next writer checkpoints the WAL, as after any crash.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log: Final = logging.getLogger("pelton")
 
 
 def load(options: StoreOptions, target: str, files: Sequence[str], batch: BatchId | None) -> bool:
-    """Store what was staged for the stream ``target``; False if the ``batch`` is stored already.
+    """Store the staged rows for the stream ``target``; False if the ``batch`` is already stored.
 
     ``batch`` None: a batch that is never repeated. Raises what publishing raises; then nothing is stored.
     """
@@ -86,7 +86,7 @@ async def _store_once(
         except WrongLastSequenceError as error:
             if error.stream != COMMIT_STREAM:
                 raise
-            # Another process has just committed to the log: look again.
+            # Another process has just committed to the log: check again.
             continue
         return True
 

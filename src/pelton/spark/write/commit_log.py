@@ -136,6 +136,6 @@ def check_duplicate_window(target: str, window_ns: int, *, late: bool) -> None:
     """Raise ConfigError for a stream that does not deduplicate messages."""
     if window_ns <= 0 and not late:
         raise ConfigError(
-            f"stream {target!r} has no duplicate_window, so a task that is tried again would store its rows twice: "
-            "set one (two minutes or more), or say onLateReplay=write"
+            f"stream {target!r} has no duplicate_window, so a retried task would store its rows twice: "
+            "set one (two minutes or more), or set onLateReplay=write"
         )

@@ -1,6 +1,6 @@
 """The options of a write, from text to one frozen, validated value. Pure.
 
-Options say where to write; columns say what, and under which subject (``row_encoder.py``).
+Options determine where to write; columns determine what, and under which subject (``row_encoder.py``).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
 def _kind(options: Mapping[str, str]) -> Kind:
     kinds = [kind for kind in _KINDS if kind in options]
     if len(kinds) != 1:
-        raise ConfigError("say what to write to: one of the options stream, bucket, queue")
+        raise ConfigError("choose what to write to: set one of the options stream, bucket, queue")
     return kinds[0]
 
 
@@ -77,15 +77,15 @@ def _refuse_strays(options: Mapping[str, str], kind: Kind, *, streaming: bool, c
     if "subject" in options and kind != "stream":
         raise ConfigError(f"option subject is for streams; a {kind} has its own subjects: leave it out")
     if ("job" in options) != (kind == "queue"):
-        raise ConfigError("option job names the job that a queue's workers run: give it with queue, and only there")
+        raise ConfigError("option job names the job that a queue's workers run: set it with queue, and only there")
     if streaming and {"writeId", "writeVersion"} & set(options):
-        raise ConfigError("writeId and writeVersion name batch writes; a stream has its query and batch: leave out")
+        raise ConfigError("writeId and writeVersion are for batch writes; streaming queries have their own: leave out")
     if "writeVersion" in options and "writeId" not in options:
-        raise ConfigError("writeVersion counts the writes of a writeId: give that too")
+        raise ConfigError("writeVersion counts the writes of a writeId: set writeId too")
     if cluster and "stagingPath" in options:
-        raise ConfigError("stagingPath is for store files; what goes to a cluster is not staged: leave it out")
+        raise ConfigError("stagingPath is for store files; writes to a cluster are not staged: leave it out")
     if not cluster and "onLateReplay" in options:
-        raise ConfigError("onLateReplay is for clusters; a store file knows for ever what it has: leave it out")
+        raise ConfigError("onLateReplay is for clusters; a store file never stores a batch twice: leave it out")
 
 
 def _version(options: Mapping[str, str]) -> int:

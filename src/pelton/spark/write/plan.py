@@ -80,6 +80,6 @@ def _encoder(options: WriteOptions, schema: StructType, config: StreamConfig) ->
     if options.kind == "bucket":
         return BucketEncoder(schema, config)
     if EXCLUSIVE not in config.metadata:
-        raise ConfigError(f"stream {config.name!r} is no queue")
+        raise ConfigError(f"stream {config.name!r} is not a queue")
     is_exclusive = config.metadata[EXCLUSIVE] == "true"
     return JobEncoder(schema, JobMessage(QueueNames(options.name), str(options.job), exclusive=is_exclusive))

@@ -83,11 +83,11 @@ class InputColumns:
         if self.take(name, types):
             lost = [column for column in self.rest() if column not in _READ and column not in used]
             if lost:
-                raise ConfigError(f"columns {', '.join(lost)} would be lost beside {name}: drop them or put them in it")
+                raise ConfigError(f"columns {', '.join(lost)} would be lost, because {name} is the payload: drop them")
             return []
         rest = self.rest()
         if not rest:
-            raise ConfigError(f"there is nothing to write: no column {name}, and no others to make JSON of")
+            raise ConfigError(f"there is nothing to write: no column {name}, and no others to encode as JSON")
         return rest
 
 
@@ -154,7 +154,7 @@ def blocks(
 
 
 def seconds(values: list[Any] | None) -> list[str | None] | None:
-    """Return TTLs in NATS's notation, None for none. Raises ConfigError for less than 1 second."""
+    """Return TTLs in NATS's notation, None for a null. Raises ConfigError for less than 1 second."""
     if values is None:
         return None
     for value in values:

@@ -1,8 +1,8 @@
 """StagingFolder: tasks write files into a folder beside the store, or in ``stagingPath``, until the driver loads them.
 
-``<folder>/<writer>/<batch>/<name>``: every attempt of every task writes a file of its own. The driver that has loaded a
-batch removes its folder, including what failed and speculative attempts have left, and the folders of earlier batches.
-What a driver leaves behind that died before that and never restarts is removed by another write, after a day.
+``<folder>/<writer>/<batch>/<name>``: every attempt of every task writes its own file. The driver that has loaded a
+batch removes its folder, including files of failed and speculative attempts, and the folders of earlier batches. Files
+of a driver that died before that and never restarts are removed by another write, after a day.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StagingFolder:
         folder = self._of(batch)
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         if os.path.islink(self.folder):
-            raise NotAStoreError(self.folder, "it is a link, and tasks stage here what they write: remove it")
+            raise NotAStoreError(self.folder, "it is a link, and tasks stage their files here: remove it")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return os.path.join(folder, name)
 
@@ -67,7 +67,7 @@ def staging_of(options: WriteOptions) -> StagingFolder:
         raise NotAStoreError(path, "there is no such file on this host; tasks write beside the store, on its host")
     if options.staging is None:
         return StagingFolder(f"{path}-spark")
-    # The user's own files may be there: a folder of ours keeps them apart from what is removed after a day.
+    # The user's own files may be there: our own folder keeps them apart from those that are removed after a day.
     return StagingFolder(os.path.join(os.path.abspath(options.staging), "pelton-staging"))
 
 

@@ -29,7 +29,7 @@ class StreamEncoder(RowEncoder):
     def __init__(self, schema: StructType, config: StreamConfig, template: str | None) -> None:
         columns = InputColumns(schema)
         if template is None:
-            why = "add one, or say how to make it: option subject, such as 'flights.{carrier}'"
+            why = "add one, or set option subject to make it, such as 'flights.{carrier}'"
             columns.need("subject", rows.TEXT, why)
         self._parts = None if template is None else _parts(template, schema)
         self._has_headers = columns.take("headers", rows.HEADERS)
@@ -68,7 +68,7 @@ class StreamEncoder(RowEncoder):
         for value in pc.unique(column).to_pylist():
             if not _TOKEN.fullmatch(value):
                 raise ConfigError(
-                    f"column {text} is {value[:60]!r}, which cannot be one part of a subject: without blanks, dots, "
+                    f"column {text} is {value[:60]!r}, which cannot be one part of a subject: use no blanks, dots, "
                     "* and >, and not empty; make a column subject yourself to write it otherwise"
                 )
         return column
@@ -89,7 +89,7 @@ class _Check:
 
     def __call__(self, subject: str) -> None:
         if not is_subject(subject):
-            raise ConfigError(f"{self._where} makes {subject[:60]!r}, which is no subject: write it like orders.eu.1")
+            raise ConfigError(f"{self._where} makes {subject[:60]!r}, not a subject: write it like orders.eu.1")
         if not any(test(subject) for test in self._tests):
             taken = ", ".join(self._filters) or "none"
             raise ConfigError(

@@ -34,7 +34,7 @@ def current_attempt() -> TaskAttempt:
 
 
 def streaming_batch_id() -> BatchId:
-    """Return the batch of the streaming query that this task belongs to. Raises PeltonError if Spark does not say.
+    """Return the batch of this task's streaming query. Raises PeltonError if Spark does not provide it.
 
     The property names are internal to Spark and may change, so their values are validated.
     """
@@ -42,8 +42,8 @@ def streaming_batch_id() -> BatchId:
     query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or number is None or not number.isdigit():
         raise PeltonError(
-            f"this Spark does not tell its tasks which batch they write ({_QUERY}, {_BATCH}), and without that a batch "
-            "that is repeated would be stored twice: use foreachBatch, and in it write with writeId and writeVersion"
+            f"this Spark does not tell its tasks which batch they write ({_QUERY}, {_BATCH}), and without that, a "
+            "repeated batch would be stored twice: use foreachBatch, and in it write with writeId and writeVersion"
         )
     return BatchId(query, int(number))
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task has done: its ``batch``, and the ``path`` of its staged file, None if it staged nothing."""
+    """A finished task: its ``batch``, and the ``path`` of its staged file, None if it staged nothing."""
 
     batch: BatchId
     partition: int
@@ -62,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
         _commit(self.plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged."""
+        """Remove the staged files."""
         _abort(self.plan, self.batch)
 
 
@@ -82,7 +82,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _commit(self.plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Remove what was staged of a batch, as far as its tasks have reported it."""
+        """Remove the staged files of a batch, as far as its tasks have reported them."""
         for message in _written(messages)[:1]:
             _abort(self.plan, message.batch)
 
@@ -90,8 +90,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
         raise ConfigError(
-            "streams, buckets and queues are appended to: say mode('append'), or outputMode append; "
-            "to begin anew purge the stream first"
+            "streams, buckets and queues can only be appended to: use mode('append'), or outputMode append; "
+            "to start over, purge the stream first"
         )
 
 
