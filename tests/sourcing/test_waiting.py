@@ -37,7 +37,7 @@ async def jet(path: str, runtime: Any) -> AsyncIterator[pelton.Jet]:
     assert recount(path) == []
 
 
-async def token_seed(jet: pelton.Jet, per_subject: int = 10, **inbox: Any) -> tuple[pelton.Stream, pelton.Consumer]:
+async def inbox_and_work(jet: pelton.Jet, per_subject: int = 10, **inbox: Any) -> tuple[pelton.Stream, pelton.Consumer]:
     """An inbox, and a work stream of one message per subject that sources it."""
     await jet.create_stream("inbox", subjects=["in.>"], max_msgs_per_subject=per_subject, **inbox)
     work = await jet.create_stream("work", **WORK)
@@ -49,7 +49,7 @@ async def data_of(consumer: pelton.Consumer) -> list[bytes]:
 
 
 async def test_the_next_of_a_subject_comes_with_the_ack(jet: pelton.Jet) -> None:
-    _, workers = await token_seed(jet)
+    _, workers = await inbox_and_work(jet)
     for number in range(3):
         await jet.publish("in.a", b"a%d" % number)
     (first,) = await workers.fetch(10, timeout=0)
@@ -59,7 +59,7 @@ async def test_the_next_of_a_subject_comes_with_the_ack(jet: pelton.Jet) -> None
 
 
 async def test_other_subjects_flow_while_one_is_taken(jet: pelton.Jet) -> None:
-    work, workers = await token_seed(jet)
+    work, workers = await inbox_and_work(jet)
     await jet.publish_batch([("in.a", b"a0"), ("in.a", b"a1"), ("in.b", b"b0")])
     await jet.publish("in.c", b"c0")
     assert await data_of(workers) == [b"a0", b"b0", b"c0"]
@@ -68,7 +68,7 @@ async def test_other_subjects_flow_while_one_is_taken(jet: pelton.Jet) -> None:
 
 
 async def test_what_waits_is_dropped_with_its_origin(jet: pelton.Jet) -> None:
-    _, workers = await token_seed(jet, per_subject=1)
+    _, workers = await inbox_and_work(jet, per_subject=1)
     for number in range(4):
         await jet.publish("in.a", b"a%d" % number)
     (first,) = await workers.fetch(10, timeout=0)
@@ -78,7 +78,7 @@ async def test_what_waits_is_dropped_with_its_origin(jet: pelton.Jet) -> None:
 
 async def test_an_inbox_that_refuses_loses_nothing(jet: pelton.Jet) -> None:
     inbox = {"retention": "workqueue", "discard": "new", "discard_new_per_subject": True}
-    _, workers = await token_seed(jet, per_subject=2, **inbox)
+    _, workers = await inbox_and_work(jet, per_subject=2, **inbox)
     for number in range(3):
         await jet.publish("in.a", b"a%d" % number)
     with pytest.raises(pelton.MaxMessagesPerSubjectError):
@@ -93,7 +93,7 @@ async def test_an_inbox_that_refuses_loses_nothing(jet: pelton.Jet) -> None:
 
 
 async def test_a_message_is_held_past_its_ack_wait_and_given_up(jet: pelton.Jet, runtime: Any) -> None:
-    _, workers = await token_seed(jet)
+    _, workers = await inbox_and_work(jet)
     clock: ManualClock = runtime.clock
     await jet.publish_batch([("in.a", b"a0"), ("in.a", b"a1")])
     (message,) = await workers.fetch(10, timeout=0)
@@ -109,7 +109,7 @@ async def test_a_message_is_held_past_its_ack_wait_and_given_up(jet: pelton.Jet,
 
 
 async def test_a_purge_lets_all_go_on(jet: pelton.Jet) -> None:
-    work, workers = await token_seed(jet)
+    work, workers = await inbox_and_work(jet)
     await jet.publish_batch([(f"in.{n % 2}", b"%d" % n) for n in range(6)])
     await work.purge()
     assert await data_of(workers) == [b"2", b"3"]
@@ -117,7 +117,7 @@ async def test_a_purge_lets_all_go_on(jet: pelton.Jet) -> None:
 
 
 async def test_a_limit_that_is_raised_lets_more_go_on(jet: pelton.Jet) -> None:
-    work, workers = await token_seed(jet)
+    work, workers = await inbox_and_work(jet)
     await jet.publish_batch([("in.a", b"%d" % n) for n in range(5)])
     await jet.update_stream("work", max_msgs_per_subject=3)
     assert await data_of(workers) == [b"0", b"1", b"2"]
@@ -150,7 +150,7 @@ async def test_what_is_too_large_keeps_its_subject_alone_and_is_told(jet: pelton
 
 async def test_two_openers_share_what_waits(path: str) -> None:
     async with pelton.open(path) as one, pelton.open(path) as two:
-        _, workers = await token_seed(one)
+        _, workers = await inbox_and_work(one)
         await one.publish("in.a", b"a0")
         await two.publish("in.a", b"a1")
         other = await (await two.stream("work")).consumer("workers")
@@ -163,7 +163,7 @@ async def test_two_openers_share_what_waits(path: str) -> None:
 
 async def test_what_waits_survives_a_reopening(path: str) -> None:
     async with pelton.open(path) as jet:
-        await token_seed(jet)
+        await inbox_and_work(jet)
         await jet.publish_batch([("in.a", b"a0"), ("in.a", b"a1")])
     async with pelton.open(path) as jet:
         workers = await (await jet.stream("work")).consumer("workers")

@@ -36,16 +36,16 @@ async def ack_all(
 ) -> list[PeltonError | Interrupted | None]:
     """Send acks, all in flight at once; one entry each: None, why it failed, or Interrupted."""
     answers = await connection.ask_all([Outgoing(ack_subject(stream, consumer, ack), ack_payload(ack)) for ack in acks])
-    return [_judged(answer) for answer in answers]
+    return [_outcome(answer) for answer in answers]
 
 
-class NobodyListens(Interrupted):
+class NoResponder(Interrupted):
     """No consumer takes this ack: the consumer is gone, or its ack policy is none."""
 
 
-def _judged(answer: Answer | Exception) -> PeltonError | Interrupted | None:
+def _outcome(answer: Answer | Exception) -> PeltonError | Interrupted | None:
     if isinstance(answer, PeltonError | Interrupted):
         return answer
     if isinstance(answer, Exception):
         raise answer
-    return NobodyListens() if answer.is_unheard else None
+    return NoResponder() if answer.is_unheard else None

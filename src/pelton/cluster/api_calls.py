@@ -116,7 +116,7 @@ class ApiCall(Generic[R]):
                 except PeltonError as error:
                     if not is_passing(error):
                         raise
-                    self._is_told(error)
+                    self._note_offline(error)
                     reason = error
                 await self._retry.after(reason)
         finally:
@@ -147,7 +147,7 @@ class ApiCall(Generic[R]):
         self._was_lost = True
         self._rename()
 
-    def _is_told(self, error: PeltonError) -> None:
+    def _note_offline(self, error: PeltonError) -> None:
         if isinstance(error, ApiError) and error.err_code == _CONSUMER_OFFLINE:
             self._rename()
 

@@ -45,7 +45,7 @@ from pelton.api.admission import check_listening, check_request, check_subject
 from pelton.api.backend import Backups, EmbeddedStore, Planning, Progress, StrPath
 from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
-from pelton.cluster.acks import NobodyListens, ack_all
+from pelton.cluster.acks import NoResponder, ack_all
 from pelton.cluster.api_calls import ApiCall
 from pelton.cluster.batches import publish_atomic
 from pelton.cluster.connection import Connection, Interrupted
@@ -123,7 +123,7 @@ class Cluster:
             streams = []
             while page := (await self.call(StreamNames(offset=len(streams)))).streams:
                 streams += page
-        await back_up(self._connection, streams, os.fspath(target), progress or _tell_nobody)
+        await back_up(self._connection, streams, os.fspath(target), progress or _no_progress)
 
     async def restore(
         self,
@@ -137,7 +137,7 @@ class Cluster:
         self._check()
         if key is not None:
             raise ConfigError("a backup of a cluster's streams has no key: leave key= out")
-        return await restore(self._connection, os.fspath(source), streams, names, progress or _tell_nobody)
+        return await restore(self._connection, os.fspath(source), streams, names, progress or _no_progress)
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message once, even across a lost connection or an election."""
@@ -224,11 +224,11 @@ class Cluster:
             for index, answer in zip(left, found, strict=True):
                 if isinstance(answer, Interrupted):
                     again.append(index)
-                    reason = answer if reason is None or isinstance(answer, NobodyListens) else reason
+                    reason = answer if reason is None or isinstance(answer, NoResponder) else reason
                 else:
                     answers[index] = answer
             left = again
-            if isinstance(reason, NobodyListens):
+            if isinstance(reason, NoResponder):
                 if await self._takes_none(stream, consumer):
                     return answers
                 # It exists, and will get a leader.
@@ -389,5 +389,5 @@ def _refuse_embedded_only(request: Request[Any]) -> None:
         )
 
 
-def _tell_nobody(done: int, total: int) -> None:
+def _no_progress(done: int, total: int) -> None:
     return None

@@ -284,7 +284,7 @@ class Connection:
                 refused = [error] * (len(requests) - len(futures))
                 break
         answers = await asyncio.gather(*futures, return_exceptions=True)
-        return [*(_told(answer) for answer in answers), *refused]
+        return [*(_as_answer(answer) for answer in answers), *refused]
 
     async def begin(self, subject: str, data: bytes, block: bytes | None, until: float) -> Answer:
         """Send a request and return its reply; raises Interrupted, StoreError, ConfigError."""
@@ -386,5 +386,5 @@ def _fail(future: asyncio.Future[Answer], error: Exception) -> None:
         future.exception()
 
 
-def _told(answer: Answer | BaseException) -> Answer | Exception:
+def _as_answer(answer: Answer | BaseException) -> Answer | Exception:
     return answer if isinstance(answer, Answer | Exception) else Interrupted()
