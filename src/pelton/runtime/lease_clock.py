@@ -1,12 +1,12 @@
 """The time of a lease, as its holder counts it: pure, and the same for locks, elections and jobs.
 
-A lease is held for some seconds at a time, and confirmed again and again. Its holder counts from *before* it asked for
-the confirmation it was given, and stops at a share of those seconds: so it has stopped before anybody else can begin,
-however long answers take, as long as a second is about a second everywhere.
+A lease is held for some seconds at a time, and confirmed repeatedly. Its holder counts from *before* it sent the
+confirmed request, and stops at a share of those seconds: so it has stopped before another holder can begin,
+however long answers take, provided that clocks run at about the same rate.
 
-What counts is the time since boot, in which the machine's sleep is included: monotonic time stands still meanwhile. If
-the lease's end is judged by the wall clock of this same machine, that counts as well, and of the two the one on which
-more has passed.
+It counts the time since boot, which includes the machine's sleep, unlike monotonic time. If
+the expiry of the lease is decided by the wall clock of this same machine, that counts too: whichever of the two
+advanced more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NS: Final = 1e9
 
 
 class Moment(NamedTuple):
-    """One reading of both clocks: seconds since boot, wall nanoseconds (0 wherever the wall clock doesn't count)."""
+    """One reading of both clocks: seconds since boot, wall nanoseconds (0 if the wall clock doesn't count)."""
 
     boot: float
     wall: int = 0
@@ -31,12 +31,12 @@ def moment(clock: Clock) -> Moment:
 
 
 def elapsed(since: Moment, now: Moment) -> float:
-    """Return the seconds between two moments, by the clock on which more have passed."""
+    """Return the seconds between two moments, by the clock that advanced more."""
     return max(now.boot - since.boot, (now.wall - since.wall) / _NS)
 
 
 def counted_from(asked: Moment, answered: Moment) -> Moment:
-    """Return from when a write counts that was sent and answered then: never later than the store's own word for it.
+    """Return the moment from which to count a write sent and answered then: never later than the store counts from.
 
     The wall clock may have been set back in between.
     """
@@ -44,10 +44,10 @@ def counted_from(asked: Moment, answered: Moment) -> Moment:
 
 
 class LeaseShares(NamedTuple):
-    """When what is due, as shares of a lease's duration.
+    """The times of a lease, as shares of its duration.
 
     ``renew``: its age when it is renewed; ``stop``: its age when its holder must have stopped; ``again``: the pause
-    after a try that failed; ``longest_try``: how long a try may take.
+    after a failed attempt; ``longest_try``: how long an attempt may take.
     """
 
     renew: float
@@ -57,7 +57,7 @@ class LeaseShares(NamedTuple):
 
 
 class LeaseClock:
-    """The time of one lease of ``duration`` seconds; ``confirmed``: when what confirmed it last was asked for."""
+    """The time of one lease of ``duration`` seconds; ``confirmed``: when its last confirmation was requested."""
 
     __slots__ = ("_shares", "confirmed", "duration")
 
@@ -67,27 +67,27 @@ class LeaseClock:
         self._shares = shares
 
     def confirm(self, asked: Moment) -> None:
-        """Note that it is confirmed, as was asked for then."""
+        """Note that it is confirmed by a request sent then."""
         self.confirmed = asked
 
     @property
     def renew_after(self) -> float:
-        """How many seconds after it was confirmed it is to be renewed."""
+        """The seconds after a confirmation until it must be renewed."""
         return self.duration * self._shares.renew
 
     @property
     def due_at(self) -> float:
-        """The second since boot from which on it is to be renewed."""
+        """When it must be renewed, in seconds since boot."""
         return self.confirmed.boot + self.renew_after
 
     @property
     def over_at(self) -> float:
-        """The second since boot from which on its holder must have stopped."""
+        """When its holder must have stopped, in seconds since boot."""
         return self.confirmed.boot + self.duration * self._shares.stop
 
     @property
     def pause(self) -> float:
-        """How many seconds after a try that failed there is to be another."""
+        """The seconds between a failed attempt and the next."""
         return self.duration * self._shares.again
 
     def is_due(self, now: Moment) -> bool:
@@ -95,13 +95,13 @@ class LeaseClock:
         return now.boot >= self.due_at
 
     def is_over(self, now: Moment) -> bool:
-        """Whether its holder must have stopped, told or not."""
+        """Whether its holder must have stopped."""
         return elapsed(self.confirmed, now) >= self.duration * self._shares.stop
 
     def left(self, now: Moment) -> float:
-        """Return for how many seconds its holder may go on if it is never renewed."""
+        """Return for how many seconds its holder may continue if it is never renewed."""
         return max(0.0, self.duration * self._shares.stop - elapsed(self.confirmed, now))
 
     def try_for(self, now: Moment) -> float:
-        """Return for how many seconds at most a try that begins now may go on; 0 when it is over."""
+        """Return how many seconds an attempt that starts now may take; 0 if the lease is over."""
         return min(self.left(now), self.duration * self._shares.longest_try)
