@@ -1,4 +1,4 @@
-"""The descriptions of an object store's objects, and the removal of their chunks: what every verb is made of."""
+"""The descriptions of an object store's objects, and the removal of their chunks: the basis of all operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pelton.buckets.objects.info import ObjectInfo, decoded, encoded
 from pelton.buckets.objects.naming import check_name, chunk_subject, meta_subject
 from pelton.jet import AnyMessage, Stream, Streams
 
-# As many chunks as one transaction of an embedded store removes: others get their turn in between.
+# The chunks that one transaction of an embedded store removes: others get their turn in between.
 _PURGED_AT_ONCE: Final = 512
 _EXPECTED: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE
 ROLLED_UP: Final = {headers.ROLLUP: "sub"}
@@ -27,9 +27,9 @@ class Records:
         self.bucket = bucket
 
     async def find(self, name: str, *, latest: bool = False) -> ObjectInfo | None:
-        """Return an object, deleted or not; None where there never was one.
+        """Return an object, deleted or not; None if there never was one.
 
-        ``latest``: as the stream's leader has it, not as a replica may. Raises ConfigError, ObjectDamagedError.
+        ``latest`` asks the stream's leader, not a replica. Raises ConfigError, ObjectDamagedError.
         """
         subject = meta_subject(self.bucket, check_name(name))
         try:
@@ -43,7 +43,7 @@ class Records:
         return decoded(self.bucket, name, stored.data, revision=stored.seq, time_ns=stored.time_ns)
 
     async def get(self, name: str, *, latest: bool = False) -> ObjectInfo:
-        """Return an object that is there. Raises ObjectNotFoundError, ObjectDamagedError."""
+        """Return an existing object. Raises ObjectNotFoundError, ObjectDamagedError."""
         found = await self.find(name, latest=latest)
         if found is None or found.deleted:
             raise ObjectNotFoundError(self.bucket, name)
@@ -57,7 +57,7 @@ class Records:
         return self.written(info, ack)
 
     async def write_all(self, asked: Sequence[tuple[ObjectInfo, int]]) -> ObjectInfo:
-        """Describe objects, each where the name has the revision beside it, in one transaction; return the first.
+        """Describe objects, each if its name still has the given revision, in one transaction; return the first.
 
         Raises WrongLastSequenceError.
         """
@@ -69,11 +69,11 @@ class Records:
         return self.written(asked[0][0], acks[0])
 
     def written(self, info: ObjectInfo, ack: PubAck) -> ObjectInfo:
-        """Return an object with what is known once its description is stored."""
+        """Return an object with the fields known once its description is stored."""
         return msgspec.structs.replace(info, revision=ack.seq, mtime_ns=self.jet.runtime.clock.now())
 
     async def purge_chunks(self, nuid: str) -> None:
-        """Remove what is stored of an object."""
+        """Remove the chunks of an object."""
         subject = chunk_subject(self.bucket, nuid)
         if self.jet.backend.is_remote:
             await self.stream.purge(filter=subject)
