@@ -202,7 +202,7 @@ async def test_a_semaphore_has_as_many_slots_as_it_says(pair: Pair) -> None:
     await first.release()
     third = await waiting
     assert third.token > second.token
-    with pytest.raises(ConfigError, match="somebody to whom it has 2 slots"):
+    with pytest.raises(ConfigError, match="a caller that uses 2 slots"):
         await one.semaphore("gpu", slots=3).acquire()
     async with one.lock("gpu"):
         pass

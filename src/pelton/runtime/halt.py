@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Halted(Exception):  # noqa: N818  # nobody sees it: who waited was cancelled
+class Halted(Exception):  # noqa: N818  # never seen: its caller was cancelled
     """The work was abandoned because its caller was cancelled."""
 
 

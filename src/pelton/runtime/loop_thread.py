@@ -1,6 +1,6 @@
 """An event loop on its own thread, for work that must continue while other threads are busy or blocked.
 
-new -> running -> ended
+    new -> running -> ended
 
 The loop runs one coroutine function and ends with it, after cancelling all remaining tasks. That function defines how
 it is asked to return. Calls from other threads are accepted from ``start`` on, even before the
