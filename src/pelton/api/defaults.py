@@ -96,7 +96,7 @@ def _limit(value: int) -> int:
 
 
 def _resolved_republish(config: StreamConfig) -> Republish | None:
-    """Return what is republished: an empty source is everything; with `dest` ">" too, as the transform renames it."""
+    """Return what is republished: an empty source is everything; ">" to ">" is what the transform makes."""
     republish, transform = config.republish, config.subject_transform
     if republish is None:
         return None

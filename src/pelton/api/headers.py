@@ -166,7 +166,7 @@ def as_lists(headers: Mapping[str, str | Sequence[str]]) -> dict[str, Sequence[s
 
 def _list_of(values: str | Sequence[str]) -> Sequence[str]:
     is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview)
-    return values if is_list else (values,)  # type: ignore[return-value]  # what is no text is told by its line
+    return values if is_list else (values,)  # type: ignore[return-value]  # _line reports values that are no text
 
 
 def _line(name: str, value: object) -> str:

@@ -100,7 +100,7 @@ class StoreReadOnlyError(StoreError):
 class StoreSettingsError(StoreError):
     """The store, or its file system, does not support the settings given to `open`."""
 
-    text = "store {path!r} cannot be opened with these settings{reason}: change them, or where the store lies"
+    text = "store {path!r} cannot be opened with these settings{reason}: change them, or move the store"
 
 
 # Errors that retries do not cure: whatever waits ends with the error. Except after a wrong event loop, the store

@@ -6,9 +6,9 @@ every third of the ack wait, all messages that have been here since the last che
 (``in_progress``), in one request. That stops when:
 
 - The process dies, or blocks its event loop: nothing is extended, and others get the messages after their ack wait.
-- A store reports that a delivery was replaced: it is dropped, because another client has the message.
+- An embedded store reports that a delivery was replaced: it is dropped, because another client has the message.
 - Nothing was handed out for ten minutes: the program hangs, or has left its iteration open. All except messages at
-their last delivery are released, so that others get them, at the price of one delivery.
+  their last delivery are released, so that others get them, at the price of one delivery.
 """
 
 from __future__ import annotations

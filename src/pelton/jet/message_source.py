@@ -22,7 +22,7 @@ class MessageSource(Protocol):
         ...
 
     def pop(self) -> Message | None:
-        """Return the next message that lies ready."""
+        """Return the next ready message."""
         ...
 
     def ready(self) -> list[Message]:
@@ -30,7 +30,7 @@ class MessageSource(Protocol):
         ...
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Hand these out no more."""
+        """Stop handing these out."""
         ...
 
     async def close(self) -> list[Message]:
@@ -99,7 +99,7 @@ class PushSource:
             self._ready.extend(Message(self._backend, one) for one in (first, *self._pushed.take(self._prefetch - 1)))
 
     def pop(self) -> Message | None:
-        """Return the next message that lies ready."""
+        """Return the next ready message."""
         return self._ready.popleft() if self._ready else None
 
     def ready(self) -> list[Message]:
@@ -110,7 +110,7 @@ class PushSource:
         return list(self._ready)
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Hand these out no more."""
+        """Stop handing these out."""
         self._ready = without(self._ready, messages)
 
     async def close(self) -> list[Message]:

@@ -7,7 +7,7 @@ interrupted operation is over when the caller sees the interrupt. A second inter
 
 Invariants:
 - A call is answered exactly once, even if the portal stops in the middle: a call is registered before
-``_stopping`` is read, and calls still registered when the loop ends are answered with an error.
+  ``_stopping`` is read, and calls still registered when the loop ends are answered with an error.
 - No call waits for the loop on the loop's own thread.
 - After ``fork`` the child has no such thread: every call there is refused, and stopping does nothing.
 """

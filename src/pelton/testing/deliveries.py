@@ -5,15 +5,15 @@ nanoseconds); :func:`check_deliveries` compares the records with the content of 
 has been drained, and reports what breaks the promises:
 
 - ``stored``: a message acknowledged to its publisher is stored under its sequence, once, unless limits or settlement
-removed it; and only published messages are stored.
+  removed it; and only published messages are stored.
 - ``settled``: a message whose ack was confirmed is never redelivered, and no ack counts twice.
 - ``lost``: every message is settled in the end, or was delivered as often as allowed, with one advisory.
 - ``token``: a delivery has a larger token than all those that had arrived before its pull began, and a unique one; also
-after a consumer was deleted and created again under its name, for which there is :func:`check_tokens`.
+  after a consumer was deleted and created again under its name, for which there is :func:`check_tokens`.
 - ``count``: deliveries of a message are counted upwards, to the limit, and their numbers name one delivery each.
 - ``late``: an ack is refused only if its delivery was replaced, settled, exhausted or removed.
 - ``order``: with one message in flight per subject, the next comes after its predecessor was settled, and none is
-redelivered after it.
+  redelivered after it.
 
 A delivery is named by its number (``dseq``), which only grows: most rules compare numbers and trust no clock. A killed
 process may have done one thing more than it recorded, so an ack that was begun and not answered may hold or not,
@@ -147,7 +147,7 @@ def _check_stored(
         if found is None and stream in ending.settled_away and _may_be_gone(step, consumers):
             continue
         yield BrokenPromise(
-            rule="stored", where=stream, text=f"{step.name} was stored as {step.seq}, there lies {found}"
+            rule="stored", where=stream, text=f"{step.name} was stored as {step.seq}, but {found} is there"
         )
 
 

@@ -4,11 +4,11 @@ Workers record events with one clock of the machine (CLOCK_MONOTONIC, nanosecond
 what was enqueued, and :func:`check_history` reports what breaks the promises:
 
 - ``exclusive``: attempts of one key never overlap, unless the earlier one learned that its lease was lost
-before the later one started. A stopped worker (SIGSTOP) cannot learn it in time, and may even start
-an attempt that was replaced in the meantime; name it in ``paused``. The effects of a replaced attempt are never
-committed, paused or not.
+  before the later one started. A stopped worker (SIGSTOP) cannot learn it in time, and may even start
+  an attempt that was replaced in the meantime; name it in ``paused``. The effects of a replaced attempt are never
+  committed, paused or not.
 - ``order``: jobs of a key start and take effect in the order in which they were enqueued, each after the one
-before it took effect.
+  before it took effect.
 - ``lost`` and ``once``: every enqueued job takes effect, exactly once, by an attempt that had started.
 - ``attempts``: they are bounded, and counted upwards.
 - ``token``: every start of a key has a larger fencing token than all before it.

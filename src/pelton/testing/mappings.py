@@ -79,7 +79,7 @@ _TOO_FEW: Final = _INVALID + "not enough arguments passed to the function in "
 _TOO_MANY: Final = _INVALID + "too many arguments passed to the function in "
 _WRONG: Final = _INVALID + "function argument is invalid or in the wrong format in "
 
-# Source, destination and what is wrong with the destination.
+# Source, destination and the error of the destination.
 REFUSALS: Final = (
     ("a.*.*", "b.{{wildcard(3)}}", _OUT_OF_RANGE + "{{wildcard(3)}}: [3]"),
     ("a.*.*", "b.$3", _OUT_OF_RANGE + "$3: [3]"),

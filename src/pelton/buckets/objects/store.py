@@ -166,7 +166,7 @@ class ObjectStore:
         except StreamNotFoundError:
             raise BucketNotFoundError(bucket, "create_objects") from None
 
-    # --- what is there
+    # --- listing and watching
 
     async def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
         """Return the metadata of an object, or of a link itself. Raises ObjectNotFoundError, ObjectDamagedError."""

@@ -7,7 +7,7 @@ the new one, and no mix. If the put fails before that, it removes the chunks; if
 
 Invariants:
 - An object is described only if all its chunks exist, and on the condition that its last chunk still is the last of
-its subject: if a cleanup took the chunks for those of a dead process, the put fails.
+  its subject: if a cleanup took the chunks for those of a dead process, the put fails.
 - An object of one batch is stored in one transaction of an embedded store, with its description.
 - Two puts of one name: the later description wins. Both remove orphaned chunks afterwards.
 """

@@ -99,7 +99,7 @@ def dead_letters(run: Run) -> PromiseCheck:
 def taken_over(run: Run) -> PromiseCheck:
     """A killed worker begins nothing more, and others finish its flights."""
     if not run.killed:
-        return PromiseCheck("a killed worker's jobs taken over", True, "nobody was killed")
+        return PromiseCheck("a killed worker's jobs taken over", True, "no worker was killed")
     breaches = [breach for worker in run.killed for breach in _stranded(run, worker)]
     hands = sum(attempt.end_ns is None for attempt in run.attempts)
     names = ", ".join(f"worker {w.number} (pid {w.pid})" for w in run.killed)
@@ -131,7 +131,7 @@ def _overlaps(run: Run, tail: str, attempts: Sequence[FlightAttempt]) -> list[st
             breaches.append(f"{tail}: flight {attempt.flight} began while flight {holder.flight} was in hand")
         end = run.end_of(attempt)
         if end is None:
-            breaches.append(f"{tail}: flight {attempt.flight} never ended, and nobody was killed")
+            breaches.append(f"{tail}: flight {attempt.flight} never ended, and no worker was killed")
         if holder is None or (end or 0) >= until:
             until, holder = end or attempt.start_ns, attempt
     return breaches
@@ -143,10 +143,10 @@ def _stranded(run: Run, worker: WorkerRecord) -> list[str]:
     breaches = [f"worker {number} began flight {a.flight} after its death" for a in late]
     done = {a.flight for a in run.attempts if a.done}
     breaches += [
-        f"flight {a.flight} was in worker {number}'s hands and nobody finished it"
+        f"flight {a.flight} was in worker {number}'s hands and was never finished"
         for a in run.attempts
         if a.worker == number and not a.done and a.flight not in done
     ]
     if not any(a.start_ns > killed and a.worker != number for a in run.attempts):
-        breaches.append(f"nobody worked on after worker {number} died")
+        breaches.append(f"no worker continued after worker {number} died")
     return breaches
