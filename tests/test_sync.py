@@ -457,7 +457,7 @@ def test_a_portal_that_stops_answers_what_is_under_way(portal: Portal) -> None:
         waiting = threads.submit(portal.run, never)
         begun.wait()
         portal.stop()
-        with pytest.raises(pelton.StoreClosedError, match="while this call was under way"):
+        with pytest.raises(pelton.StoreClosedError, match="during this call"):
             waiting.result()
     portal.stop()
 

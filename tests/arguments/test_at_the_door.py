@@ -111,13 +111,13 @@ def test_what_cannot_be_a_lock_or_an_election_is_refused_when_it_is_named() -> N
 
 async def test_a_subject_that_is_none_is_named_with_what_is_wrong(jet: pelton.Jet) -> None:
     for wrong, fault in (("a..b", "it has an empty token"), ("a b", "it holds white space"), ("a.>.b", "only its")):
-        text = f"stream 'o'.* '{wrong}' is none: {fault}.*; write tokens"
+        text = f"stream 'o'.* '{wrong}' is not a subject: {fault}.*; put one dot"
         with pytest.raises(pelton.ApiError, match=text) as refused:
             await jet.create_stream("o", subjects=["fine", wrong])
         assert (refused.value.err_code, refused.value.description) == (10052, "invalid subject")
         assert "health" not in str(refused.value)
     stream = await jet.create_stream("o")
-    with pytest.raises(pelton.ApiError, match=r"stream 'o'.* 'a..b' is none"):
+    with pytest.raises(pelton.ApiError, match=r"stream 'o'.* 'a..b' is not a subject"):
         await jet.update_stream("o", subjects=["a..b"])
     with pytest.raises(pelton.ApiError) as unwanted:
         await stream.create_consumer(durable_name="c", filter_subject="a..b")

@@ -90,7 +90,7 @@ async def test_a_bucket_of_another_opening_is_refused(jet: pelton.Jet) -> None:
     async with pelton.open("memory:") as other:
         cars = await other.create_bucket("cars")
         async with jet.transaction() as tx:
-            with pytest.raises(pelton.ConfigError, match="through another opening"):
+            with pytest.raises(pelton.ConfigError, match="through another handle"):
                 tx.bucket(cars)
 
 

@@ -40,7 +40,7 @@ def test_a_file_goes_in_and_comes_out(shell: Path, capsys: pytest.CaptureFixture
     assert "description: three thousand zeros" in capsys.readouterr().out
     assert _object("delete", "in.bin") == 0
     assert _object("get", "in.bin") == 1
-    assert "it is not there" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 class _Binary(io.StringIO):

@@ -39,7 +39,7 @@ def test_a_stream_goes_to_a_lake_and_back(spark: SparkSession, shell: Path, caps
         "lake: 12 messages archived",
         "lake: 0 messages archived",
         "again: 5 messages written",
-        "again: 0 messages written, 5 were there before",
+        "again: 0 messages written, 5 were written before",
     ]
     assert not (shell / "s.pelton-wal").exists()
     with pelton.sync.open("s.pelton") as jet:

@@ -393,7 +393,7 @@ async def test_it_belongs_to_its_task_and_its_block(jet: pelton.Jet) -> None:
         await tx.publish("s.x")
         with pytest.raises(TransactionError, match="belongs to the task"):
             await in_task(tx.publish("s.x"))
-        with pytest.raises(TransactionError, match="anew"):
+        with pytest.raises(TransactionError, match="again for each block"):
             async with transaction:
                 pass
     with pytest.raises(TransactionError, match="is over"):

@@ -159,7 +159,7 @@ async def test_a_program_that_hangs_lets_others_have_them_but_for_their_last_del
     assert ready.numbers == [1, 2, 3]
     with caplog.at_level(logging.WARNING, "pelton"):
         await pass_time(runtime, 40)
-    assert "2 messages that lay ready are let go" in caplog.text
+    assert "2 prefetched messages are released" in caplog.text
     assert ready.numbers == [3]
     assert store.asked[-1] == [3]
     kept.stop()

@@ -191,7 +191,7 @@ def test_a_refused_renewal_ends_the_term() -> None:
     campaign = leading()
     writing(campaign, RENEW * TTL)
     campaign.refused(RENEW * TTL)
-    assert told(campaign) == [Lost("somebody else wrote or deleted the key")]
+    assert told(campaign) == [Lost("another client wrote or deleted the key")]
 
 
 def test_a_refused_renewal_that_may_have_been_stored_before_is_looked_for() -> None:
@@ -215,7 +215,7 @@ def test_what_a_leader_hears_of_others_ends_its_term() -> None:
         campaign.saw(1.0, Observation("put", 1))
         assert told(campaign) == []
         campaign.saw(1.0, observation)
-        assert told(campaign) == [Lost("somebody else wrote or deleted the key")]
+        assert told(campaign) == [Lost("another client wrote or deleted the key")]
 
 
 def test_a_bucket_that_was_made_anew_is_waited_for() -> None:
@@ -267,7 +267,7 @@ def test_one_that_has_nothing_gives_nothing_up() -> None:
 def test_one_term_may_be_enough() -> None:
     campaign = leading(once=True)
     campaign.saw(1.0, Observation("ended", 2))
-    assert told(campaign) == [Lost("somebody else wrote or deleted the key")]
+    assert told(campaign) == [Lost("another client wrote or deleted the key")]
     assert (campaign.next(10 * TTL), campaign.wake_at()) == (None, None)
 
 

@@ -101,7 +101,7 @@ async def test_a_job_whose_lease_is_lost_is_told_so(jet: Jet, disk: FullDisk) ->
 
     await repair.enqueue()
     working = asyncio.create_task(garage.work())
-    with pytest.raises(LeaseLostError, match="no room left"):
+    with pytest.raises(LeaseLostError, match="no space left"):
         await asyncio.wait_for(told, SOON)
     working.cancel()
     with suppress(asyncio.CancelledError):

@@ -98,7 +98,7 @@ async def test_first_come_first_served(pair: Pair) -> None:
 async def test_who_cannot_have_it_in_time_leaves_the_line(pair: Pair) -> None:
     one, other = pair
     async with one.lock("car1"):
-        with pytest.raises(LockTimeoutError, match=r"lock 'car1' could not be had within 0\.1 s"):
+        with pytest.raises(LockTimeoutError, match=r"lock 'car1' could not be acquired within 0\.1 s"):
             await other.lock("car1").acquire(timeout=0.1)
         waiting = asyncio.create_task(other.lock("car1").acquire())
         await in_line(one, "line.lock.car1.*", 1)
@@ -202,7 +202,7 @@ async def test_a_semaphore_has_as_many_slots_as_it_says(pair: Pair) -> None:
     await first.release()
     third = await waiting
     assert third.token > second.token
-    with pytest.raises(ConfigError, match="somebody to whom it has 2 slots"):
+    with pytest.raises(ConfigError, match="a caller that uses 2 slots"):
         await one.semaphore("gpu", slots=3).acquire()
     async with one.lock("gpu"):
         pass

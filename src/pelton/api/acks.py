@@ -1,4 +1,4 @@
-"""The reply subject of a delivery, which names it to whoever acknowledges it (ADR-15).
+"""The reply subject of a delivery, which names the delivery in its ack (ADR-15).
 
 ``$JS.ACK.<stream>.<consumer>.<deliveries>.<seq>.<consumer seq>.<time>.<pending>``; servers in a domain put domain and
 account hash before the stream, and a random token at the end.
@@ -15,7 +15,7 @@ _LONG: Final = 11
 
 
 def delivery_of(subject: str, reply: str, headers: bytes | None, data: bytes) -> Delivered:
-    """The delivery that a pushed or pulled message is; `ConfigError` where its reply subject names none.
+    """Return a pushed or pulled message as a delivery; `ConfigError` if its reply subject names none.
 
     The fencing token is the delivery's number.
     """

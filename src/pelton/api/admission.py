@@ -1,8 +1,8 @@
-"""What is refused before anything is asked or sent: subjects, names and texts that cannot travel to a server.
+"""Checks before anything is sent: refuses subjects, names and texts that cannot travel to a server.
 
-Every backend asks these functions, so that the same mistake gets the same error from a file and from a cluster. What
-a NATS server answers itself, with a code, is not judged here; what it would answer by closing the connection, and
-with it everybody else's requests, is.
+Every backend calls these functions, so that the same mistake gets the same error from a file and from a cluster.
+Mistakes that a NATS server answers with an error code are not checked here; those that it answers by closing the
+connection, which would fail all other requests on it, are.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _SUBJECT_FIELDS: Final = frozenset(
 
 
 def check_subject(subject: str) -> None:
-    """Raise `ConfigError` for what no message can be published under."""
+    """Raise `ConfigError` for a subject that no message can be published under."""
     if not is_subject(subject):
         raise ConfigError(f"{brief(subject)} is not a subject: {fault_of(subject)}")
 
 
 def not_taken(subject: str) -> PeltonError:
-    """The error for a subject that no stream takes: it is none, or there is no such stream."""
+    """Return the error for a subject that no stream takes: it is malformed, or there is no such stream."""
     fault = fault_of(subject)
     return ConfigError(f"{brief(subject)} is not a subject: {fault}") if fault else NoStreamForSubjectError(subject)
 
 
 def check_listening(subject: str, queue: str) -> None:
-    """Raise `ConfigError` for what cannot be subscribed to, alone or as a member of `queue`."""
+    """Raise `ConfigError` for a subject or `queue` that cannot be subscribed to."""
     if not is_filter(subject):
         raise ConfigError(f"subscribe to {brief(subject)}: it is not a filter: {fault_of(subject, wildcards=True)}")
     if not queue:
@@ -68,10 +68,10 @@ def check_listening(subject: str, queue: str) -> None:
 
 
 def check_request(request: Request[Any]) -> None:
-    """Raise for a verb whose fields are of wrong types, or whose names or texts cannot travel.
+    """Raise for a request whose fields have wrong types, or whose names or texts cannot travel.
 
-    `ConfigError` for a wrong type, a name that is malformed, a subject that is too long, and what is no text; for a
-    name that is too long the server's own error: there is none such, or none can be made.
+    `ConfigError` for a wrong type, a malformed name, a subject that is too long, and text that cannot be encoded; for
+    a name that is too long the server's own error: it does not exist, or cannot be created.
     """
     check_types(request)
     names = names_of(request)
@@ -84,19 +84,20 @@ def check_request(request: Request[Any]) -> None:
     except UnicodeEncodeError as error:
         raise ConfigError(f"{_about(names)}{brief(str(error.object))} is not a text: {_SURROGATE}") from None
     if len(body) > LONGEST or any(sign in body for sign in _SIGNS):
-        # Only then can it hold a subject that is too long, or that servers allow and nothing can be published under.
+        # Only then can it hold a subject that is too long, or one that servers allow but that cannot be published
+        # under.
         for field, text in _subjects_in("", msgspec.to_builtins(request, enc_hook=enc_hook)):
             if not fits(text) or any(character in text for character in "\0\v"):
                 raise ConfigError(f"{_about(names)}{field} {brief(text)} cannot be a subject: {fault_of(text)}")
 
 
 def explain(error: ApiError, subjects: Iterable[str]) -> ApiError:
-    """Return a refusal of a configuration; where it is a subject of these that is none, it says which and why."""
+    """Return the server's refusal of a configuration; if one of these subjects is malformed, say which and why."""
     if error.description == _INVALID_SUBJECT:
         faults = ((subject, fault_of(subject, wildcards=True)) for subject in subjects)
         subject, fault = next(((subject, fault) for subject, fault in faults if fault), ("", ""))
         if fault:
-            error.advise(f"{brief(subject)} is none: {fault}; write tokens with one dot between them, as 'orders.>'")
+            error.advise(f"{brief(subject)} is not a subject: {fault}; put one dot between tokens, as in 'orders.>'")
     return error
 
 
@@ -120,7 +121,7 @@ def _about(names: dict[str, str]) -> str:
 
 
 def _subjects_in(field: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The texts in a request that are subjects or filters, each with its field."""
+    """Yield the subjects and filters in a request, each with its field."""
     if isinstance(value, str):
         if field in _SUBJECT_FIELDS:
             yield field, value

@@ -1,6 +1,6 @@
-"""Arguments that cannot be right are refused where they come in: which one, of what, and what to give instead.
+"""Checks arguments at the public API: errors name the argument, its owner, and what to give instead.
 
-`of` names the object that a call is about, such as ``stream 'orders'``, for the message alone. Type checkers tell most
+`of` names the object that a call is about, such as ``stream 'orders'``, for the message alone. Type checkers find most
 of this beforehand; at run time a wrong type would otherwise surface somewhere inside, or be stored.
 """
 
@@ -22,7 +22,7 @@ from pelton.api.requests import Request
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
-# What would become text or a number on its way to JSON, and is none.
+# Values that JSON would silently turn into text or numbers.
 _KEPT = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ADVICE = {
@@ -32,7 +32,7 @@ _ADVICE = {
 
 
 def check_text(of: str, name: str, value: object) -> None:
-    """Refuse what is no text, or cannot be encoded."""
+    """Raise ConfigError unless the value is text that can be encoded."""
     if not isinstance(value, str):
         raise ConfigError(f"{of}: {name} is {value!r}: give text (str)")
     if not value.isascii() and _SURROGATES.search(value):
@@ -40,26 +40,26 @@ def check_text(of: str, name: str, value: object) -> None:
 
 
 def check_whole(of: str, name: str, value: object, least: int | None = 0) -> None:
-    """Refuse what is no whole number, or less than `least` (None: any will do)."""
+    """Raise ConfigError unless the value is a whole number, at least `least` (None: any)."""
     if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
         bound = "" if least is None else f", {least} or more"
         raise ConfigError(f"{of}: {name} is {value!r}: give a whole number{bound}")
 
 
 def check_instance(of: str, name: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
-    """Refuse what is not of a type; `remedy` says what to give."""
+    """Raise ConfigError unless the value has this type; `remedy` says what to give."""
     if not isinstance(value, kind):
         raise ConfigError(f"{of}: {name} is {value!r}: {remedy}")
 
 
 def check_callback(of: str, name: str, value: object) -> None:
-    """Refuse what cannot be called; None is no callback."""
+    """Raise ConfigError unless the value is callable; None means no callback."""
     if value is not None and not callable(value):
         raise ConfigError(f"{of}: {name} is {value!r}: give a function, or leave it out")
 
 
 def path_of(of: str, value: object) -> str:
-    """Return the path of a file as text. Raises `ConfigError` for what is none."""
+    """Return the path of a file as text. Raises `ConfigError` for anything else."""
     check_instance(of, "the path", value, (str, bytes, os.PathLike), "give text or a pathlib.Path")
     path = os.fsdecode(cast(os.PathLike[str], value))
     if not path or "\0" in path:
@@ -79,7 +79,7 @@ def names_of_streams(of: str, value: Iterable[str] | None) -> list[str] | None:
 
 
 def check_known(of: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that are not known, with the nearest that is."""
+    """Refuse unknown names, suggesting the nearest known one."""
     known = list(known)
     for name in names:
         if name not in known:
@@ -89,14 +89,14 @@ def check_known(of: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def items_of(of: str, name: str, value: Iterable[T], what: str) -> list[T]:
-    """Return the items of a list or another iterable; texts, bytes and mappings are none."""
+    """Return the items of a list or another iterable, except of text, bytes and mappings. Raises `ConfigError`."""
     if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
         raise ConfigError(f"{of}: {name} is {value!r}: give a list of {what}")
     return list(value)
 
 
 def texts_of(of: str, name: str, value: Mapping[str, str] | None) -> dict[str, str]:
-    """Return a mapping of texts to texts; None is empty."""
+    """Return a mapping of text to text; empty for None."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(
@@ -107,9 +107,9 @@ def texts_of(of: str, name: str, value: Mapping[str, str] | None) -> dict[str, s
 
 
 def message_of(subject: object, data: object) -> tuple[str, bytes]:
-    """Return a subject and a payload as they can be published; bytes-like data is copied.
+    """Return a subject and a payload that can be published; bytes-like data is copied.
 
-    Called where a fast look has found them to be something else than a str and bytes. Raises `ConfigError`.
+    Called if a fast check has found something else than str and bytes. Raises `ConfigError`.
     """
     if not isinstance(subject, str):
         raise ConfigError(f"a message cannot be published to {subject!r}: a subject is text, such as 'orders.eu.1'")
@@ -122,7 +122,7 @@ def message_of(subject: object, data: object) -> tuple[str, bytes]:
 
 
 def check_fields(of: str, struct: msgspec.Struct) -> None:
-    """Refuse a struct with a field of another type than it is declared with."""
+    """Refuse a struct with a field that does not have its declared type. Raises `ConfigError`."""
     try:
         as_declared(struct)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -130,27 +130,27 @@ def check_fields(of: str, struct: msgspec.Struct) -> None:
 
 
 def check_types(request: Request[Any]) -> None:
-    """Refuse a request with a field of another type than it is declared with. Raises `ConfigError`."""
+    """Refuse a request with a field that does not have its declared type. Raises `ConfigError`."""
     try:
         as_declared(request)
     except UnicodeEncodeError as error:
-        # The text of msgspec's own error could not be made: it names the value.
-        raise ConfigError(f"{_about(request)}{error.object!r} cannot stand where it was given") from None
+        # msgspec failed to format its own error, which contains the value.
+        raise ConfigError(f"{_about(request)}{error.object!r} holds a lone surrogate and has no UTF-8 form") from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{_about(request)}{sentence(error)}") from None
 
 
 def as_declared(struct: S) -> S:
-    """Return a struct with its fields as they are declared, as JSON would give them.
+    """Return a struct with its fields converted to their declared types, as if decoded from JSON.
 
-    Raises `msgspec.ValidationError`, or TypeError for what is no data at all.
+    Raises `msgspec.ValidationError`, or TypeError for a value that JSON cannot hold.
     """
     plain = msgspec.to_builtins(struct, builtin_types=_KEPT, enc_hook=enc_hook)
     return msgspec.convert(plain, type(struct), dec_hook=dec_hook)
 
 
 def sentence(error: Exception) -> str:
-    """msgspec's "Expected X, got Y - at `$.a.b[0]`" with the field in front."""
+    """Return msgspec's "Expected X, got Y - at `$.a.b[0]`" with the field in front."""
     text, _, place = str(error).partition(" - at ")
     field = re.sub(r"\[\.\.\.\]|[`$]", "", place).lstrip(".")
     return f"{field}: {text[:1].lower()}{text[1:]}" if field else text

@@ -1,8 +1,8 @@
 """The port between backends and clients: what a place that keeps streams can do, in the API's own vocabulary.
 
-An embedded store and a NATS cluster both implement it, and everything above is written against it alone. The
+An embedded store and a NATS cluster both implement it, and clients use nothing else. The
 administrative verbs go through one typed method; the hot paths have their own. All methods belong to one
-event loop; `clone` gives a backend for another. Every implementation fails with the errors of `errors.py`.
+event loop; `clone` returns a backend for another. Every implementation raises the errors of `errors.py`.
 """
 
 import os
@@ -23,22 +23,22 @@ R = TypeVar("R")
 
 StrPath = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
-"""Is called with how much of how much is done."""
+"""Called with the amounts done and total."""
 
 
 class BackendSubscription(Protocol):
-    """What is published while one listens."""
+    """A subscription to messages as they are published."""
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
-        """Return the next message; None when none came within ``timeout`` seconds. Raises `StoreClosedError`."""
+        """Return the next message, or None after ``timeout`` seconds. Raises `StoreClosedError`."""
         ...
 
     def take(self, limit: int) -> list[Incoming]:
-        """Return what has come already, at most ``limit`` messages; does not wait."""
+        """Return messages that have already arrived, at most ``limit``; does not wait."""
         ...
 
     async def close(self) -> None:
-        """Stop listening; what has come already can still be taken. Idempotent."""
+        """Unsubscribe; messages that have already arrived can still be taken. Idempotent."""
         ...
 
 
@@ -59,7 +59,7 @@ class Planning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backend(Protocol):
-    """A place that keeps streams.
+    """Stores streams.
 
     ``refuses_late_acks`` says whether an ack of a delivery that was replaced is refused (`AckRejectedError`),
     ``has_exclusive_subjects`` whether consumers know ``max_ack_pending_per_subject``. ``domain_prefix`` stands in front
@@ -72,7 +72,7 @@ class Backend(Protocol):
     domain_prefix: str
 
     async def call(self, request: Request[R]) -> R:
-        """Do one administrative verb; raises `ApiError`."""
+        """Execute one administrative request. Raises `ApiError`."""
         ...
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -90,17 +90,17 @@ class Backend(Protocol):
         ...
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
-        """Read messages where they lie, aside from the administrative verbs (ADR-31).
+        """Read messages by direct get, without the administrative API (ADR-31).
 
-        Raises `MessageNotFoundError` where none is found at all, `BadRequestError` for a request that contradicts
+        Raises `MessageNotFoundError` if there is none, `BadRequestError` for a request that contradicts
         itself, `TooManyResultsError`, `DirectGetDisabledError`, `StreamNotFoundError`, `CorruptMessageError`.
         """
         ...
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
-        """Store messages in order, all or none of them (ADR-50); the streams' subjects must all be one stream's.
+        """Store messages in order, all or none of them (ADR-50); all subjects must belong to one stream.
 
-        There is at least one message. Raises the error of the first that is refused: nothing is stored then.
+        Takes at least one message. Raises the error of the first that is refused: nothing is stored then.
         """
         ...
 
@@ -108,14 +108,14 @@ class Backend(Protocol):
         """Take up to ``request.batch`` messages.
 
         Returns as soon as there is at least one; an empty list when the request expired or does not wait.
-        Raises `ConsumerNotFoundError`, also for a consumer that is deleted meanwhile.
+        Raises `ConsumerNotFoundError`, also if the consumer is deleted during the wait.
         """
         ...
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Acknowledge deliveries; returns when durable. One entry an ack: None, or why it had no effect.
+        """Acknowledge deliveries; returns when durable. One entry per ack: None, or why it had no effect.
 
-        A rejected ack (`AckRejectedError`) never hinders its neighbours.
+        A rejected ack (`AckRejectedError`) does not affect the others.
         """
         ...
 
@@ -123,76 +123,77 @@ class Backend(Protocol):
         """Publish messages and acknowledge the delivery they result from, to take effect together.
 
         Embedded it is one transaction: all or nothing. On a cluster the messages go first, each with a
-        message id that makes repeating them harmless, then the ack. Raises `AckRejectedError`, or as
-        `publish`.
+        message id that makes retries harmless, then the ack. Raises `AckRejectedError`, and what
+        `publish` raises.
         """
         ...
 
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Settle many deliveries of one consumer, each as `settle` does; returns when durable.
 
-        One entry each: None, or why it had no effect (`AckRejectedError`, or as `publish`), which never hinders its
-        neighbours. Embedded they are one transaction, in order.
+        One entry each: None, or why it had no effect (`AckRejectedError`, or an error of `publish`), which does not
+        affect the others. Embedded they are one transaction, in order.
         """
         ...
 
     def transaction(self, timeout: float) -> Transacting:
-        """Return the transaction that the caller has open, or a new one that holds the writer ``timeout`` seconds.
+        """Return the caller's open transaction, or a new one that holds the writer ``timeout`` seconds.
 
-        Raises `ConfigError` where there are none.
+        Raises `ConfigError` if the backend has no transactions.
         """
         ...
 
     def backups(self) -> "Backups":
-        """Return what makes backups of what is kept here."""
+        """Return the backups of this backend."""
         ...
 
     def embedded(self, what: str) -> "EmbeddedStore":
-        """Return what only an embedded store can do; anywhere else raises `ConfigError`, which names ``what``."""
+        """Return the backend as an embedded store; any other raises `ConfigError`, which names ``what``."""
         ...
 
     async def subscribe(self, subject: str, queue: str = "") -> BackendSubscription:
-        """Listen to what is published under a subject or filter from now on, stored or not, by whoever.
+        """Subscribe to messages published from now on under a subject or filter, stored or not, by any process.
 
-        Of those with the same ``queue`` each message is told to one. Raises `ConfigError`.
+        Of the subscribers with the same ``queue`` one gets each message. Raises `ConfigError`.
         """
         ...
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
-        """Tell a message to whoever listens, and to a stream that takes it, without waiting for an answer."""
+        """Send a message to subscribers, and to a stream that takes it, without waiting for an answer."""
         ...
 
     def check_loop(self) -> None:
         """Raise `WrongLoopError` on another event loop than the one this belongs to.
 
-        Every method does so by itself, except `clone`; this is for handles that would do something else first.
+        Every method except `clone` checks this itself; call it in handles that would do something else first.
         """
         ...
 
     async def presence(self) -> str:
-        """Return a name by which others can ask whether this opening is still there (`is_gone`); empty: they cannot."""
+        """Return a name by which others can ask whether this backend is still open (`is_gone`); empty: they cannot."""
         ...
 
     async def is_gone(self, presence: str) -> bool:
-        """Whether the opening of this name is known to be closed, or its process to have died.
+        """Whether the backend of this name is known to be closed, or its process to have died.
 
-        False where that cannot be known. On a cluster also True for a client whose connection is lost just now.
+        False if that cannot be known. On a cluster also True for a client whose connection is currently lost.
         """
         ...
 
     def on_end(self, told: Callable[[Exception], None]) -> None:
-        """Call ``told`` on the event loop, once, when nothing brings this back, with the error that all meets then.
+        """Call ``told`` on the event loop, once, when the backend has failed for good, with the error of all later
+        calls.
 
-        That is not the end that `close` makes. A cluster has no other: its connection is made again.
+        `close` does not count as a failure. A cluster never calls it: its connection is made again.
         """
         ...
 
     def clone(self) -> "Backend":
-        """Another connection to the same place, for another thread and event loop; close it as well."""
+        """Return another connection to the same backend, for another thread and event loop; close it as well."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connection; waiting pulls end with `StoreClosedError`. Idempotent."""
+        """Close the connection; waiting pulls end with `StoreClosedError`. Idempotent."""
         ...
 
 
@@ -202,7 +203,7 @@ class Backups(Protocol):
     async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
         """Write the store, or the streams named, to ``target``.
 
-        Raises `ConfigError` where there is nothing that lasts, `StoreError`, `StreamNotFoundError`.
+        Raises `ConfigError` for a store in memory, `StoreError`, `StreamNotFoundError`.
         """
         ...
 
@@ -216,7 +217,7 @@ class Backups(Protocol):
     ) -> list[str]:
         """Copy the streams of a backup, or those named, into the store; return their names there.
 
-        ``names`` are old ones to new ones; ``key`` is the backup's. Raises `ConfigError`, `StoreError`, `ApiError`.
+        ``names`` maps old names to new ones; ``key`` is the backup's. Raises `ConfigError`, `StoreError`, `ApiError`.
         """
         ...
 
@@ -225,5 +226,5 @@ class EmbeddedStore(Backend, Protocol):
     """A backend that keeps its streams in a file which this process has open."""
 
     async def rekey(self, key: Key) -> None:
-        """Encrypt the store with another key, now. Raises `StoreSettingsError` for a plain one, `StoreBusyError`."""
+        """Encrypt the store with another key, now. Raises `StoreSettingsError` for a plain store, `StoreBusyError`."""
         ...

@@ -1,4 +1,4 @@
-"""Errors of buckets: what is not there, or is there already."""
+"""Errors of buckets: a bucket or key does not exist, or already exists."""
 
 from pelton.api.errors import PeltonError
 
@@ -15,7 +15,7 @@ class BucketNotFoundError(BucketError):
     """There is no bucket of this name."""
 
     def __init__(self, bucket: str, made_by: str = "create_bucket") -> None:
-        super().__init__(bucket, f"there is no bucket {bucket!r}: check its name, or make it with {made_by}")
+        super().__init__(bucket, f"there is no bucket {bucket!r}: check its name, or create it with {made_by}")
 
 
 class BucketKeyNotFoundError(BucketError, KeyError):
@@ -34,20 +34,20 @@ class BucketKeyNotFoundError(BucketError, KeyError):
 
 
 class BucketKeyExistsError(BucketError):
-    """The `key` is there already."""
+    """The `key` already exists."""
 
     def __init__(self, bucket: str, key: str) -> None:
         self.key = key
-        super().__init__(bucket, f"bucket {bucket!r} holds {key!r} already: update it from its revision, or put it")
+        super().__init__(bucket, f"bucket {bucket!r} already holds {key!r}: update it from its revision, or put it")
 
 
 class BucketDecodeError(BucketError, ValueError):
-    """What the bucket holds of a `key` at a `revision` is not of the type, or not in the codec, it was opened with."""
+    """The value of a `key` at a `revision` does not fit the type, or the codec, that the bucket was opened with."""
 
     def __init__(self, bucket: str, key: str, revision: int, why: str) -> None:
         self.key, self.revision = key, revision
         super().__init__(
             bucket,
-            f"bucket {bucket!r}, key {key!r} at revision {revision}: {why}. Somebody wrote it otherwise: put it anew, "
-            f"or open the bucket as it was written; a watch goes on after it with resume_from_revision={revision + 1}",
+            f"bucket {bucket!r}, key {key!r} at revision {revision}: {why}. It was written differently: put it again, "
+            f"or open the bucket as it was written; a watch skips it with resume_from_revision={revision + 1}",
         )

@@ -1,8 +1,8 @@
-"""Configurations from what people write: seconds, `timedelta`, `datetime`, dicts, lists.
+"""Builds configurations from a user's values: seconds, `timedelta`, `datetime`, dicts, lists.
 
 `stream_config("orders", subjects=["orders.>"], max_age=3600)` becomes a `StreamConfig`. A misspelt field or a
-wrong type is told here, at the door, in a sentence that names the nearest field; what only a server can
-judge, such as overlapping subjects, is judged there.
+wrong type is refused here, with an error that names the nearest field; what only a server can
+check, such as overlapping subjects, is checked there.
 """
 
 import re
@@ -42,7 +42,7 @@ _TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:
-    """A `StreamConfig` from keyword arguments, or a given one with the arguments changed in it.
+    """Return a `StreamConfig` made from keyword arguments, or a given one with these fields changed.
 
     Durations are seconds or `timedelta`, nested structs may be dicts. Raises `ConfigError`.
     """
@@ -53,7 +53,7 @@ def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:
 
 
 def consumer_config(config: ConsumerConfig | None = None, /, **fields: Any) -> ConsumerConfig:
-    """A `ConsumerConfig` from keyword arguments, or a given one with the arguments changed in it.
+    """Return a `ConsumerConfig` made from keyword arguments, or a given one with these fields changed.
 
     Durations are seconds or `timedelta`. Raises `ConfigError`.
     """
@@ -78,13 +78,13 @@ def check_token(what: str, name: str) -> None:
 
 
 def changed(base: C, fields: dict[str, Any], what: str) -> C:
-    """A configuration with some fields changed; `what` names it in a `ConfigError`."""
+    """Return a configuration with some fields changed; `what` names it in a `ConfigError`."""
     kind = type(base)
     _refuse_unknown(kind, fields, what)
     plain = {key: _plain(key, value, what) for key, value in fields.items()}
     try:
         checked = msgspec.convert(plain, kind)
-        # A struct that was given may hold anything, too.
+        # A struct given by the user may hold anything, too.
         made = as_declared(msgspec.structs.replace(base, **{key: getattr(checked, key) for key in fields}))
         return made if fields else base
     except UnicodeEncodeError as error:
@@ -104,7 +104,7 @@ def _refuse_unknown(kind: type[msgspec.Struct], fields: dict[str, Any], what: st
 
 
 def _plain(key: str, value: Any, what: str) -> Any:
-    """The value as a struct holds it, nested values too; structs pass through."""
+    """Return the value as a struct holds it, nested values too; structs pass through."""
     if key in DURATIONS:
         if isinstance(value, list | tuple):
             return [given(f"{what}: {key}", item) for item in value]
@@ -119,15 +119,15 @@ def _plain(key: str, value: Any, what: str) -> Any:
 
 
 def seconds_to_ns(name: str, value: Seconds | Duration, of: str = "argument") -> int:
-    """Nanoseconds of an argument given in seconds or as a `timedelta`.
+    """Return the nanoseconds of an argument given in seconds or as a `timedelta`.
 
-    `of` says what it is an argument of. Raises `ConfigError`.
+    `of` names what it is an argument of. Raises `ConfigError`.
     """
     return duration_ns(f"{of}: {name}", value)
 
 
 def time_text(name: str, value: datetime | str | None, of: str = "argument") -> str:
-    """RFC 3339 text of an argument given as an aware datetime or as such text; empty for None. Raises `ConfigError`."""
+    """Return an aware datetime, or RFC 3339 text, as RFC 3339 text; empty for None. Raises `ConfigError`."""
     return "" if value is None else _time(name, value, of)
 
 

@@ -1,8 +1,8 @@
-"""Verbs on the wire: requests to API subject and JSON body and back, replies and errors to JSON and back.
+"""Encodes and decodes the API: requests as API subject and JSON body, replies and errors as JSON.
 
 A request's names travel in the subject (``$JS.API.STREAM.INFO.orders``), the rest in the body, and an empty
-body stands for all defaults. Replies carry their ``type``; errors stand in their stead.
-A reply may hold fields of newer servers, they are ignored; a request may not (`JSInvalidJSONErr`), as on
+body means all defaults. Replies carry their ``type``; errors take their place.
+Unknown fields of a reply, from newer servers, are ignored; in a request they are refused (`JSInvalidJSONErr`), as on
 nats-server 2.15.
 """
 
@@ -30,7 +30,7 @@ class _Envelope(msgspec.Struct):
 
 
 def api_subject(request: Request[Any], prefix: str = PREFIX) -> str:
-    """The subject a request is sent to; `ConfigError` for a name that would make it another subject."""
+    """Return the subject a request is sent to; `ConfigError` for a name that would change the subject."""
     for what, name in names_of(request).items():
         check_token(what, name)
     if isinstance(request, ConsumerCreate):
@@ -41,7 +41,7 @@ def api_subject(request: Request[Any], prefix: str = PREFIX) -> str:
 
 
 def encode_body(request: Request[Any]) -> bytes:
-    """The JSON body of a request; empty when there is nothing to say."""
+    """Return the JSON body of a request; empty if all is default."""
     body: dict[str, Any] = msgspec.to_builtins(request, enc_hook=enc_hook)
     if isinstance(request, StreamCreate | StreamUpdate):
         body |= body.pop("config")
@@ -51,9 +51,9 @@ def encode_body(request: Request[Any]) -> bytes:
 
 
 def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[Any] | None:
-    """The request a client sent, or None if no verb has this subject.
+    """Return the request a client sent, or None if no verb has this subject.
 
-    Raises `ApiError` where the body is no JSON of the verb or contradicts the subject.
+    Raises `ApiError` if the body is not valid for the verb or contradicts the subject.
     """
     found = _find_verb(subject.removeprefix(prefix + "."))
     if found is None or not subject.startswith(prefix + "."):
@@ -65,25 +65,25 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
     if verb.request in (StreamCreate, StreamUpdate):
         return _stream_create(verb, data, names[0])
     if any(field in data for field in verb.request._subject_fields):
-        # Older clients repeat the names; the subject is what access rules looked at.
+        # Older clients repeat the names; the subject is what access rules were applied to.
         data = {key: value for key, value in data.items() if key not in verb.request._subject_fields}
     data |= dict(zip(verb.request._subject_fields, names, strict=True))
     return _convert(verb.request, data)
 
 
 def encode_reply(request: type[Request[R]], reply: R) -> bytes:
-    """The JSON of a reply, with its type."""
+    """Return the JSON of a reply, with its type."""
     return msgspec.json.encode({"type": VERB_OF[request].reply_type} | msgspec.to_builtins(reply, enc_hook=enc_hook))
 
 
 def encode_error(request: type[Request[Any]], error: ApiError) -> bytes:
-    """The JSON of an error in place of a reply."""
+    """Return the JSON of an error in place of a reply."""
     body = ErrorBody(code=error.code, err_code=error.err_code, description=error.description)
     return msgspec.json.encode({"type": VERB_OF[request].reply_type, "error": body})
 
 
 def decode_reply(request: Request[R], body: bytes) -> R:
-    """The reply to `request`; raises the `ApiError` it holds, or `ApiError` for what is no reply at all."""
+    """Return the reply to `request`; raises the `ApiError` it holds, or `ApiError` if it cannot be read."""
     verb = VERB_OF[type(request)]
     named = names_of(request)
     stream, consumer = named.get("stream", ""), named.get("consumer", "")
@@ -101,7 +101,7 @@ def _decode(body: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         return msgspec.json.decode(body, type=kind, dec_hook=dec_hook)
     except msgspec.ValidationError:
-        # Go writes an empty list as null: to us it is a field left away.
+        # Go writes an empty list as null: treat it as an absent field.
         return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind, dec_hook=dec_hook)
 
 
@@ -112,7 +112,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def names_of(request: Request[Any]) -> dict[str, str]:
-    """The "stream" and the "consumer" a request is about, as far as it names them."""
+    """Return the "stream" and the "consumer" that a request names, if any."""
     if isinstance(request, ConsumerCreate):
         name = request.config.name or request.config.durable_name
         names = [request.stream_name, name] if name else [request.stream_name]
@@ -126,7 +126,7 @@ def names_of(request: Request[Any]) -> dict[str, str]:
 def _consumer_tail(request: ConsumerCreate) -> str:
     config = request.config
     name = config.name or config.durable_name
-    # What is no filter would make it no subject either; in the body alone it gets the server's answer.
+    # An invalid filter would make the subject invalid; in the body alone it gets the server's answer.
     only_body = config.filter_subjects or config.filter_subject == ">" or not is_filter(config.filter_subject)
     shown = "" if only_body else config.filter_subject
     tokens = [request.stream_name, name, shown]
@@ -150,7 +150,7 @@ def _consumer_create(data: dict[str, Any], names: list[str]) -> ConsumerCreate:
     config = data.get("config")
     if not isinstance(config, dict):
         raise api_error("JSConsumerConfigRequiredErr", stream=names[0])
-    # Our default is the safe policy; on the wire a missing one means none.
+    # Our default is the safe policy; on the wire an absent one means "none".
     request = _convert(ConsumerCreate, data | {"config": {"ack_policy": "none"} | config})
     stream, name, *filters = [*names, ""] if len(names) == 1 else names
     _check_consumer_subject(request, stream, name, ".".join(filters))

@@ -4,11 +4,11 @@ Durations are given as seconds or `timedelta` and held as `Duration`, times are 
 `build.py` turns friendlier Python values into these structs. Limits use -1 for "none". A value of 0 in
 ``duplicate_window``,
 ``ack_wait``, ``max_ack_pending``, ``max_waiting`` and ``inactive_threshold`` means "left to the server",
-whose choice depends on the other fields (`defaults.py` makes it): sending a default of ours instead would
-be refused by a NATS server, for instance ``max_waiting`` on a push consumer.
+whose choice depends on the other fields (`defaults.py` makes it): a NATS server would refuse a default of ours,
+for instance ``max_waiting`` on a push consumer.
 
-Fields declared `shown` are always in the JSON, the others only when set: what the reference server does, and
-what its schemas require.
+Fields declared `shown` are always in the JSON, the others only if set, as the reference server does and
+its schemas require.
 """
 
 from typing import Final, Literal
@@ -33,7 +33,7 @@ EXTENSION_FIELDS: Final = frozenset({"max_ack_pending_per_subject"})
 
 
 class Placement(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Where a cluster should keep the replicas; meaningless, and ignored, in an embedded store."""
+    """Where a cluster should keep the replicas; ignored in an embedded store."""
 
     cluster: str = ""
     tags: tuple[str, ...] = ()
@@ -48,14 +48,14 @@ class External(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class SubjectTransform(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Messages that match `src` are stored under `dest` (ADR-30); of a source, an empty one keeps their names."""
+    """Messages that match `src` are stored under `dest` (ADR-30); in a source, an empty `dest` keeps their subjects."""
 
     src: str
     dest: str = shown("")
 
 
 class SourceConsumer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A consumer made beforehand that a NATS server takes a source's messages from (ADR-60)."""
+    """An existing consumer from which a NATS server takes a source's messages (ADR-60)."""
 
     name: str = ""
     deliver_subject: str = ""
@@ -74,7 +74,7 @@ class StreamSource(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 
 
 class Republish(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Stored messages are published again under `dest` (ADR-28)."""
+    """Stored messages are republished under `dest` (ADR-28)."""
 
     src: str
     dest: str
@@ -134,7 +134,7 @@ class StreamConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit
 
 
 class ConsumerConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """How a consumer delivers the messages of a stream, and what it asks of its clients."""
+    """How a consumer delivers the messages of a stream, and what it expects of its clients."""
 
     durable_name: str = ""
     name: str = ""

@@ -1,7 +1,7 @@
-"""What the server chooses where a configuration leaves the choice to it.
+"""The server's defaults, for fields that a configuration leaves to the server.
 
 The values, and when each applies, were read from the replies of nats-server 2.15. A created stream or
-consumer is kept and reported in its resolved form: the rest of the code never meets a "left to the server" 0.
+consumer is kept and reported in its resolved form: the rest of the code never sees a "left to the server" 0.
 """
 
 from typing import Final
@@ -20,18 +20,18 @@ PINNED_TIMEOUT: Final = Duration(120)
 FLOW_CONTROL_HEARTBEAT: Final = Duration(1)
 NO_LIMITS: Final = ConsumerLimits()
 SERVER_METADATA: Final = frozenset({"_nats.level", "_nats.req.level", "_nats.ver"})
-"""Keys in which a server tells about itself; they are no part of what a user configures."""
+"""Keys in which a server describes itself; they are no part of a user's configuration."""
 _ANYWHERE: Final = Placement()
 _ALL: Final = ">"
 
 
 def resolved_stream(config: StreamConfig) -> StreamConfig:
-    """The configuration as a server reports it: every choice made. Nothing is checked here."""
+    """Return the configuration as a server reports it, with all defaults. Nothing is checked here."""
     window = config.duplicate_window
-    # A stream that only copies others remembers no message ids of its own.
+    # A stream that only copies others keeps no message ids.
     if not window and (config.subjects or not (config.mirror or config.sources)):
         window = min(DUPLICATE_WINDOW, config.max_age) if config.max_age > ZERO else DUPLICATE_WINDOW
-    # Markers and schedules replace what is stored under their subjects.
+    # Markers and schedules replace the messages under their subjects.
     replaces = config.allow_msg_schedules or config.subject_delete_marker_ttl > ZERO
     return msgspec.structs.replace(
         config,
@@ -54,14 +54,14 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
 
 
 def sealed_stream(config: StreamConfig) -> StreamConfig:
-    """The configuration that sealing makes of a resolved one: nothing goes in or out, by age either."""
+    """Return a resolved configuration sealed: no message is added or removed, nor expires."""
     return msgspec.structs.replace(
         config, max_age=ZERO, discard="new", deny_delete=True, deny_purge=True, allow_rollup_hdrs=False
     )
 
 
 def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits = NO_LIMITS) -> ConsumerConfig:
-    """The configuration as a server reports it; `limits` are those of the stream. Nothing is checked here."""
+    """Return the configuration as a server reports it; `limits` are those of the stream. Nothing is checked here."""
     timed = config.ack_policy in ("explicit", "all")
     pinned = config.priority_policy == "pinned_client"
     threshold = max(config.inactive_threshold, ZERO) or limits.inactive_threshold
@@ -91,12 +91,12 @@ def _ack_pending(config: ConsumerConfig, limits: ConsumerLimits) -> int:
 
 
 def _limit(value: int) -> int:
-    """A limit as it is reported: there is one, or -1."""
+    """Return a limit as it is reported: -1 for no limit."""
     return value if value > 0 else -1
 
 
 def _resolved_republish(config: StreamConfig) -> Republish | None:
-    """What is republished: an empty source is everything; "everything as it is" means as the transform renames it."""
+    """Return what is republished: an empty source is everything; ">" to ">" is what the transform makes."""
     republish, transform = config.republish, config.subject_transform
     if republish is None:
         return None

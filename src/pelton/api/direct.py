@@ -1,7 +1,7 @@
-"""Direct get (ADR-31): reading messages where they lie, by sequence, subject or time, one or many.
+"""Direct get (ADR-31): reads messages by sequence, subject or time, one or many.
 
-Light structs, as every hot path has them. A request says where to begin, or for which subjects the last
-messages are wanted; a reply holds the messages, and what the server tells at the end of a batch.
+Light structs, as on every hot path. A request gives the start, or the subjects whose last
+messages are wanted; a reply holds the messages, and what the server reports at the end of a batch.
 """
 
 import msgspec
@@ -11,14 +11,14 @@ from pelton.api.headers import Headers
 from pelton.api.times import rfc3339
 
 MAX_SUBJECTS = 1024
-"""To how many subjects one `multi_last` is answered."""
+"""The most subjects that one `multi_last` returns."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Where a batch ends that names no `max_bytes`; a server may be configured otherwise."""
+"""The size limit of a batch without `max_bytes`; a server may be configured otherwise."""
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message as it lies in a stream. `hdrs` is the encoded header block, empty for none.
+    """A message as stored in a stream. `hdrs` is the encoded header block, empty for none.
 
     `time_ns` is when it was stored, in wall nanoseconds since the epoch.
     """
@@ -47,7 +47,7 @@ class DirectGet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, g
     from either on; `last_by_subj`, the last of one; `multi_last`, the last message of each subject that matches,
     as it was at `up_to_seq`, or before `up_to_time`, in the order of their sequences, from `seq` on.
 
-    With `batch` the ones that follow come too, and a sequence that is gone stands for the next. A batch ends
+    With `batch` the following messages come too, and a removed sequence stands for the next. A batch ends
     with the message that reaches `max_bytes` of subjects, headers and payloads (0: 64 MiB).
     """
 
@@ -63,9 +63,9 @@ class DirectGet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, g
 
 
 class DirectReply(msgspec.Struct, gc=False):
-    """What was read; of a batch also how many more match (`num_pending`) after `last_seq`, the last one read.
+    """The messages read; of a batch also how many more match (`num_pending`) after `last_seq`, the last one read.
 
-    `up_to_seq` is what a `multi_last` was answered for: asked with it again, the rest is of the same moment.
+    `up_to_seq` is the position of a `multi_last`: ask for the rest with it, and it is of the same moment.
     """
 
     messages: list[StoredMessage]

@@ -1,9 +1,9 @@
 """Durations: how configurations hold them, and the texts that Go reads and writes.
 
-Design: users give seconds or a `timedelta`, the wire counts nanoseconds. Between them stands one type, `Duration`. It
-is no number, so that neither can be taken for the other: ``Duration(30)`` takes seconds, ``Duration.of_ns(...)``
-nanoseconds, and ``.seconds`` and ``.ns`` read them. Fields that are annotated with it take what users give
-(`HasDurations` converts it); decoders make it of the wire's integers (`dec_hook`), encoders turn it into these
+Design: users give seconds or a `timedelta`, the wire counts nanoseconds. Between them is one type, `Duration`. It
+is no number, so that neither can be mistaken for the other: ``Duration(30)`` takes seconds, ``Duration.of_ns(...)``
+nanoseconds, and ``.seconds`` and ``.ns`` read them. Fields annotated with it accept what users give
+(`HasDurations` converts it); decoders make it from the wire's integers (`dec_hook`), encoders turn it back
 (`enc_hook`).
 
 NATS also carries durations as texts like ``1h30m`` in headers (``Nats-TTL``, ``Nats-Schedule``).
@@ -37,11 +37,11 @@ _UNIT: Final = "give seconds, such as 30 for half a minute, or a timedelta"
 
 
 class Duration:
-    """How long something lasts: ``Duration(30)`` is half a minute, exact to the nanosecond.
+    """A length of time: ``Duration(30)`` is half a minute, exact to the nanosecond.
 
-    Equal to the same number of seconds and to the same `timedelta`; as a key of a dictionary or set it is found by
-    durations alone. Ordered among durations and timedeltas; compare ``.seconds`` with a number. Zero is false. Raises
-    `ConfigError` for what is no duration.
+    Equal to the same number of seconds and to the same `timedelta`; as a key of a dictionary or set it is found only by
+    durations. Ordered among durations and timedeltas; compare ``.seconds`` with a number. Zero is false. Raises
+    `ConfigError` for an invalid value.
     """
 
     __slots__ = ("ns",)
@@ -50,12 +50,12 @@ class Duration:
     """Nanoseconds: the unit on the wire."""
 
     def __new__(cls, value: "Seconds | Duration" = 0) -> "Duration":
-        """So many seconds."""
+        """Create a duration from seconds, a `timedelta` or a duration."""
         return given("duration", value)
 
     @staticmethod
     def of_ns(ns: int) -> "Duration":
-        """A duration of so many nanoseconds."""
+        """Return a duration of this many nanoseconds."""
         # msgspec leaves a default out of JSON if it is this very object.
         return _make(ns) if ns else ZERO
 
@@ -69,7 +69,7 @@ class Duration:
         return timedelta(microseconds=self.ns // 1000)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Duration cannot be changed: make another one")
+        raise AttributeError("a Duration cannot be changed: create another one")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Duration.of_ns, (self.ns,)
@@ -108,7 +108,7 @@ class Duration:
         return format_duration(self.ns)
 
     if TYPE_CHECKING:
-        # To a type checker a field of a struct is written with what users give, and read as a Duration.
+        # For type checkers: a field of a struct is set to what users give, and read as a Duration.
         def __get__(self, instance: object, owner: type[object] | None = None) -> "Duration": ...
         def __set__(self, instance: object, value: "Seconds | Duration") -> None: ...
 
@@ -116,7 +116,7 @@ class Duration:
 if TYPE_CHECKING:
 
     class Durations:
-        """Several of them, as a field of a struct."""
+        """Several durations, as a field of a struct."""
 
         def __get__(self, instance: object, owner: type[object] | None = None) -> tuple[Duration, ...]: ...
         def __set__(self, instance: object, value: Sequence[Seconds | Duration]) -> None: ...
@@ -137,10 +137,10 @@ ZERO: Final = _make(0)
 
 
 def given(name: str, value: object) -> Duration:
-    """The duration that a user gives as seconds, `timedelta` or `Duration`.
+    """Return the duration that a user gives as seconds, `timedelta` or `Duration`.
 
-    Raises `ConfigError` that begins with ``name``; also for less than a millisecond, which nobody means: it is what
-    nanoseconds would look like. A `Duration` is taken as it is.
+    Raises `ConfigError` that begins with ``name``; also for less than a millisecond, a likely mistake of units. A
+    `Duration` is returned unchanged.
     """
     if isinstance(value, Duration):
         return value
@@ -151,7 +151,7 @@ def given(name: str, value: object) -> Duration:
 
 
 def duration_ns(name: str, value: object) -> int:
-    """Nanoseconds of what a user gives as seconds, `timedelta` or `Duration`.
+    """Return the nanoseconds of what a user gives as seconds, `timedelta` or `Duration`.
 
     Raises `ConfigError` that begins with ``name``.
     """
@@ -187,7 +187,7 @@ def _comparable(other: object) -> int:
 
 
 class HasDurations:
-    """A mixin for structs with fields of the types `Duration` and `Durations`: converts what it is made with."""
+    """A mixin for structs with fields of the types `Duration` and `Durations`: converts its arguments."""
 
     __slots__ = ()
 
@@ -205,7 +205,7 @@ _known_fields: dict[type, list[tuple[str, bool]]] = {}
 
 
 def _fields_of(kind: type) -> list[tuple[str, bool]]:
-    """The fields of a struct that hold durations, and whether they hold one."""
+    """Return the fields of a struct that hold durations, and whether they hold a single one."""
     found = _known_fields.get(kind)
     if found is None:
         hints = get_type_hints(kind)
@@ -221,7 +221,7 @@ def _several(where: str, value: object) -> Sequence[object]:
 
 
 def dec_hook(kind: type, value: Any) -> Any:
-    """For decoders of structs with durations: nanoseconds become a `Duration`."""
+    """Turn nanoseconds into a `Duration`, for decoders of structs with durations."""
     if kind is Duration:
         if type(value) is int:
             return Duration.of_ns(value)
@@ -230,7 +230,7 @@ def dec_hook(kind: type, value: Any) -> Any:
 
 
 def enc_hook(value: Any) -> Any:
-    """For encoders of structs with durations: a `Duration` becomes nanoseconds."""
+    """Turn a `Duration` into nanoseconds, for encoders of structs with durations."""
     if type(value) is Duration:
         return value.ns
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
@@ -240,7 +240,7 @@ def enc_hook(value: Any) -> Any:
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a text like ``-1h2.5m``; ValueError where it is none, or lasts longer than 292 years."""
+    """Return the nanoseconds of a text like ``-1h2.5m``; ValueError if it is invalid, or longer than 292 years."""
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return 0
@@ -261,7 +261,7 @@ def _part(whole: str, fraction: str, unit: int) -> int:
 
 
 def format_duration(ns: int) -> str:
-    """The text of a duration, as Go prints it: ``1m40s``, ``1.5s``, ``250ms``."""
+    """Return a duration as Go prints it: ``1m40s``, ``1.5s``, ``250ms``."""
     if ns < 0:
         return f"-{format_duration(-ns)}"
     if ns < SECOND:

@@ -4,7 +4,7 @@ from pelton.api.errors import PeltonError
 
 
 class ElectionError(PeltonError):
-    """Something about an election; `election` names it."""
+    """An election failed; `election` names it."""
 
     def __init__(self, election: str, text: str) -> None:
         self.election = election
@@ -12,12 +12,12 @@ class ElectionError(PeltonError):
 
 
 class TermLostError(ElectionError):
-    """The term with the fencing `token` was lost: somebody else may lead by now, so stop."""
+    """The term with the fencing `token` was lost: another candidate may lead by now, so stop."""
 
     def __init__(self, election: str, token: int, reason: str) -> None:
         self.token, self.reason = token, reason
         super().__init__(
             election,
             f"election {election!r}: the term with token {token} was lost: {reason}; "
-            "somebody else may lead by now, so write nothing; campaign again",
+            "another candidate may lead by now, so write nothing; campaign again",
         )

@@ -1,6 +1,6 @@
 """Every error of the JetStream API, as data: constant name to (code, err_code, text).
 
-`code` speaks HTTP (400 your request, 404 not there, 500 and 503 the server), `err_code` names the error for
+`code` is an HTTP status (400 your request, 404 not found, 500 and 503 the server), `err_code` names the error for
 programs, the text is for people and holds ``{placeholders}``. Facts of the protocol (ADR-7), ordered by
 `err_code`; `errors.py` turns a row into an exception.
 """
@@ -401,4 +401,4 @@ ERRORS: Final[dict[str, tuple[int, int, str]]] = {
 }
 
 NAMES: Final[dict[int, str]] = {err_code: name for name, (_, err_code, _) in ERRORS.items()}
-"""The constant's name of each `err_code`."""
+"""The name of the constant for each `err_code`."""

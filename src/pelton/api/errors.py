@@ -1,7 +1,7 @@
 """Everything Pelton raises, split by whose fault it is::
 
     PeltonError
-    ├── ConfigError (ValueError)         yours: a bad argument, caught at the door
+    ├── ConfigError (ValueError)         yours: a bad argument, refused at once
     ├── ApiError                         the request, answered with a JetStream error
     │   ├── NotFoundError
     │   │   ├── StreamNotFoundError, ConsumerNotFoundError, MessageNotFoundError
@@ -9,22 +9,22 @@
     │   ├── PinLostError                 another client of the priority group is pinned
     │   ├── BadRequestError
     │   │   ├── TooManyResultsError
-    │   │   └── ExpectationError         somebody else was faster
+    │   │   └── ExpectationError         another client was faster
     │   │       └── WrongLastSequenceError
     │   ├── LimitError                   the stream is full, or the message too big
     │   │   ├── MaxMessagesError, MaxBytesError, MaxMessagesPerSubjectError
     │   │   └── MessageTooLargeError
     │   ├── DirectGetDisabledError       the stream does not allow direct get
-    │   └── NoStreamForSubjectError      nobody stores this subject
+    │   └── NoStreamForSubjectError      no stream takes this subject
     ├── HeartbeatMissedError             a push consumer fell silent
-    ├── BucketError                      a bucket or a key that is not there, or is there already
+    ├── BucketError                      a bucket or a key that does not exist, or already does
     │   ├── BucketNotFoundError, BucketKeyNotFoundError (KeyError), BucketKeyExistsError
     │   ├── BucketDecodeError (ValueError)
     │   └── ObjectError
     │       ├── ObjectNotFoundError (KeyError), ObjectExistsError, ObjectLinkError
     │       ├── ObjectChangedError, ObjectDamagedError
     ├── ElectionError                    an election was stopped
-    │   └── TermLostError                we do not lead any more
+    │   └── TermLostError                this candidate no longer leads
     ├── LockError                        a lock or semaphore
     │   ├── LockTimeoutError (TimeoutError), LockLostError, LockNotHeldError, LockReentryError
     ├── AckError
@@ -39,7 +39,7 @@
     │   ├── ServerRefusedError
     │   │   └── ServerPermissionError
     │   └── CorruptMessageError          the disk lost bits of one message
-    ├── TransactionError                 a transaction that was held open came to nothing, or was misused
+    ├── TransactionError                 a transaction was rolled back, or misused
     │   └── TransactionTimeoutError
     ├── SqlError                         a statement of yours
     │   └── SqlConstraintError, SqlForbiddenError
@@ -75,25 +75,25 @@ class PeltonError(Exception):
 
 
 def _rebuild(kind: type[E], args: tuple[object, ...], fields: dict[str, object]) -> E:
-    # Constructors take facts and compose the message from them; a copy gets both back as they were.
+    # Constructors take facts and compose the message from them; a copy gets both back unchanged.
     error = kind.__new__(kind, *args)
-    # An OSError, as a TimeoutError is one, takes its arguments later than others do.
+    # An OSError, such as a TimeoutError, takes its arguments later than others do.
     error.args = args
     error.__dict__.update(fields)
     return error
 
 
 class ConfigError(PeltonError, ValueError):
-    """An argument or a configuration that cannot be right; nothing was done."""
+    """An argument or a configuration is invalid; nothing was done."""
 
 
 def brief(text: str) -> str:
-    """A text as it stands in an error, cut if it is long."""
+    """Return a text quoted for an error, cut if it is long."""
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
-# The server gives these the code of its own failures, and means the request.
-_CONFIGURED: Final = "change what it names; if that is nothing of yours, check the health of the server or store"
+# The server gives these the code of its own failures, although the request is at fault.
+_CONFIGURED: Final = "change what it names; if that is not yours, check the health of the server or store"
 _ADVICE: Final = {
     "JSStreamInvalidConfigF": "change the configuration; repeating it gives the same answer",
     "JSStreamCreateErrF": _CONFIGURED,
@@ -107,7 +107,7 @@ _ADVICE: Final = {
 class ApiError(PeltonError):
     """A JetStream error: `code`, `err_code`, `description` as on the wire, `constant` its name in the table.
 
-    `stream`, `consumer` and `seq` say what it is about, where that is known ("" and None otherwise).
+    `stream`, `consumer` and `seq` name what it is about, if known ("" and None otherwise).
     """
 
     next_step: ClassVar[str] = "check the health and the limits of the server or store, then retry"
@@ -133,13 +133,13 @@ class ApiError(PeltonError):
         super().__init__(self._sentence())
 
     def locate(self, *, stream: str = "", consumer: str = "") -> None:
-        """Note what it is about, where that was not known."""
+        """Set the stream and consumer it is about, if they were not known."""
         if (stream and not self.stream) or (consumer and not self.consumer):
             self.stream, self.consumer = self.stream or stream, self.consumer or consumer
             self.args = (self._sentence(),)
 
     def advise(self, advice: str) -> None:
-        """Say what to do in other words than those of its kind."""
+        """Replace the advice of its class."""
         self.advice = advice
         self.args = (self._sentence(),)
 
@@ -167,7 +167,7 @@ class StreamNotFoundError(NotFoundError):
 
 
 class ConsumerNotFoundError(NotFoundError):
-    """There is no consumer of this name: never made, deleted, or ephemeral and unused for too long."""
+    """There is no consumer of this name: never created, deleted, or ephemeral and unused for too long."""
 
     next_step = "create it with create_consumer, with a durable_name if it has to outlive its clients"
 
@@ -185,13 +185,13 @@ class BadRequestError(ApiError):
 
 
 class ExpectationError(BadRequestError):
-    """What the publisher expected of the stream does not hold; nothing was stored."""
+    """The publisher's expectation of the stream does not hold; nothing was stored."""
 
-    next_step = "nothing was stored: read the present state, decide again, publish again"
+    next_step = "nothing was stored: read the current state, decide again, publish again"
 
 
 class WrongLastSequenceError(ExpectationError):
-    """The last sequence, of the stream or of the subject, is not the expected one; `seq` is the real one."""
+    """The last sequence, of the stream or of the subject, is not the expected one; `seq` is the actual one."""
 
 
 class LimitError(ApiError):
@@ -215,7 +215,7 @@ class MaxMessagesPerSubjectError(LimitError):
 
 
 class MessageTooLargeError(LimitError):
-    """The message is larger than ``max_msg_size`` or than the server takes at all."""
+    """The message is larger than ``max_msg_size``, or than any message the server accepts."""
 
     next_step = (
         "keep large values in an object store and publish their name, or raise the stream's max_msg_size, "
@@ -224,13 +224,13 @@ class MessageTooLargeError(LimitError):
 
 
 class TooManyResultsError(BadRequestError):
-    """More subjects match than one request is answered for (1,024); nothing was read."""
+    """More subjects match than one request may return (1,024); nothing was read."""
 
     next_step = "ask for fewer subjects at a time, or read them with get_messages or a consumer"
 
 
 class DirectGetDisabledError(ApiError):
-    """Nobody answers direct gets for this `stream` (on NATS: "no responders")."""
+    """This `stream` does not answer direct gets (on NATS: "no responders")."""
 
     next_step = "allow them with update_stream(name, allow_direct=True)"
 
@@ -239,7 +239,7 @@ class DirectGetDisabledError(ApiError):
 
 
 class NoStreamForSubjectError(ApiError):
-    """Nobody stores messages of this `subject` (on NATS: "no responders")."""
+    """No stream takes this `subject` (on NATS: "no responders")."""
 
     next_step = "create a stream whose subjects match it, or check the spelling"
 
@@ -249,13 +249,13 @@ class NoStreamForSubjectError(ApiError):
 
 
 class PullRefusedError(ApiError):
-    """A limit refuses this pull: its batch, its bytes, its time, how many wait already; or a message is larger."""
+    """A limit refuses this pull: batch, bytes, time, or waiting pulls; or a message is larger than it allows."""
 
     next_step = "ask for less, or raise the consumer's max_batch, max_expires, max_bytes or max_waiting"
 
 
 class PinLostError(ApiError):
-    """The pull carried the id of a pin that was given to another client since (ADR-42)."""
+    """The pull carried a pin id, but another client has been pinned since (ADR-42)."""
 
     next_step = "pull again without an id: the client waits until it is pinned again"
 
@@ -285,7 +285,7 @@ _BY_CONSTANT: Final[dict[str, type[ApiError]]] = {
     "JSAtomicPublishTooManyInflight": LimitError,
     "JSBatchPublishTooManyInflight": LimitError,
 }
-# One code stands for every full stream; only its text tells which limit was met.
+# One code stands for every full stream; only its text tells which limit was reached.
 _BY_TEXT: Final[dict[str, type[ApiError]]] = {
     MAXIMUM_MESSAGES: MaxMessagesError,
     MAXIMUM_BYTES: MaxBytesError,
@@ -306,9 +306,9 @@ _BY_CODE: Final[dict[int, type[ApiError]]] = {
 
 
 def api_error(constant: str, *, stream: str = "", consumer: str = "", **placeholders: object) -> ApiError:
-    """The exception of a row of the error table; `placeholders` fill its text, `seq` also its attribute.
+    """Return the exception of a row of the error table; `placeholders` fill its text, `seq` also its attribute.
 
-    A KeyError for an unknown constant or a missing placeholder: both are mistakes in the calling code.
+    Raises KeyError for an unknown constant or a missing placeholder: both are bugs of the caller.
     """
     code, err_code, text = ERRORS[constant]
     seq = placeholders.get("seq")
@@ -331,7 +331,7 @@ def from_reply(
     consumer: str = "",
     seq: int | None = None,
 ) -> ApiError:
-    """The exception of an error received from a server, of the class that fits it best."""
+    """Return the exception of an error received from a server, of the class that fits it best."""
     constant = NAMES.get(err_code, "")
     if code == _CONFLICT and description.startswith(_PULL_EXCEEDS):
         return PullRefusedError(code, err_code, description, stream=stream, consumer=consumer)
@@ -345,20 +345,20 @@ def from_reply(
 NO_PEERS: Final = 10005
 _PASSING: Final = frozenset(
     {
-        NO_PEERS,  # no suitable peers for placement: servers that have just started; or there are none
+        NO_PEERS,  # no suitable peers for placement: servers have just started; or there are none
         10004,  # incomplete results: a server is away
         10007,  # JetStream cluster not assigned to this server
         10008,  # JetStream system temporarily unavailable: no leader yet
         10009,  # JetStream cluster can not handle request: no leader any more
         10118,  # stream is offline
         10119,  # consumer is offline
-        10158,  # duplicate message id is in process: the first of two is still on its way
+        10158,  # duplicate message id is in process: the first of two is still in flight
     }
 )
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether a cluster that is electing a leader answered so: it goes away by itself, and nothing was done."""
+    """Whether the error is transient, such as during a leader election: nothing was done, so retry."""
     return isinstance(error, ApiError) and error.err_code in _PASSING
 
 
@@ -370,7 +370,7 @@ class AckError(PeltonError):
 
 
 class AckRejectedError(AckError):
-    """The delivery is no longer ours: its ack wait passed, it was acked already, or its lease was lost.
+    """The delivery is no longer yours: its ack wait passed, it was already acked, or its lease was lost.
 
     ``reason`` says which of these, and what is known of the message.
     """

@@ -1,7 +1,7 @@
-"""What a store says of itself, as messages: advisories and metrics, with NATS's subjects, types and fields.
+"""Advisories and metrics of a store, with NATS's subjects, types and fields.
 
-They are published under ``$JS.EVENT.>`` and go to whoever listens there; a stream may capture them. Each is JSON
-with its ``type`` first; `decode_event` makes a struct of it. `EVENTS` lists them all.
+They are published under ``$JS.EVENT.>`` to subscribers; a stream may capture them. Each is JSON
+with its ``type`` first; `decode_event` turns it into a struct. `EVENTS` lists them all.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pelton.api.fields import shown
 from pelton.api.times import ZERO_TIME
 
 ACCOUNT: Final = "$G"
-"""The account of an embedded store: it has one, with the name of a server's only one."""
+"""The only account of an embedded store, named like a server's default account."""
 
 Action = Literal["create", "modify", "delete"]
 Reason = Literal["timeout", "large", "incomplete", "unsupported"]
@@ -24,7 +24,7 @@ _DONE: Final = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}
 
 
 class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """What all have: an `id` of its own, and when it happened (RFC 3339)."""
+    """The base of all events: a unique `id`, and when it happened (RFC 3339)."""
 
     _subject: ClassVar[str] = ""
 
@@ -49,7 +49,7 @@ class StreamAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}stream_act
 
 
 class BatchAbandoned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}stream_batch_abandoned"):
-    """A batch that was to be stored as one ended without being stored (ADR-50)."""
+    """An atomic batch ended without being stored (ADR-50)."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}"
 
@@ -60,7 +60,7 @@ class BatchAbandoned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}stream_b
 
 
 class ConsumerAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_action"):
-    """A consumer was created, or deleted: by request, with its stream, or because nobody used it."""
+    """A consumer was created, or deleted: by request, with its stream, or because it was inactive."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.{done}.{stream}.{consumer}"
 
@@ -71,7 +71,7 @@ class ConsumerAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer
 
 
 class ConsumerPaused(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_pause"):
-    """A consumer was paused until a time, or goes on."""
+    """A consumer was paused until a time, or resumed."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.PAUSE.{stream}.{consumer}"
 
@@ -96,7 +96,7 @@ class GroupPinned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_gr
 
 
 class GroupUnpinned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_group_unpinned"):
-    """A priority group is pinned to nobody: its client was not heard of (`timeout`), or by request (`admin`)."""
+    """A priority group was unpinned: its client was silent (`timeout`), or by request (`admin`)."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.{stream}.{consumer}"
 
@@ -148,7 +148,7 @@ class MessageTerminated(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}termi
 
 
 class AckSample(HasDurations, Event, kw_only=True, frozen=True, tag="io.nats.jetstream.metric.v1.consumer_ack"):
-    """A message was acked, `ack_time` after its delivery; said as often as ``sample_freq`` asks for."""
+    """A message was acked, `ack_time` after its delivery; sampled according to ``sample_freq``."""
 
     _subject: ClassVar[str] = "$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}"
 
@@ -162,7 +162,7 @@ class AckSample(HasDurations, Event, kw_only=True, frozen=True, tag="io.nats.jet
 
 
 class ClientInfo(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Who made a request. Of an embedded store it is the process: `id` its pid, `start` when it opened the store."""
+    """The client of a request. In an embedded store the process: `id` is its pid, `start` when it opened the store."""
 
     start: str = ""
     host: str = ""
@@ -179,13 +179,13 @@ class ClientInfo(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_d
 
 
 class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
-    """A request to the API was answered; `request` and `response` are the JSON that goes over the wire."""
+    """A request to the API was answered; `request` and `response` are the JSON as on the wire."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.API"
 
     server: str = shown("")
     client: ClientInfo = msgspec.field(default_factory=ClientInfo)
-    # The subject of the request: in JSON it has the name that the event's own subject has here.
+    # The subject of the request: its JSON name, "subject", is here the event's own subject.
     api_subject: str = msgspec.field(name="subject", default_factory=str)
     request: str = ""
     response: str = shown("")
@@ -193,7 +193,7 @@ class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
 
 
 class CheckpointBlocked(Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.checkpoint_blocked"):
-    """The log of a store grows, because a process that reads an old state keeps it from being folded into the file."""
+    """The log of a store grows, because a process that reads an old state blocks checkpoints."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STORE.CHECKPOINT_BLOCKED"
 
@@ -215,19 +215,19 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     ApiAudit,
     CheckpointBlocked,
 )
-"""Every event there is."""
+"""All events."""
 
 _encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 _decode: Final[Callable[[bytes], Event]] = msgspec.json.Decoder(Union[EVENTS], dec_hook=dec_hook).decode  # noqa: UP007  # of a tuple
 
 
 def encode_event(event: Event) -> bytes:
-    """The JSON of an event."""
+    """Return the JSON of an event."""
     return _encode(event)
 
 
 def decode_event(data: bytes) -> Event | None:
-    """The event that a message under ``$JS.EVENT.>`` holds; None for one that is not known here."""
+    """Return the event that a message under ``$JS.EVENT.>`` holds; None for an unknown one."""
     try:
         return _decode(data)
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
 """Two kinds of defaults, as on the wire.
 
-Go marks most JSON fields ``omitempty`` and some not: a reply always spells out ``max_msgs: -1`` but leaves an
-empty ``description`` away. Our structs are declared with ``omit_defaults=True``; a field declared
-``= shown(value)`` is written even when it holds its default, every other field is left away then.
+Go marks most JSON fields ``omitempty`` and some not: a reply always contains ``max_msgs: -1`` but omits an
+empty ``description``. Our structs are declared with ``omit_defaults=True``; a field declared
+``= shown(value)`` is written even when it holds its default, every other field is omitted then.
 """
 
 from typing import TypeVar
@@ -13,6 +13,6 @@ T = TypeVar("T")
 
 
 def shown(value: T) -> T:
-    """A default that is written to JSON all the same; `value` must be immutable."""
+    """Declare a default that is written to JSON nevertheless; `value` must be immutable."""
     # msgspec omits a default by identity; the result of a factory is never identical to a default.
     return msgspec.field(default_factory=lambda: value)

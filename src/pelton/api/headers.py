@@ -1,8 +1,8 @@
-"""Message headers (ADR-4): the names that mean something, and the ``NATS/1.0`` block they travel in.
+"""Message headers (ADR-4): the names with a meaning, and the ``NATS/1.0`` block they travel in.
 
 A block is ``NATS/1.0[ status[ text]]``, then ``Name: value`` lines, then an empty line, all ended by CR LF.
 Names keep their case and are compared exactly, as the reference server does; a name may occur more than once.
-Streams keep the block as bytes: nothing is parsed that nobody asks for.
+Streams keep the block as bytes: it is parsed on demand.
 """
 
 import re
@@ -56,7 +56,7 @@ LARGEST: Final = 65_535
 _VERSION = "NATS/1.0"
 _BLANK = " \t"
 _OPENING = re.compile(r"NATS/1\.0(?:[ \t]+(\d{3})(?:[ \t]+(.*?))?)?[ \t]*", re.ASCII)
-# What a decoded header holds for bytes that are no UTF-8 (U+DC80 to U+DCFF) is encoded as it was.
+# Decoded headers hold U+DC80 to U+DCFF for bytes that are no UTF-8; these are encoded as the original bytes.
 _NO_BYTES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
 _NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # visible ASCII without the colon
 
@@ -64,7 +64,7 @@ _NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # visible ASCII without the colon
 class Headers(Mapping[str, str]):
     """Decoded headers: ``headers[name]`` is the first value, `get_all` gives every one.
 
-    `status` and `description` come from the opening line of a server's status message, else None and "".
+    `status` and `description` come from the first line of a server's status message, otherwise None and "".
     """
 
     __slots__ = ("_values", "description", "status")
@@ -92,12 +92,12 @@ class Headers(Mapping[str, str]):
         return f"Headers({self._values!r})"
 
     def get_all(self, name: str) -> list[str]:
-        """Every value of a header in order of appearance; empty if there is none."""
+        """Return all values of a header in order of appearance; empty if there is none."""
         return list(self._values.get(name, ()))
 
 
 def encode(headers: Mapping[str, str | Sequence[str]]) -> bytes:
-    """The block of `headers`; a name or value that could break out of its line is refused (`ConfigError`)."""
+    """Return the block of `headers`; a name or value that could break out of its line is refused (`ConfigError`)."""
     lines = [_VERSION]
     for name, values in (headers if type(headers) is dict else as_lists(headers)).items():
         if type(values) is str:
@@ -108,11 +108,11 @@ def encode(headers: Mapping[str, str | Sequence[str]]) -> bytes:
 
 
 def decode(block: bytes) -> Headers:
-    """The headers of a block; `ConfigError` where it is malformed."""
+    """Return the headers of a block; `ConfigError` if it is malformed."""
     opening, *lines = block.decode("utf-8", "surrogateescape").split("\r\n")
     begun = _OPENING.fullmatch(opening)
     if begun is None or lines[-2:] != ["", ""]:
-        # The block of no headers is "NATS/1.0 CRLF CRLF", whose split ends in two empty strings as well.
+        # A block without headers is "NATS/1.0 CRLF CRLF", whose split ends in two empty strings as well.
         raise _malformed(block)
     values: dict[str, list[str]] = {}
     for line in lines[:-2]:
@@ -124,7 +124,7 @@ def decode(block: bytes) -> Headers:
 
 
 def first(block: bytes, name: str) -> str | None:
-    """The first value of one header, or None, without decoding the rest of the block."""
+    """Return the first value of one header, or None, without decoding the rest of the block."""
     key = f"\r\n{name}:".encode()
     start = block.find(key)
     if start < 0:
@@ -135,19 +135,19 @@ def first(block: bytes, name: str) -> str | None:
 
 
 def stored_text(block: bytes, name: str) -> str:
-    """The first value of one header as text that can be stored, bytes that are no UTF-8 escaped; empty for none."""
+    """Return the first value of one header as storable text, bytes that are no UTF-8 escaped; empty if absent."""
     value = first(block, name) or ""
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def with_value(block: bytes | None, name: str, value: str) -> bytes:
-    """The block with one header more, at its end; `name` and `value` are the caller's own and not checked."""
+    """Return the block with a header appended; `name` and `value` are trusted and not checked."""
     line = f"{name}: {value}\r\n\r\n".encode()
     return (f"{_VERSION}\r\n".encode() if block is None else block[:-2]) + line
 
 
 def replaced(block: bytes, name: str, value: str) -> bytes:
-    """The block with one value of a header: in the place of the first there is, or at the end."""
+    """Return the block with a single value of a header: in the place of its first value, or at the end."""
     line = f"\r\n{_line(name, value)}".encode("utf-8", "surrogateescape")
     start = block.find(f"\r\n{name}:".encode())
     if start < 0:
@@ -156,7 +156,7 @@ def replaced(block: bytes, name: str, value: str) -> bytes:
 
 
 def as_lists(headers: Mapping[str, str | Sequence[str]]) -> dict[str, Sequence[str]]:
-    """Every header with all its values; `ConfigError` for what holds no headers. The values themselves may be bad."""
+    """Return every header with all its values, unchecked; `ConfigError` if it is no mapping of headers."""
     if isinstance(headers, Headers):
         return {name: headers.get_all(name) for name in headers}
     if not isinstance(headers, Mapping):
@@ -166,7 +166,7 @@ def as_lists(headers: Mapping[str, str | Sequence[str]]) -> dict[str, Sequence[s
 
 def _list_of(values: str | Sequence[str]) -> Sequence[str]:
     is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview)
-    return values if is_list else (values,)  # type: ignore[return-value]  # what is no text is told by its line
+    return values if is_list else (values,)  # type: ignore[return-value]  # _line reports values that are no text
 
 
 def _line(name: str, value: object) -> str:

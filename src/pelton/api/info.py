@@ -1,4 +1,4 @@
-"""What is reported: the state of streams and consumers, stored messages, acknowledgements of publishes.
+"""Reports: the state of streams and consumers, stored messages, acknowledgements of publishes.
 
 Field names and shapes are NATS's; times are RFC 3339 strings (see `times.py`), bytes travel as base64.
 """
@@ -12,9 +12,9 @@ from pelton.api.times import ZERO_TIME
 
 
 class PubAck(msgspec.Struct, omit_defaults=True, gc=False):
-    """Where a message is stored; `duplicate` if its message id was known, then `seq` is the first's.
+    """Where a message is stored; `duplicate` if its message id was known, then `seq` is that of the original.
 
-    `val` is the new total of a counter, in digits (ADR-49). Of a batch that is stored as one (ADR-50) `batch` is the
+    `val` is the new total of a counter, in digits (ADR-49). For an atomic batch (ADR-50) `batch` is the
     id and `count` the number of messages, `seq` that of the last. A message of such a batch that is not committed
     yet is acknowledged without a stream and with `seq` 0.
     """
@@ -29,7 +29,7 @@ class PubAck(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The messages a stream holds; emptied it has ``first_seq == last_seq + 1``, never used both are 0."""
+    """The messages a stream holds; when emptied, ``first_seq == last_seq + 1``; when never used, both are 0."""
 
     messages: int = shown(0)
     bytes: int = shown(0)
@@ -53,9 +53,9 @@ class ErrorBody(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class StreamSourceInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How far behind a mirror or source is; `active` is how long ago it was heard of, below 0 for never.
+    """How far behind a mirror or source is; `active` is the time since its last contact, below 0 for never.
 
-    `seq` is the origin's last message that a source has taken, 0 for none; `error` is why it cannot go on.
+    `seq` is the origin's last message that was stored, 0 for none; `error` is why it cannot continue.
     """
 
     name: str
@@ -69,7 +69,7 @@ class StreamSourceInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults
 
 
 class PeerInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A replica that follows: `active` is how long ago it was heard of, `lag` the operations it is behind."""
+    """A replica that follows: `active` is the time since its last contact, `lag` the operations it is behind."""
 
     name: str
     current: bool = shown(False)
@@ -81,7 +81,7 @@ class PeerInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ClusterInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Who keeps a stream or consumer in a cluster: the server that leads, and those that follow."""
+    """The replicas of a stream or consumer in a cluster: the leader, and its followers."""
 
     name: str = ""
     raft_group: str = ""
@@ -93,7 +93,7 @@ class ClusterInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
 class StreamInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A stream: its configuration and state. Paging fields count the entries of ``state.subjects``.
 
-    `cluster` is told by servers of a cluster alone.
+    `cluster` is reported only by servers of a cluster.
     """
 
     config: StreamConfig
@@ -128,7 +128,7 @@ class PriorityGroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
 class ConsumerInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
     """A consumer: its configuration, how far it has delivered, and what is outstanding.
 
-    `cluster` is told by servers of a cluster alone.
+    `cluster` is reported only by servers of a cluster.
     """
 
     stream_name: str

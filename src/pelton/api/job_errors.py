@@ -6,15 +6,15 @@ from pelton.api.errors import PeltonError
 
 
 class JobError(PeltonError):
-    """Something about a job."""
+    """A job failed, or the code that runs it."""
 
 
 class PermanentJobError(JobError):
-    """Raised by a job that can never succeed: it is not retried and goes to the dead letters at once."""
+    """Raise it in a job that can never succeed: it is not retried and becomes a dead letter at once."""
 
 
 class RetryJob(JobError):  # noqa: N818 - an instruction to the worker, no failure
-    """Raised by a job that wants to run again after `delay` seconds (None: the queue's backoff)."""
+    """Raise it in a job to run it again after `delay` seconds (None: the queue's backoff)."""
 
     def __init__(self, delay: float | None = None, reason: str = "") -> None:
         self.delay, self.reason = delay, reason
@@ -39,7 +39,7 @@ class JobCancelledError(JobError):
     def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
         self.job_id, self.key, self.reason = job_id, key, reason
         super().__init__(
-            f"job {job_id!r}{_keyed(key)} was cancelled{_because(reason)}: enqueue it anew if still wanted"
+            f"job {job_id!r}{_keyed(key)} was cancelled{_because(reason)}: enqueue it again if still wanted"
         )
 
 
@@ -55,7 +55,7 @@ class UnknownJobError(JobError):
 
 
 class JobFailedError(JobError):
-    """The result was asked for of a job that has not completed: it failed or was cancelled, as `state` says.
+    """A job has no result because it failed or was cancelled, as `state` says.
 
     `error` is what its last attempt raised, `traceback` where, as text (also a note of this exception).
     """
@@ -63,24 +63,24 @@ class JobFailedError(JobError):
     def __init__(self, job_id: str, name: str, state: str, error: str = "", traceback: str = "") -> None:
         self.job_id, self.name, self.state, self.error, self.traceback = job_id, name, state, error, traceback
         how = "failed" if state == "failed" else f"ended as {state}"
-        then = "its dead letter can be driven again" if state == "failed" else "enqueue it anew if still wanted"
+        then = "its dead letter can be redriven" if state == "failed" else "enqueue it again if still wanted"
         super().__init__(f"job {job_id!r} ({name!r}) {how} and has no result: {error or 'no error was given'}; {then}")
         if traceback:
             self.add_note(f"where job {job_id!r} failed, in its worker:\n{traceback.rstrip()}")
 
 
 class JobNotFoundError(JobError):
-    """The queue knows no such job (any more); `queue` and `job_id` name it."""
+    """The queue has no such job (any more); `queue` and `job_id` name it."""
 
     def __init__(self, queue: str, job_id: str, reason: str) -> None:
         self.queue, self.job_id = queue, job_id
         super().__init__(
-            f"queue {queue!r} has no job {job_id!r}: {reason}; see jobs(), history() and dead_letters() for what it has"
+            f"queue {queue!r} has no job {job_id!r}: {reason}; see jobs(), history() and dead_letters() for its jobs"
         )
 
 
 class JobTimeoutError(JobError, TimeoutError):
-    """An attempt of a job took longer than its `timeout`, `seconds`; its cause is where the job was."""
+    """An attempt of a job took longer than its `timeout`, `seconds`; its ``__cause__`` shows where the job was."""
 
     def __init__(self, job_id: str, name: str, seconds: float) -> None:
         self.job_id, self.name, self.seconds = job_id, name, seconds
@@ -91,7 +91,7 @@ class JobTimeoutError(JobError, TimeoutError):
 
 
 class JobResultError(JobError):
-    """What a job returned cannot be stored, or would be stored as something else than its function declares."""
+    """The result of a job cannot be stored, or not as the type that its function declares."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason

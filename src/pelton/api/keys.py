@@ -1,4 +1,4 @@
-"""Keys of encrypted stores, as a user gives them: a text, bytes, a file, or a function that fetches one."""
+"""Keys of encrypted stores, as a user gives them: a string, bytes, a file, or a function that fetches one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pelton.api.errors import ConfigError
 
 @dataclass(frozen=True)
 class KeyFile:
-    """A file that holds the key of a store: its bytes, without a line end behind them.
+    """A file that holds the key of a store: its bytes, without a trailing line end.
 
-    It is read when a store is opened. Keep it apart from the store, readable for its user alone.
+    It is read when a store is opened. Keep it apart from the store, readable only by its user.
     """
 
     path: str | os.PathLike[str]
 
     def read(self) -> bytes:
-        """Return the key. Raises ConfigError where it cannot be read."""
+        """Return the key. Raises ConfigError if the file cannot be read."""
         try:
             with open(self.path, "rb") as file:
                 return file.read().rstrip(b"\r\n")
@@ -28,19 +28,19 @@ class KeyFile:
 
 
 Key = str | bytes | KeyFile | Callable[[], str | bytes]
-"""What ``key=`` takes. A function is asked each time a store is opened, so that it may ask a vault."""
+"""The types of ``key=``. A function is called each time a store is opened, so it may query a vault."""
 
 
 def key_bytes(key: Key | None) -> bytes | None:
-    """Return the bytes of a key, fetching it first where it lies elsewhere; None for none. Raises ConfigError."""
+    """Return the bytes of a key, fetching it first if necessary; None for no key. Raises ConfigError."""
     if key is None:
         return None
     found: object = key.read() if isinstance(key, KeyFile) else key() if callable(key) else key
     if isinstance(found, str):
         found = found.encode()
-    # What it is stays out of the message: it may be a key all the same.
+    # The value stays out of the message: it may be a key all the same.
     if not isinstance(found, bytes):
-        raise ConfigError(f"key is a {type(found).__name__}: give str, bytes, a pelton.KeyFile or a function of none")
+        raise ConfigError(f"key is a {type(found).__name__}: give str, bytes, a KeyFile or a function that returns one")
     if not found:
         raise ConfigError("key is empty: give at least one character, or no key for a plain store")
     return found

@@ -1,4 +1,4 @@
-"""The messages of the hot path: plain light structs, out of the garbage collector's sight."""
+"""The messages of the hot path: light structs that the garbage collector does not track."""
 
 from typing import Final, Literal
 
@@ -13,8 +13,8 @@ class Delivered(msgspec.Struct, gc=False):
 
     `time_ns` is when the message was stored, `headers` its encoded block or None. `consumer_seq` numbers this
     delivery and names it in an `AckOp`; `num_delivered` counts the deliveries of this message, this one
-    included; `num_pending` messages were still undelivered after it. `token` grows with every delivery of the
-    consumer: an outside system that remembers the largest it has seen can refuse a holder that was replaced.
+    included; `num_pending` messages were still undelivered after it. `token`, the fencing token, grows with every
+    delivery of the consumer: an external system that remembers the largest can refuse a holder that was replaced.
     """
 
     subject: str
@@ -39,15 +39,15 @@ class Delivered(msgspec.Struct, gc=False):
 
 
 class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
-    """How much one pull wants, and how long it waits (ADR-13).
+    """How much one pull requests, and how long it waits (ADR-13).
 
     `max_bytes` 0 is no limit. `expires_ns` None waits until a message comes; `no_wait` does not wait at all.
 
-    On a consumer with priority groups (ADR-42) `group` names one, and by its policy: `pin_id` is the id of the pin
-    that this client was given; `priority` is 0 (first) to 9; with `min_pending`, `min_ack_pending` or `failover_ns`
-    messages come only while so many are pending, or await acks, or when no nearer client (one without, or with
-    shorter `failover_ns`) has pulled for so long. Who waits shows every `renew_ns` (0: never) that it lives, where
-    waiting alone does not.
+    On a consumer with priority groups (ADR-42) `group` names one, and by its policy: `pin_id` is the id of this
+    client's pin; `priority` is 0 (first) to 9; with `min_pending` or `min_ack_pending` messages come only while at
+    least that many are pending, or await acks; with `failover_ns` only when no preferred client (one without, or with
+    shorter `failover_ns`) has pulled for that time. A waiting pull is renewed every `renew_ns` (0: never), if waiting
+    alone does not show that the client lives.
     """
 
     batch: int = 1
@@ -64,10 +64,10 @@ class PullRequest(msgspec.Struct, kw_only=True, frozen=True, gc=False):
 
 
 class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
-    """What a client says of one delivery: done, again (after `delay_ns`), still working, or never again.
+    """The ack of one delivery: done, redeliver (after `delay_ns`), still working, or never again.
 
-    `num_delivered` names nothing: a server repeats it in what it says of the ack. `token` is the delivery's, or 0: with
-    it an ack never settles the delivery of another consumer that was made under the same name.
+    `num_delivered` identifies nothing: a server repeats it in its advisories about the ack. `token` is the delivery's,
+    or 0: with it an ack never settles the delivery of another consumer that was created under the same name.
     """
 
     kind: AckKind = "ack"
@@ -80,10 +80,10 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
 
 
 class Incoming(msgspec.Struct, gc=False):
-    """A message told to whoever listened when it was published: never stored for them, never told again.
+    """A message as its subscribers receive it: at most once, never stored for them, never redelivered.
 
     `headers` is the encoded block or None; `reply_to` is where the publisher awaits an answer, or empty. `delivered`
-    is the delivery that it is, where a push consumer of this process sent it.
+    is its delivery, if a push consumer of this process sent it.
     """
 
     subject: str

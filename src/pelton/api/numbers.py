@@ -14,7 +14,7 @@ class _Counter(msgspec.Struct):
 
 
 def to_digits(value: int) -> str:
-    """Return the digits of a number. Raises ConfigError for what is no ``int``."""
+    """Return the digits of a number. Raises ConfigError unless it is an ``int``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{value!r} cannot be added to a counter: give an int")
     return format(Decimal(value), "f")

@@ -1,10 +1,10 @@
-"""Errors of object stores: what is not there, cannot be made, or is not what was put."""
+"""Errors of object stores: an object is missing, cannot be created, or is not what was put."""
 
 from pelton.api.bucket_errors import BucketError
 
 
 class ObjectError(BucketError):
-    """An object cannot be had or made as asked; `bucket` and `name` say which."""
+    """An object cannot be read or created; `bucket` and `name` say which."""
 
     def __init__(self, bucket: str, name: str, text: str) -> None:
         self.name = name
@@ -15,7 +15,7 @@ class ObjectNotFoundError(ObjectError, KeyError):
     """There is no object of this name, or it is deleted."""
 
     def __init__(self, bucket: str, name: str) -> None:
-        super().__init__(bucket, name, "it is not there: it was never put, is deleted, or has expired")
+        super().__init__(bucket, name, "it does not exist: it was never put, is deleted, or has expired")
 
     def __str__(self) -> str:
         # A KeyError would show the message in quotes.
@@ -23,19 +23,19 @@ class ObjectNotFoundError(ObjectError, KeyError):
 
 
 class ObjectExistsError(ObjectError):
-    """The name belongs to another object already."""
+    """The name already belongs to another object."""
 
     def __init__(self, bucket: str, name: str) -> None:
-        super().__init__(bucket, name, "it exists already: delete it first, or choose another name")
+        super().__init__(bucket, name, "it already exists: delete it first, or choose another name")
 
 
 class ObjectLinkError(ObjectError):
-    """A link cannot be made to, or followed from, what this is."""
+    """A link cannot be created to, or followed from, this object."""
 
 
 class ObjectChangedError(ObjectError):
-    """It was replaced or deleted while it was read, or cleaned away while it was put: do it again."""
+    """The object was replaced or deleted while it was read, or cleaned up while it was put: retry."""
 
 
 class ObjectDamagedError(ObjectError):
-    """What is stored is not what was put: its digest differs, parts of it are missing, or its description is none."""
+    """The object is not what was put: its digest differs, parts are missing, or its metadata is invalid."""

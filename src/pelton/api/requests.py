@@ -2,8 +2,8 @@
 
 A request struct knows its reply by type: ``class StreamInfoRequest(Request[StreamInfo])`` makes
 ``await backend.call(StreamInfoRequest(...))`` a `StreamInfo`. Names that travel in the API subject and not in
-the JSON body are listed in ``_subject_fields``. `VERBS` holds the rows; `codec.py` puts them on the wire and
-takes them off it. Adding a verb means one struct and one row here, and one handler.
+the JSON body are listed in ``_subject_fields``. `VERBS` holds the rows; `codec.py` encodes and decodes
+them. To add a verb, write one struct and one row here, and one handler.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Request(msgspec.Struct, Generic[R], kw_only=True, frozen=True, omit_defaul
 
     @classmethod
     def answered_by(cls, handler: Callable[[S, Self], R]) -> tuple[type[Self], Callable[[S, Any], Any]]:
-        """Return the entry of a table of handlers: a handler takes this very request and returns its reply."""
+        """Return an entry of a table of handlers: the handler takes this request and returns its reply."""
         return cls, handler
 
 
@@ -55,7 +55,7 @@ class MsgGetReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Page(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One page of a list: `total` entries there are, this page starts at `offset` and holds up to `limit`."""
+    """One page of a list of `total` entries; it starts at `offset` and holds up to `limit`."""
 
     total: int = shown(0)
     offset: int = shown(0)
@@ -105,7 +105,7 @@ class UnpinReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Unsettled(msgspec.Struct, frozen=True, gc=False):
-    """A message delivered and not settled. `due` is when it may be delivered again, `waits` if given back till then."""
+    """A delivered, unsettled message. `due` is when it may be redelivered, `waits` if it was given back until then."""
 
     seq: int
     num_delivered: int
@@ -121,7 +121,7 @@ class ConsumerUnsettledReply(Page, kw_only=True):
 
 
 class LastHeaders(msgspec.Struct, frozen=True, gc=False):
-    """The last message of a subject without its payload; `hdrs` is None where it has no headers."""
+    """The last message of a subject without its payload; `hdrs` is None if it has no headers."""
 
     subject: str
     seq: int
@@ -129,7 +129,7 @@ class LastHeaders(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamLastHeadersReply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Last messages, in the order of their subjects; fewer than asked for are the last ones."""
+    """Last messages, in the order of their subjects; fewer than `limit` means there are no more."""
 
     heads: tuple[LastHeaders, ...] = shown(())
 
@@ -138,11 +138,11 @@ class StreamLastHeadersReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class AccountInfoRequest(Request[AccountInfo], kw_only=True, frozen=True):
-    """What the account uses, and may use."""
+    """The account's usage and limits."""
 
 
 class StreamCreate(Request[StreamInfo], kw_only=True, frozen=True):
-    """Make a stream; the same configuration again is no error. The body is the configuration itself."""
+    """Create a stream; the same configuration again is no error. The body is the configuration itself."""
 
     config: StreamConfig
     pedantic: bool = False
@@ -223,7 +223,7 @@ class MsgDelete(Request[Success], kw_only=True, frozen=True):
 
 
 class ConsumerCreate(Request[ConsumerInfo], kw_only=True, frozen=True):
-    """Make a consumer or change one; `action` restricts it to either."""
+    """Create a consumer or update one; `action` restricts it to either."""
 
     stream_name: str
     config: ConsumerConfig
@@ -260,7 +260,7 @@ class ConsumerList(Request[ConsumerListReply], kw_only=True, frozen=True):
 
 
 class ConsumerDelete(Request[Success], kw_only=True, frozen=True):
-    """Remove a consumer; the messages it awaited acks for stay in the stream."""
+    """Remove a consumer; its unacknowledged messages stay in the stream."""
 
     _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
 
@@ -269,7 +269,7 @@ class ConsumerDelete(Request[Success], kw_only=True, frozen=True):
 
 
 class ConsumerPause(Request[PauseReply], kw_only=True, frozen=True):
-    """Deliver nothing until a time; empty or past: go on."""
+    """Pause delivery until a time; empty or past: resume."""
 
     _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
 
@@ -279,7 +279,7 @@ class ConsumerPause(Request[PauseReply], kw_only=True, frozen=True):
 
 
 class ConsumerReset(Request[ConsumerResetReply], kw_only=True, frozen=True):
-    """Forget what was delivered, and go on from `seq`; 0: from the first that is not acknowledged."""
+    """Forget all deliveries, and continue from `seq`; 0: from the first unacknowledged message."""
 
     _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
 

@@ -1,4 +1,4 @@
-"""Errors of the place that keeps streams: the file, the disk, another process, or a cluster's servers."""
+"""Errors of a backend: the file, the disk, another process, or a cluster's servers."""
 
 from typing import ClassVar, Final
 
@@ -6,7 +6,7 @@ from pelton.api.errors import PeltonError
 
 
 class StoreError(PeltonError):
-    """The store at `path` cannot do its work; `reason` adds what is known."""
+    """The store at `path` failed; `reason` adds what is known."""
 
     text: ClassVar[str] = "store {path!r} failed{reason}: check the file and its disk, then reopen it"
 
@@ -16,15 +16,15 @@ class StoreError(PeltonError):
 
 
 class StoreBusyError(StoreError):
-    """Another process keeps the write lock for longer than we wait."""
+    """Another process holds the write lock for longer than ``busy_timeout``."""
 
     text = "store {path!r} is busy{reason}: retry, and keep transactions of other processes short"
 
 
 class StoreFullError(StoreError):
-    """The disk has no room for the write; nothing of it was stored."""
+    """The disk has no space for the write; nothing was stored."""
 
-    text = "store {path!r} has no room left on its disk{reason}: nothing was stored; free space, then retry"
+    text = "store {path!r} has no space left on its disk{reason}: nothing was stored; free space, then retry"
 
 
 class StoreDescriptorsError(StoreError):
@@ -37,19 +37,19 @@ class StoreDescriptorsError(StoreError):
 
 
 class StoreFailedError(StoreError):
-    """A write or sync failed and what reached the disk is unknown: no more work until reopened."""
+    """A write or sync failed and what reached the disk is unknown: the store refuses work until reopened."""
 
     text = "store {path!r} stopped after a failed write{reason}: check the disk, then close and reopen it"
 
 
 class StoreGoneError(StoreFailedError):
-    """The store was removed, moved or replaced while it was open: what is written now would be lost."""
+    """The store was removed, moved or replaced while it was open: further writes would be lost."""
 
     text = "store {path!r} is not at its path any more{reason}: nothing more is stored; reopen what is there now"
 
 
 class StoreClosedError(StoreError):
-    """The store was closed before, or while, it was asked to work."""
+    """The store was closed before or during the operation."""
 
     text = "store {path!r} is closed{reason}: open it again"
 
@@ -61,11 +61,11 @@ class StoreForkedError(StoreError):
 
 
 class WrongLoopError(StoreError):
-    """A handle was used on another event loop, in this thread or another, than the one that its store was opened on."""
+    """A handle was used on another event loop, in this thread or another, than the one its store was opened on."""
 
     text = (
         "store {path!r} was opened on another event loop than the one that uses it now{reason}: call jet.clone() or "
-        "pelton.open here for handles of its own, or use pelton.sync, whose handles threads may share"
+        "pelton.open on this loop, or use pelton.sync, whose handles can be shared by threads"
     )
 
 
@@ -86,24 +86,24 @@ class NotAStoreError(StoreError):
 
 
 class StoreKeyError(StoreError):
-    """The store is encrypted and the key is missing or another one, or it is plain and a key was given."""
+    """The store is encrypted and the key is missing or wrong, or it is plain and a key was given."""
 
     text = "store {path!r} does not open with this key{reason}; nothing was changed"
 
 
 class StoreReadOnlyError(StoreError):
-    """A write to a store that is, or had to be, opened read-only."""
+    """A write to a store that was opened read-only, or could only be opened so."""
 
     text = "store {path!r} is read-only{reason}: open it writable, or check the rights of the file and folder"
 
 
 class StoreSettingsError(StoreError):
-    """The store, or where it lies, does not allow what `open` asked for."""
+    """The store, or its file system, does not support the settings given to `open`."""
 
-    text = "store {path!r} cannot be opened with these settings{reason}: change them, or where the store lies"
+    text = "store {path!r} cannot be opened with these settings{reason}: change them, or move the store"
 
 
-# What neither waiting nor asking again mends: whatever waits ends with the error. But for a wrong event loop the store
+# Errors that retries do not cure: whatever waits ends with the error. Except after a wrong event loop, the store
 # has to be opened again.
 FINAL_ERRORS: Final = (
     StoreFailedError,
@@ -123,44 +123,44 @@ class ServerUnreachableError(StoreError):
 
 
 class ServerRefusedError(StoreError):
-    """A server answers and does not let us in."""
+    """A server answers but refuses the connection."""
 
     text = "{path!r} refuses the connection{reason}: check user, password, token, credentials and certificates"
 
 
 class ServerPermissionError(ServerRefusedError):
-    """We are let in, and may not use a subject that is needed."""
+    """The connection is accepted, but lacks permission for a required subject."""
 
-    text = "{path!r} forbids this{reason}: allow our user to publish and subscribe there (docs/guides/cluster.md)"
+    text = "{path!r} forbids this{reason}: allow the user to publish and subscribe there (docs/guides/cluster.md)"
 
 
 class ServerTimeoutError(StoreError):
     """No answer came: whether the request took effect is unknown."""
 
-    text = "{path!r} gave no answer{reason}: whether the request took effect is unknown; look, then repeat it"
+    text = "{path!r} gave no answer{reason}: whether the request took effect is unknown; check, then retry"
 
 
 class JetStreamMissingError(StoreError):
-    """The server keeps no streams, not for this account, or is too old."""
+    """The server has no JetStream, not for this account, or is too old."""
 
-    text = "{path!r} offers no JetStream that can be used{reason}: start it with -js, and check account and version"
+    text = "{path!r} has no usable JetStream{reason}: start it with -js, and check account and version"
 
 
 class HeartbeatMissedError(PeltonError):
-    """A push consumer was silent for `seconds`: whoever sends is gone, or cannot be heard."""
+    """A push consumer was silent for `seconds`: its sender is gone or unreachable."""
 
     def __init__(self, stream: str, consumer: str, seconds: float) -> None:
         self.stream, self.consumer, self.seconds = stream, consumer, seconds
         super().__init__(
             f"consumer {consumer!r} of stream {stream!r} was silent for {seconds:g} s, its heartbeats were missed: "
-            "see whether it exists and its server runs, then listen again"
+            "check that it exists and its server runs, then subscribe again"
         )
 
 
 class CorruptMessageError(StoreError):
     """The stored bytes of a message do not match their checksum; it is set aside, never delivered."""
 
-    text = "store {path!r} holds a damaged message{reason}: it is never delivered; publish or restore it anew"
+    text = "store {path!r} holds a damaged message{reason}: it is never delivered; publish or restore it again"
 
     def __init__(self, stream: str, seq: int, path: str = "") -> None:
         self.stream, self.seq = stream, seq

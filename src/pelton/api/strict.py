@@ -1,7 +1,7 @@
-"""Unknown keys: found in nested plain data before it becomes structs.
+"""Finds unknown keys in nested plain data before it becomes structs.
 
-Replies may hold fields of newer servers, so the structs themselves ignore what they do not know. What users
-write and what clients request is held against the structs here, as the reference server does.
+Replies may hold fields of newer servers, so the structs themselves ignore unknown fields. Users' arguments
+and clients' requests are checked here, as the reference server does.
 """
 
 import types
@@ -11,12 +11,12 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-# Evaluating the annotations anew would take longer than the rest of creating a stream.
+# Evaluating the annotations each time would take longer than the rest of creating a stream.
 _hints_of: Final = cache(get_type_hints)
 
 
 def unknown_key(kind: type[msgspec.Struct], data: Mapping[str, Any]) -> tuple[str, frozenset[str]] | None:
-    """The first key of `data` that struct `kind`, or one nested in it, does not have, and those it has."""
+    """Return the first key of `data` that struct `kind`, or one nested in it, does not have, and those it has."""
     hints = _hints_of(kind)
     known = frozenset(kind.__struct_fields__)
     for key, value in data.items():
@@ -30,7 +30,7 @@ def unknown_key(kind: type[msgspec.Struct], data: Mapping[str, Any]) -> tuple[st
 
 
 def struct_in(hint: Any) -> type[msgspec.Struct] | None:
-    """The struct type in an annotation such as ``Struct | None`` or ``tuple[Struct, ...]``."""
+    """Return the struct type in an annotation such as ``Struct | None`` or ``tuple[Struct, ...]``."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
     if get_origin(hint) in (tuple, Union, types.UnionType):

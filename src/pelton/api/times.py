@@ -1,7 +1,7 @@
 """Time stamps as the wire carries them: RFC 3339 text, UTC, up to nine digits of a second.
 
 Inside Pelton an instant is an ``int``: nanoseconds since the Unix epoch. Text appears only on structs that
-travel. Like Go's ``RFC3339Nano`` the fraction loses its trailing zeros, so that our replies read like the
+travel. Like in Go's ``RFC3339Nano`` the fraction has no trailing zeros, so that our replies look like the
 reference server's. No clock is read here.
 """
 
@@ -12,12 +12,12 @@ from typing import Final
 from pelton.api.errors import ConfigError
 
 Seconds = float | timedelta
-"""A duration as users give it."""
+"""A duration, as users give it."""
 SECOND: Final = 1_000_000_000
 """Nanoseconds in a second."""
 
 NEVER: Final = (1 << 63) - 1
-"""A time that does not come."""
+"""A time that never comes."""
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 """How the wire says "never": Go's zero time."""
@@ -27,7 +27,7 @@ _SHAPE = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(
 
 
 def rfc3339(ns: int) -> str:
-    """The text of an instant given in nanoseconds since the epoch; years 1 to 9999."""
+    """Return the text of an instant given in nanoseconds since the epoch; years 1 to 9999."""
     seconds, fraction = divmod(ns, SECOND)
     try:
         moment = _EPOCH + timedelta(seconds=seconds)
@@ -38,7 +38,7 @@ def rfc3339(ns: int) -> str:
 
 
 def parse_rfc3339(text: str) -> int:
-    """Nanoseconds since the epoch of an RFC 3339 text with any offset; `ConfigError` if it is none."""
+    """Return the nanoseconds since the epoch of RFC 3339 text with any offset; `ConfigError` if it is invalid."""
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise _not_a_time(text)
@@ -52,7 +52,7 @@ def parse_rfc3339(text: str) -> int:
 
 
 def datetime_ns(moment: datetime) -> int:
-    """Nanoseconds since the epoch of an aware datetime; a naive one is refused, its zone would be a guess."""
+    """Return the nanoseconds since the epoch of an aware datetime; refuse a naive one, whose zone would be a guess."""
     if moment.utcoffset() is None:
         raise ConfigError(f"{moment.isoformat()} has no time zone: add tzinfo=timezone.utc, or your own zone")
     since = moment - _EPOCH
@@ -60,7 +60,7 @@ def datetime_ns(moment: datetime) -> int:
 
 
 def go_duration(ns: int) -> str:
-    """How Go writes a duration, as in the server's texts: ``1m30s``, ``1.5s``, ``250ms``."""
+    """Return a duration as Go writes it, as in the server's texts: ``1m30s``, ``1.5s``, ``250ms``."""
     for unit, size in (("ns", 1), ("µs", 1000), ("ms", 1_000_000)):
         if 0 < ns < size * 1000:
             return _decimal(ns, size) + unit

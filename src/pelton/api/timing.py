@@ -1,7 +1,7 @@
-"""The headers that ask something of time, from what people write: seconds, `timedelta`, `datetime`.
+"""Builds the headers about time from a user's values: seconds, `timedelta`, `datetime`.
 
-``Nats-TTL`` (ADR-43) and ``Nats-Schedule`` with its companions (ADR-51). What only a stream can judge, such as a
-cron expression or whether it takes the target, is judged there.
+``Nats-TTL`` (ADR-43) and ``Nats-Schedule`` with its companions (ADR-51). What only a stream can check, such as a
+cron expression or whether it takes the target, is checked there.
 """
 
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ NEVER = "never"
 
 
 def ttl_text(ttl: Seconds | str) -> str:
-    """The value of ``Nats-TTL``: whole seconds, at least one, or ``"never"``. Raises `ConfigError`."""
+    """Return the value of ``Nats-TTL``: whole seconds, at least one, or ``"never"``. Raises `ConfigError`."""
     if isinstance(ttl, str):
         if ttl != NEVER:
             raise ConfigError(f"ttl is {ttl!r}: give seconds as a number, a timedelta, or 'never'")
@@ -33,7 +33,7 @@ def schedule_text(
     every: Seconds | None = None,
     cron: str | None = None,
 ) -> str:
-    """The value of ``Nats-Schedule``; exactly one of the four says when, ``delay`` counts from ``now`` (nanoseconds).
+    """Return the value of ``Nats-Schedule``; give exactly one of the four; ``delay`` counts from ``now`` (nanoseconds).
 
     Raises `ConfigError`.
     """
@@ -59,7 +59,7 @@ def schedule_text(
 def schedule_headers(
     schedule: str, target: str, time_zone: str | None, ttl: Seconds | str | None, source: str | None, replace: bool
 ) -> dict[str, str | None]:
-    """The headers of a schedule; None for those that are not asked for."""
+    """Return the headers of a schedule; None for those not given."""
     if not schedule:
         raise ConfigError("cron is empty: write six fields, seconds first, like '0 30 5 * * mon-fri'")
     return {

@@ -1,4 +1,4 @@
-"""A transaction that its user holds open: what one can do in it, as a backend's port."""
+"""The port of a backend for transactions that a user holds open."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -19,28 +19,29 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """How a delivery is settled: what to publish, and its ack."""
+    """How a delivery is settled: the messages to publish, and its ack."""
 
     messages: Sequence[Outgoing]
     ack: AckOp
 
 
 class Transacting(Protocol):
-    """One transaction, for whoever has opened it.
+    """One open transaction.
 
-    What raises has changed nothing, and the transaction goes on, but where the error says that it was rolled back.
+    An operation that raises has changed nothing, and the transaction continues, unless the error says that it was
+    rolled back.
     """
 
     async def enter(self) -> int:
-        """Begin, and return 0; or set a savepoint in what was begun, and return its level."""
+        """Begin, and return 0; or if already begun set a savepoint, and return its level."""
         ...
 
     async def leave(self, level: int, *, keep: bool) -> None:
-        """End what ``enter`` has begun: keep it, or undo it. Level 0 returns when all is durable."""
+        """End what ``enter`` has begun: keep it, or undo it. Level 0 returns when everything is durable."""
         ...
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        """Store all messages or, where one is refused, none; raises as `Backend.publish`."""
+        """Store all messages or, if one is refused, none; raises what `Backend.publish` raises."""
         ...
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:

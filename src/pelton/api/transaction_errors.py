@@ -4,7 +4,7 @@ from pelton.api.errors import PeltonError
 
 
 class TransactionError(PeltonError):
-    """A transaction was used where or when it cannot be, or came to nothing; `reason` says what happened."""
+    """A transaction was misused, or was rolled back; `reason` says what happened."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -17,18 +17,18 @@ class TransactionTimeoutError(TransactionError):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         super().__init__(
-            f"it was open for longer than {seconds:g} s and was rolled back, because everybody else's writes wait "
+            f"it was open for longer than {seconds:g} s and was rolled back, because all other writes wait "
             "for it: do slow work before its first operation, or give it more time with transaction(timeout=...)"
         )
 
 
 class SqlError(PeltonError):
-    """A statement of yours was not done: SQLite says `reason`. The transaction goes on without it."""
+    """SQLite refused your statement, for `reason`. The transaction continues without it."""
 
     def __init__(self, reason: str, statement: str) -> None:
         self.reason, self.statement = reason, statement
         shown = " ".join(statement.split())
-        super().__init__(f"SQL {shown[:200]!r}: {reason}; the statement changed nothing, the transaction goes on")
+        super().__init__(f"SQL {shown[:200]!r}: {reason}; the statement changed nothing, the transaction continues")
 
 
 class SqlConstraintError(SqlError):

@@ -1,9 +1,9 @@
-"""A key-value bucket in the hands of its users.
+"""The handle of a key-value bucket.
 
 Design: A bucket is a stream that keeps the last ``history`` messages of each subject; a key is a subject, a value a
-message, its revision the message's sequence. To delete a key is to write a marker; to purge it, one that takes the
-older revisions with it. Every condition is one that the stream checks in the transaction of the write, so buckets need
-no locks: who expects a revision that is no longer the last writes nothing.
+message, its revision the message's sequence. To delete a key is to write a marker; to purge it, a marker that removes
+the older revisions too. The stream checks every condition in the transaction of the write, so buckets need
+no locks: a write that expects an outdated revision fails.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Publish(Protocol):
     """Stores a message: `Jet.publish`, or that of a transaction."""
 
     async def __call__(self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]) -> PubAck:
-        """Store a message, as `Jet.publish` says."""
+        """Store a message: see `Jet.publish`."""
         ...
 
 
@@ -56,13 +56,13 @@ class Bucket(Generic[T]):
         self._check_loop = jet.backend.check_loop
         self._stream = stream
         self._coding = Coding(name, stream.config, kind, codec, jet.backend.domain_prefix)
-        # Where writes go another way than others' do.
+        # Writes may go another way than through the jet, such as through a transaction.
         self._publish: Publish | None = None
 
     # --- reading
 
     async def get(self, key: str, *, revision: int = 0) -> Entry[T]:
-        """Return what a key holds now, or held at a revision.
+        """Return the current entry of a key, or that of a revision.
 
         Raises BucketKeyNotFoundError for a key that was never written, or is deleted; ConfigError.
         """
@@ -86,9 +86,9 @@ class Bucket(Generic[T]):
     # --- writing
 
     async def put(self, key: str, value: T, *, ttl: Seconds | None = None) -> int:
-        """Write a key, whatever it holds, and return the revision.
+        """Write a key unconditionally, and return the revision.
 
-        It is gone after ``ttl`` (whole seconds; the bucket must have ``limit_marker_ttl``, else ApiError 10166). Raises
+        It expires after ``ttl`` (whole seconds; the bucket must have ``limit_marker_ttl``, else ApiError 10166). Raises
         ConfigError, LimitError.
         """
         target, data = self._coding.target(key), self._coding.data(key, value)
@@ -97,7 +97,7 @@ class Bucket(Generic[T]):
         return await self._write(key, target, data, None, ttl)
 
     async def create(self, key: str, value: T, *, ttl: Seconds | None = None) -> int:
-        """Write a key that is not there, or is deleted, and return the revision; ``ttl`` as :meth:`put` says.
+        """Write a key that does not exist, or is deleted, and return the revision; for ``ttl`` see :meth:`put`.
 
         Raises BucketKeyExistsError.
         """
@@ -109,18 +109,18 @@ class Bucket(Generic[T]):
             except WrongLastSequenceError:
                 revision = await self._deleted_at(key)
                 if revision == seen:
-                    # What can be read here lags behind what decides.
+                    # A replica's reads lag behind the leader, which decides.
                     raise
                 seen = revision
 
     async def _deleted_at(self, key: str) -> int:
-        """Return the revision of the mark that deleted a key, 0 where there is none any more.
+        """Return the revision of the marker that deleted a key, 0 if it is gone.
 
-        Raises BucketKeyExistsError where the key is there.
+        Raises BucketKeyExistsError if the key exists.
         """
         subject = self._coding.subject(key)
         try:
-            # Asked of who decides: a replica may not have heard of the mark yet.
+            # Ask the leader: a replica may not have the marker yet.
             found = (await self._jet.backend.call(MsgGet(stream=self._home, last_by_subj=subject))).message
         except MessageNotFoundError:
             return 0
@@ -130,12 +130,12 @@ class Bucket(Generic[T]):
 
     @property
     def _home(self) -> str:
-        """The stream that a mirror's keys are written to, as far as it can be asked; else the bucket's own."""
+        """The stream that a mirror's keys are written to, if it can be reached; otherwise the bucket's own."""
         mirror = self._stream.config.mirror
         return self._stream.name if mirror is None or mirror.external is not None else mirror.name
 
     async def update(self, key: str, value: T, revision: int, *, ttl: Seconds | None = None) -> int:
-        """Write a key if ``revision`` is still its last, and return the new one; ``ttl`` as :meth:`put` says.
+        """Write a key if ``revision`` is still its last, and return the new one; for ``ttl`` see :meth:`put`.
 
         Revision 0: if it was never written. Raises WrongLastSequenceError, whose ``seq`` is the last.
         """
@@ -155,16 +155,16 @@ class Bucket(Generic[T]):
         return f"bucket {self.name!r}, key {key!r}"
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Delete a key, if ``revision`` is still its last where one is given; older revisions stay.
+        """Delete a key; with ``revision`` only if that is still its last. Older revisions stay.
 
         Raises WrongLastSequenceError.
         """
         await self._mark(key, {OPERATION_HEADER: "DEL"}, revision, None)
 
     async def purge(self, key: str, *, revision: int | None = None, ttl: Seconds | None = None) -> None:
-        """Delete a key and its older revisions; the mark that tells of it is itself gone after ``ttl``.
+        """Delete a key and its older revisions; the marker of the purge expires after ``ttl``.
 
-        ``ttl`` and ``revision`` are as :meth:`put` and :meth:`delete` say. Raises WrongLastSequenceError.
+        For ``ttl`` and ``revision`` see :meth:`put` and :meth:`delete`. Raises WrongLastSequenceError.
         """
         await self._mark(key, {OPERATION_HEADER: "PURGE", "Nats-Rollup": "sub"}, revision, ttl)
 
@@ -188,17 +188,17 @@ class Bucket(Generic[T]):
         meta_only: bool = False,
         resume_from_revision: int = 0,
     ) -> AsyncGenerator[Entry[T] | None, None]:
-        """Follow what keys hold, for ever: first what they hold now, then None, then every change as it comes.
+        """Watch keys for ever: yields their current entries, then None, then every change as it happens.
 
-        ``keys`` are keys or filters (``*``, ``>``), none for all. ``include_history`` begins with all revisions
-        that are kept, ``updates_only`` with nothing, ``resume_from_revision`` with that one. ``meta_only`` leaves
-        values out.
+        ``keys`` are keys or filters (``*``, ``>``), none for all. ``include_history`` starts with all stored
+        revisions, ``updates_only`` with changes only, ``resume_from_revision`` with that one. ``meta_only`` omits
+        values.
         Raises ConfigError.
         """
         about = f"bucket {self.name!r}"
         check_whole(about, "resume_from_revision", resume_from_revision)
         if sum(map(bool, (include_history, updates_only, resume_from_revision))) > 1:
-            raise ConfigError(f"{about}: include_history, updates_only and resume_from_revision: one of them at most")
+            raise ConfigError(f"{about}: include_history, updates_only and resume_from_revision: give at most one")
         policy = "all" if include_history else "new" if updates_only else "last_per_subject"
         fields: dict[str, Any] = {"deliver_policy": policy}
         if resume_from_revision:
@@ -215,9 +215,9 @@ class Bucket(Generic[T]):
 
     @at_home
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
-        """Iterate over the keys that are there, of some filters or all, in any order.
+        """Iterate over the existing keys, all or those that match filters, in any order.
 
-        A key that is there all the while comes once. Raises ConfigError, BucketDecodeError.
+        A key that exists during the whole iteration comes once. Raises ConfigError, BucketDecodeError.
         """
         coding = self._coding
         pages = heads(self._jet, self._stream.name, coding.filters(filters))
@@ -230,7 +230,7 @@ class Bucket(Generic[T]):
             await pages.aclose()
 
     async def history(self, key: str) -> list[Entry[T]]:
-        """Return the revisions of a key that are kept, the oldest first. Raises BucketKeyNotFoundError."""
+        """Return the stored revisions of a key, the oldest first. Raises BucketKeyNotFoundError."""
         entries: list[Entry[T]] = []
         found = present(self._jet, self._stream.name, [self._coding.subject(key)], deliver_policy="all")
         try:
@@ -243,9 +243,9 @@ class Bucket(Generic[T]):
         return entries
 
     async def purge_deletes(self, *, older_than: Seconds = _HALF_AN_HOUR_S) -> None:
-        """Remove what deleted keys left: older revisions, and the marks of those deleted more than ``older_than`` ago.
+        """Remove the remains of deleted keys: older revisions, and markers older than ``older_than``.
 
-        The other marks stay, so that watchers still learn of them. A key that is created meanwhile is left alone.
+        Younger markers stay, so that watchers still learn of them. A key that is created during the call is left alone.
         """
         limit = self._jet.runtime.clock.now() - seconds_to_ns("older_than", older_than, f"bucket {self.name!r}")
         found = present(self._jet, self._stream.name, self._coding.filters(()), headers_only=True)
@@ -281,10 +281,10 @@ class Bucket(Generic[T]):
 
 
 def written_through(bucket: Bucket[T], backend: Backend, publish: Publish) -> Bucket[T]:
-    """Return the same bucket of a backend, whose writes go another way. Raises ConfigError."""
+    """Return the same bucket, writing through ``publish`` instead. Raises ConfigError."""
     check_instance("transaction", "the bucket", bucket, Bucket, "give a bucket that jet.bucket() has opened")
     if bucket._jet.backend is not backend:
-        raise ConfigError(f"bucket {bucket.name!r} was opened through another opening: open it through this one")
+        raise ConfigError(f"bucket {bucket.name!r} was opened through another handle: open it through this one")
     other = copy(bucket)
     other._publish = publish
     return other

@@ -1,8 +1,8 @@
-"""How keys and values are written, where that is not as they are (ADR-54).
+"""Codecs: how keys and values are encoded (ADR-54).
 
-A codec turns keys into keys that NATS allows, and values into other bytes, on their way in, and back on their way out.
-Whoever opens a bucket has to name the codec its writers used: the bucket itself does not know it. The two built-in ones
-write what the codecs of the same names of other NATS clients write.
+A codec turns keys into keys that NATS allows, and values into other bytes, when they are written, and back when they
+are read. When you open a bucket, name the codec its writers used: the bucket itself does not know it. The two built-in
+ones are compatible with the codecs of the same names of other NATS clients.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ _ROOT: Final = "_root_"
 
 
 class Codec:
-    """Writes keys and values as they are. One of your own overrides both directions of what it changes.
+    """Writes keys and values unchanged. In your own codec, override both directions of what it changes.
 
-    Keys are encoded before it is checked that NATS allows them. What cannot be decoded raises any exception: it reaches
+    Keys are encoded before they are checked against NATS's rules. Decoding may raise any exception: it reaches
     the reader as the cause of BucketDecodeError.
     """
 
     def encode_key(self, key: str) -> str:
-        """Return what a key is written as."""
+        """Return the stored form of a key."""
         return key
 
     def decode_key(self, key: str) -> str:
-        """Return the key that was written as this one."""
+        """Return the key of a stored form."""
         return key
 
     def encode_filter(self, text: str) -> str:
-        """Return a filter of keys (``*``, ``>``) as one of written keys.
+        """Return a filter of keys (``*``, ``>``) as a filter of stored keys.
 
-        A codec of keys that does not override this has no wildcards: ConfigError for a filter with one.
+        A codec of keys that does not override this does not support wildcards: ConfigError for a filter with one.
         """
         if type(self).encode_key is Codec.encode_key:
             return text
         if has_wildcard(text):
             raise ConfigError(
-                f"filter {text!r}: {type(self).__name__} cannot ask for many keys at once: "
-                "write its encode_filter, or take all keys and choose"
+                f"filter {text!r}: {type(self).__name__} does not support wildcards: "
+                "implement its encode_filter, or read all keys and filter them"
             )
         return self.encode_key(text)
 
     def encode_value(self, value: bytes) -> bytes:
-        """Return what a value is written as."""
+        """Return the stored form of a value."""
         return value
 
     def decode_value(self, value: bytes) -> bytes:
-        """Return the value that was written as this."""
+        """Return the value of a stored form."""
         return value
 
 
@@ -70,7 +70,7 @@ class Base64Codec(Codec):
         return ".".join(_plain(part.encode()).decode() for part in key.split("."))
 
     def encode_filter(self, text: str) -> str:
-        """Return the filter with its parts encoded; wildcards stay what they are."""
+        """Return the filter with its parts encoded; wildcards stay."""
         return ".".join(part if part in ("*", ">") else _base64(part) for part in text.split("."))
 
     def encode_value(self, value: bytes) -> bytes:
@@ -111,7 +111,7 @@ class ChainCodec(Codec):
         self._codecs = codecs
 
     def encode_key(self, key: str) -> str:
-        """Return the key as the last one writes it."""
+        """Return the key after all codecs."""
         return _through([codec.encode_key for codec in self._codecs], key)
 
     def decode_key(self, key: str) -> str:
@@ -119,11 +119,11 @@ class ChainCodec(Codec):
         return _through([codec.decode_key for codec in reversed(self._codecs)], key)
 
     def encode_filter(self, text: str) -> str:
-        """Return the filter as the last one writes it. Raises ConfigError where one of them has no wildcards."""
+        """Return the filter after all codecs. Raises ConfigError if one of them does not support wildcards."""
         return _through([codec.encode_filter for codec in self._codecs], text)
 
     def encode_value(self, value: bytes) -> bytes:
-        """Return the value as the last one writes it."""
+        """Return the value after all codecs."""
         return _through([codec.encode_value for codec in self._codecs], value)
 
     def decode_value(self, value: bytes) -> bytes:
@@ -132,15 +132,15 @@ class ChainCodec(Codec):
 
 
 class SplitCodec(Codec):
-    """One codec for keys, another for values; what is left out is written as it is."""
+    """One codec for keys, another for values; if one is left out, they are written unchanged."""
 
     def __init__(self, *, keys: Codec | None = None, values: Codec | None = None) -> None:
-        # Bound once: what is left out costs nothing more than what is not overridden.
+        # Bound once, so that an absent codec costs no more than a method that is not overridden.
         keys, values = keys or Codec(), values or Codec()
         self._keys, self._values = keys, values
 
     def encode_key(self, key: str) -> str:
-        """Return the key as the codec of keys writes it."""
+        """Return the key encoded by the codec of keys."""
         return self._keys.encode_key(key)
 
     def decode_key(self, key: str) -> str:
@@ -148,11 +148,11 @@ class SplitCodec(Codec):
         return self._keys.decode_key(key)
 
     def encode_filter(self, text: str) -> str:
-        """Return the filter as the codec of keys writes it. Raises ConfigError where it has no wildcards."""
+        """Return the filter encoded by the codec of keys. Raises ConfigError if it does not support wildcards."""
         return self._keys.encode_filter(text)
 
     def encode_value(self, value: bytes) -> bytes:
-        """Return the value as the codec of values writes it."""
+        """Return the value encoded by the codec of values."""
         return self._values.encode_value(value)
 
     def decode_value(self, value: bytes) -> bytes:
@@ -165,7 +165,7 @@ def _base64(part: str) -> str:
 
 
 def _plain(part: bytes) -> bytes:
-    """Return what was encoded. Raises ValueError, also for what Python's decoder would pass over."""
+    """Return decoded base64. Raises ValueError, also for characters that Python's decoder would skip."""
     if part.rstrip(b"=") != part or len(part) % 4 == 1:
         raise binascii.Error("not unpadded base64")
     decoded = urlsafe_b64decode(part + b"=" * (-len(part) % 4))

@@ -1,4 +1,4 @@
-"""Between what users hold and what a stream stores: keys and subjects, values and bytes, entries and messages."""
+"""Converts between a user's view and the stream's: keys and subjects, values and bytes, entries and messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERYTHING: Final = ">"
 class Coding(Generic[T]):
     """How one opened bucket reads and writes.
 
-    ``domain_prefix`` is what writes carry in front where the bucket lies in another domain than we are connected to.
+    ``domain_prefix`` is the prefix of writes if the bucket is in another domain than the connection.
     """
 
     def __init__(
@@ -46,23 +46,23 @@ class Coding(Generic[T]):
     # --- on the way in
 
     def subject(self, key: str) -> str:
-        """Return what a key is read under. Raises ConfigError."""
+        """Return the subject a key is read under. Raises ConfigError."""
         return self._prefix + self._written(key)
 
     def target(self, key: str) -> str:
-        """Return what a key is written under: a mirror's at its origin. Raises ConfigError."""
+        """Return the subject a key is written under: for a mirror that of its origin. Raises ConfigError."""
         return self._into + self._written(key)
 
     def _written(self, key: str) -> str:
         return check_key(key if self._codec is None else self._codec.encode_key(key))
 
     def filters(self, texts: tuple[str, ...]) -> list[str]:
-        """Return filters of keys as subjects; none stand for all. Raises ConfigError."""
+        """Return filters of keys as subjects; no filter means all keys. Raises ConfigError."""
         found = [text if self._codec is None else self._codec.encode_filter(text) for text in texts]
         return [self._prefix + check_filter(text) for text in found or (EVERYTHING,)]
 
     def data(self, key: str, value: Any) -> bytes:
-        """Return a value as it is stored. Raises ConfigError for what is not of the bucket's type, or no bytes."""
+        """Return a value as it is stored. Raises ConfigError if it is not of the bucket's type, or not bytes."""
         if self._decode is not None:
             value = self._typed(key, value)
         elif isinstance(value, bytearray | memoryview):
@@ -76,7 +76,7 @@ class Coding(Generic[T]):
         return encoded
 
     def _typed(self, key: str, value: Any) -> bytes:
-        """Return the JSON of a value that can be read again as what it is."""
+        """Return the JSON of a value, checked to be readable as the bucket's type."""
         try:
             encoded = msgspec.json.encode(value)
             self._decode(encoded)
@@ -91,13 +91,13 @@ class Coding(Generic[T]):
     # --- on the way out
 
     def stored(self, message: StoredMessage, key: str) -> Entry[T]:
-        """Return the entry of a key that was read. Raises BucketDecodeError."""
+        """Return the entry of a stored message of a key. Raises BucketDecodeError."""
         operation = operation_of(message.hdrs)
         value = self._value(message.data, key, message.seq) if operation == "put" else None
         return Entry(self.bucket, key, value, message.seq, message.time_ns, operation)
 
     def entry(self, subject: str, seq: int, time_ns: int, block: bytes | None, data: bytes | None) -> Entry[T]:
-        """Return the entry that a message is; ``data`` None where values are left out. Raises BucketDecodeError."""
+        """Return the entry of a message; ``data`` is None if values are omitted. Raises BucketDecodeError."""
         key = self.key(subject, seq)
         operation = operation_of(block)
         value = None if data is None or operation != "put" else self._value(data, key, seq)

@@ -1,4 +1,4 @@
-"""What a bucket holds of a key at one revision."""
+"""Entries: a key's value at one revision."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 Operation = Literal["put", "delete", "purge"]
 OPERATION_HEADER: Final = "KV-Operation"
 _OPERATIONS: Final[dict[str, Operation]] = {"DEL": "delete", "PURGE": "purge"}
-# What a server writes where a message ended by itself or was taken (ADR-48).
+# What a server writes when a message expired or was removed (ADR-48).
 _MARKERS: Final[dict[str, Operation]] = {"MaxAge": "purge", "Purge": "purge", "Remove": "delete"}
 
 
 class Entry(msgspec.Struct, Generic[T], frozen=True):
     """A key at one revision. ``time_ns`` is when it was written; ``delta`` entries of the bucket came after it.
 
-    ``value`` is None where the ``operation`` is not ``put``, and where values were not asked for.
+    ``value`` is None if the ``operation`` is not ``put``, or if values were not requested.
     """
 
     bucket: str
@@ -39,7 +39,7 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
 class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A bucket's settings and size: durations in seconds, 0 for none; ``values`` are revisions.
 
-    Limits are -1 where there is none. ``mirror`` is the bucket of which this one is a copy, ``sources`` those it takes
+    Limits are -1 for no limit. ``mirror`` is the bucket of which this one is a copy, ``sources`` those it takes
     keys from.
     """
 

@@ -13,14 +13,14 @@ _SUBJECT_PREFIX: Final = "$KV."
 _BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _KEY: Final = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 _FILTER: Final = re.compile(r"[-/_=.a-zA-Z0-9*]*>?")
-# With a prefix it names a stream, in 255 bytes.
+# With a prefix it names a stream, which may have 255 bytes.
 _LONGEST_BUCKET: Final = 251
-# With its bucket, and what locks put around it, it makes a subject, in 3,072 bytes.
+# With its bucket, and what locks add, it forms a subject, which may have 3,072 bytes.
 _LONGEST_KEY: Final = 2560
 
 
 def check_bucket(bucket: str) -> str:
-    """Return the name of a bucket, of keys or of objects. Raises ConfigError."""
+    """Return the checked name of a bucket, of keys or of objects. Raises ConfigError."""
     if not isinstance(bucket, str) or not _BUCKET.fullmatch(bucket):
         raise ConfigError(f"{bucket!r} cannot name a bucket: use letters, digits, - and _")
     _check_length("name a bucket", bucket, _LONGEST_BUCKET)
@@ -33,7 +33,7 @@ def stream_of(bucket: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """Return a key that can be written. Raises ConfigError."""
+    """Return a key, checked to be writable. Raises ConfigError."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise ConfigError(
             f"{key!r} cannot be a key: use letters, digits and - / _ = . without a dot at its ends or two in a row"
@@ -60,16 +60,16 @@ def _is_dotted_well(text: str) -> bool:
 
 
 def key_prefix(config: StreamConfig) -> str:
-    """Return what a bucket's keys are stored under: a mirror keeps its origin's subjects."""
+    """Return the prefix of a bucket's keys: a mirror keeps its origin's subjects."""
     origin = config.mirror.name if config.mirror is not None else config.name
     return key_subjects(origin, "")
 
 
 def write_prefix(config: StreamConfig, domain_prefix: str) -> str:
-    """Return what a bucket's keys are written under.
+    """Return the prefix that a bucket's keys are written under.
 
-    A mirror is written at its origin. What lies in another domain (that of the connection is told by
-    ``domain_prefix``) is reached below the prefix of that domain's API.
+    A mirror is written at its origin. An origin in another domain (``domain_prefix`` is that of the connection)
+    is reached under the prefix of its domain's API.
     """
     if config.mirror is not None and config.mirror.external is not None:
         domain_prefix = f"{config.mirror.external.api}."

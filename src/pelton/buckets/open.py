@@ -1,4 +1,4 @@
-"""Making, opening, changing, listing and removing buckets."""
+"""Creates, opens, updates, lists and removes buckets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 async def open_bucket(jet: Streams, name: str, kind: type[T] | None, codec: Codec | None) -> Bucket[T]:
-    """Return a bucket that exists. Raises BucketNotFoundError, ConfigError."""
+    """Return an existing bucket. Raises BucketNotFoundError, ConfigError."""
     return Bucket(jet, await _stream(jet, name), name, kind, codec)
 
 
 async def create_bucket(
     jet: Streams, name: str, kind: type[T] | None, codec: Codec | None = None, **settings: Unpack[BucketSettings]
 ) -> Bucket[T]:
-    """Make a bucket, or return the one there is with the same settings. Raises ConfigError, ApiError."""
+    """Create a bucket, or return the existing one if its settings are the same. Raises ConfigError, ApiError."""
     stream = await jet.create_stream(new_config(name, settings))
     return Bucket(jet, stream, name, kind, codec)
 

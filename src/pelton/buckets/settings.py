@@ -1,4 +1,4 @@
-"""What a bucket can be made with, and the stream that makes it so (ADR-8)."""
+"""Settings of a bucket, and the stream configuration that implements them (ADR-8)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pelton.buckets.naming import STREAM_PREFIX, all_subjects, check_filter, key
 BucketOrigin = str | StreamSource | Mapping[str, Any]
 """A bucket to take keys from: its name, or NATS's fields of a source.
 
-Beside those: ``keys``, a filter of keys or several; ``domain``, where it lies, in place of ``external``.
+In addition: ``keys``, one or several filters of keys; ``domain``, the bucket's domain, in place of ``external``.
 """
 _LONGEST_HISTORY: Final = 64
 _DUPLICATES: Final = Duration(120)
 
 
 class BucketSettings(TypedDict, total=False):
-    """What a bucket can be made with: how many revisions of a key it keeps (1 to 64), and for how long (``ttl``);
+    """Settings of a bucket: how many revisions of a key it keeps (1 to 64), and for how long (``ttl``);
 
-    ``limit_marker_ttl`` allows keys a time to live of their own, and is how long the end of one is told to watchers;
-    ``compression``, limits, and where a cluster keeps it. Durations are seconds or ``timedelta``. ``mirror`` names a
-    bucket of which this one is a copy to read from; ``sources`` name buckets whose keys this one takes up besides.
+    ``limit_marker_ttl`` allows keys their own time to live, and is how long the markers of expired keys are kept for
+    watchers; ``compression``, limits, and where a cluster keeps it. Durations are seconds or ``timedelta``. ``mirror``
+    names a bucket of which this one is a copy; ``sources`` name buckets whose keys this one also includes.
     """
 
     history: int
@@ -67,7 +67,7 @@ def changed_config(base: StreamConfig, bucket: str, settings: Mapping[str, Any])
     """Return the stream of a bucket with some settings changed. Raises ConfigError."""
     check_known(f"bucket {bucket!r}", settings, _SETTINGS)
     fields: dict[str, Any] = {}
-    # In the table's order: a mirror has no window, whatever its time to live.
+    # In the table's order: a mirror has no duplicate window, whatever its time to live.
     for name, fields_of in _SETTINGS.items():
         if name in settings:
             fields |= fields_of(bucket, settings[name])
@@ -87,7 +87,7 @@ def _ttl(bucket: str, value: Any) -> dict[str, Any]:
 
 def _limit_marker_ttl(bucket: str, value: Any) -> dict[str, Any]:
     marker = given(f"bucket {bucket!r}: limit_marker_ttl", value)
-    # A server lets times to live be allowed, and never forbidden again.
+    # A server lets you enable times to live, but never disable them again.
     return {"subject_delete_marker_ttl": marker} | ({"allow_msg_ttl": True} if marker else {})
 
 
@@ -100,7 +100,7 @@ def _mirror(bucket: str, value: Any) -> dict[str, Any]:
         source["filter_subject"] = key_subjects(source["name"], keys[0])
     elif keys:
         source["subject_transforms"] = [{"src": key_subjects(source["name"], key)} for key in keys]
-    # A mirror takes nothing but what its origin has, in whose name it may answer.
+    # A mirror takes only its origin's messages, and may answer direct gets for it.
     return {"mirror": source, "subjects": (), "mirror_direct": True, "duplicate_window": ZERO}
 
 
@@ -122,7 +122,7 @@ def _renamed(bucket: str, source: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbered(key_filter: str) -> str:
-    """Return a filter as a destination: each ``*`` stands for the one in its place."""
+    """Return a filter as a destination: each ``*`` becomes a reference to its position."""
     parts, count = key_filter.split("."), 0
     for index, part in enumerate(parts):
         if part == "*":

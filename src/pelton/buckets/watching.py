@@ -1,4 +1,4 @@
-"""Following a bucket: what its keys hold, a mark where that ends, and what comes then; and listing what is there."""
+"""Watches a bucket: current entries, a marker after them, then changes; and lists current messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 async def watched(
     jet: Streams, stream: str, coding: Coding[T], filters: Sequence[str], *, meta_only: bool, **fields: Any
 ) -> AsyncGenerator[Entry[T] | None, None]:
-    """Hand out entries in order, with None once where everything that was there when it began has come."""
+    """Yield entries in order, and None once after all that existed at the start."""
     following = followed(jet, stream, filters, headers_only=meta_only, **fields)
     try:
         async for one in following:
@@ -37,7 +37,7 @@ async def watched(
 async def followed(
     jet: Streams, stream: str, filters: Sequence[str], **fields: Any
 ) -> AsyncGenerator[Delivered | None, None]:
-    """Hand out messages in order, with None once where everything that was there when it began has come."""
+    """Yield messages in order, and None once after all that existed at the start."""
     fields |= {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters}
     reader = OrderedReader(jet.backend, jet.runtime, stream, **fields)
     initial = await reader.begin() > 0
@@ -46,7 +46,8 @@ async def followed(
         if not initial:
             yield None
         async for one in deliveries:
-            # What was there may have gone before it came: then nothing says that it is the last, but silence does.
+            # Messages may have been removed before they came: then no delivery is known to be the last, but idleness
+            # shows it.
             if one is not None:
                 yield one
             if initial and (one is None or not one.num_pending):
@@ -54,12 +55,12 @@ async def followed(
                 yield None
     finally:
         await deliveries.aclose()
-        # Who left at the first mark has not begun with them.
+        # A caller that stopped at the first marker never started with them.
         await reader.close()
 
 
 async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: Any) -> AsyncGenerator[Delivered, None]:
-    """Hand out what is there now: the last messages of the subjects, unless ``fields`` say otherwise."""
+    """Yield the current messages: the last ones of the subjects, unless ``fields`` say otherwise."""
     following = followed(jet, stream, filters, **{"deliver_policy": "last_per_subject", **fields})
     try:
         async for one in following:
@@ -71,9 +72,9 @@ async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: A
 
 
 async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGenerator[Sequence[LastHeaders], None]:
-    """Hand out the last messages of the subjects, without payloads, many at a time.
+    """Yield the last messages of the subjects, without payloads, many at a time.
 
-    A subject that is there all the while comes once.
+    A subject that exists during the whole iteration comes once.
     """
     if StreamLastHeaders not in jet.backend.planning.own_verbs:
         found = present(jet, stream, filters, headers_only=True)
@@ -87,5 +88,5 @@ async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGener
     while page := (await jet.backend.call(request)).heads:
         yield page
         request = msgspec.structs.replace(request, after=page[-1].subject)
-        # Nothing above waits for anything: others would wait for the last page.
+        # Nothing above waits for I/O: without this, others would have to wait for the last page.
         await asyncio.sleep(0)

@@ -20,7 +20,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy; 0 when the copy is whole and on disk."""
+    """Copy; return 0 when the copy is complete and on disk."""
     with Bar("backing up") as bar:
         backup(options.store, options.target, streams=options.stream, progress=bar.show, key=key_of(options))
     write_line(f"{options.target}: backed up")

@@ -1,4 +1,4 @@
-"""``pelton compact``: a store without the room that removed messages have left."""
+"""``pelton compact``: free the space that removed messages have left in a store."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compact; 0 when done."""
+    """Compact; return 0 when done."""
     write_line(f"{options.store}: {compact(options.store, key_of(options)):,} bytes freed")
     return 0

@@ -26,7 +26,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the demo; 0 when every promise was kept."""
+    """Run the demo; return 0 if every promise was kept."""
     try:
         from rich.console import Console
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether an earlier demo may have left this, also one that was interrupted."""
+    """Return whether this may be from an earlier demo, even an interrupted one."""
     return (_FOLDERS if path.is_dir() and not path.is_symlink() else _FILES).fullmatch(path.name) is not None
 
 

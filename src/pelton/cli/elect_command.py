@@ -1,7 +1,7 @@
-"""``pelton elect``: candidates in processes that elect a leader, to be looked at and killed.
+"""``pelton elect``: candidates in processes that elect a leader, for you to watch and kill.
 
 It takes the variables of the demo of nats-kv-leader-elect: NOSPLAY=1 for candidates that begin at once, CONTEXT for the
-``nats context`` of the cluster; and may share its bucket and key with candidates of that library.
+``nats context`` of the cluster; it can share its bucket and key with candidates of that library.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "address", nargs="?", metavar="ADDRESS", help="a store's file or a cluster (default: a new file)"
     )
-    parser.add_argument("--bucket", default="DEMO_ELECTION", help="made if it is not there (default DEMO_ELECTION)")
+    parser.add_argument("--bucket", default="DEMO_ELECTION", help="created if missing (default DEMO_ELECTION)")
     parser.add_argument("--key", default="demo", help="the key of the election (default demo)")
     parser.add_argument("--candidates", type=_positive, default=3, metavar="N", help="processes (default 3)")
-    parser.add_argument("--name", default="worker", help="what candidates are called, with a number (default worker)")
+    parser.add_argument("--name", default="worker", help="the candidates' name, followed by a number (default worker)")
     parser.add_argument("--ttl", type=float, metavar="SECONDS", help=f"the term (default: the bucket's, or {_TTL_S:g})")
     parser.add_argument("--strict", action="store_true", help="terms of 30 s to 1 h, as nats-kv-leader-elect has them")
-    parser.add_argument("--for", type=float, dest="seconds", metavar="SECONDS", help="end by itself after so long")
+    parser.add_argument("--for", type=float, dest="seconds", metavar="SECONDS", help="end after this time")
     parser.add_argument(
-        "--kill-every", type=float, metavar="SECONDS", help="kill the leader by itself, again and again"
+        "--kill-every", type=float, metavar="SECONDS", help="kill the leader repeatedly, at this interval"
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the election; 0 unless a candidate could not take part."""
+    """Run the election; return 0 unless a candidate could not take part."""
     with ExitStack() as stack:
         address = options.address or _context()
         if address is None:
@@ -107,7 +107,7 @@ async def _elect(options: argparse.Namespace, address: str) -> int:
 
 
 async def _term(options: argparse.Namespace, address: str) -> float:
-    """Return the bucket's TTL, making the bucket if it is not there."""
+    """Return the bucket's TTL, creating the bucket if it is missing."""
     async with open_store(address) as jet:
         try:
             status = await (await jet.bucket(options.bucket)).status()

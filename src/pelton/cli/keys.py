@@ -1,4 +1,4 @@
-"""Where the commands take a store's key from: a file, or the environment; never an argument, which others may see."""
+"""A store's key for the commands: from a file, or the environment; never from an argument, which others may see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_key(parser: argparse.ArgumentParser) -> None:
 
 
 def key_of(options: argparse.Namespace) -> Key | None:
-    """Return the key that was given, or None."""
+    """Return the given key, or None."""
     if options.key_file is not None:
         return KeyFile(options.key_file)
     return os.environ.get(VARIABLE) or None

@@ -1,4 +1,4 @@
-"""The ``pelton`` command: one sub-command a module, loaded when it is called. Only this room reads arguments and
+"""The ``pelton`` command: one module per sub-command, loaded when it is called. Only this package reads arguments and
 environment.
 """
 
@@ -18,10 +18,10 @@ COMMANDS: Final = {
     "elect": "let processes elect a leader, and kill it",
     "verify": "check every page, checksum, count and bound of a store",
     "backup": "copy a store, in use or not, to a new file",
-    "restore": "verify a backup, and make a new store of it or add its streams to one",
+    "restore": "verify a backup, and create a new store from it or add its streams to one",
     "salvage": "write what a damaged store still holds to a new one",
-    "compact": "write a store that nobody has open anew, without unused room",
-    "rekey": "encrypt a store that nobody has open, change its key, or decrypt it",
+    "compact": "rewrite a store that is not open, without unused space",
+    "rekey": "encrypt a store that is not open, change its key, or decrypt it",
     "object": "put files into an object store, get them, list them",
     "pipeline": "archive and replay streams, dead letters and reports, with Spark",
 }
@@ -41,9 +41,9 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; return the exit status: 0 done, 1 failed, 2 misused, 130 interrupted."""
+    """Run a command line; return the exit status: 0 done, 1 failed, 2 usage error, 130 interrupted."""
     words = sys.argv[1:] if arguments is None else arguments
-    # Nothing but --help and --version stands before the command.
+    # Only --help and --version may precede the command.
     options = parser(words[0] if words else "").parse_args(words)
     from pelton.api import PeltonError
     from pelton.cli.output import write_line, write_logs

@@ -27,18 +27,18 @@ Verb = Callable[[ObjectStore, argparse.Namespace], Awaitable[None]]
 def define(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    put = _verb(verbs, "put", _put, "store a file, or what is read from -")
+    put = _verb(verbs, "put", _put, "store a file, or standard input (-)")
     put.add_argument("file", metavar="FILE")
     put.add_argument("name", metavar="NAME", nargs="?", help="default: the file's own name")
     put.add_argument("--description", default="", metavar="TEXT")
-    put.add_argument("--create", action="store_true", help="make store and bucket where they are missing")
-    get = _verb(verbs, "get", _get, "write an object to a file, or to -")
+    put.add_argument("--create", action="store_true", help="create store and bucket if they are missing")
+    get = _verb(verbs, "get", _get, "write an object to a file, or to standard output (-)")
     get.add_argument("name", metavar="NAME")
     get.add_argument("file", metavar="FILE", nargs="?", help="default: the last part of the object's name")
     _verb(verbs, "list", _list, "list the objects")
     for name, verb, text in (("info", _info, "show one object"), ("delete", _delete, "delete an object")):
         _verb(verbs, name, verb, text).add_argument("name", metavar="NAME")
-    cleanup = _verb(verbs, "cleanup", _cleanup, "remove what puts left whose process was killed")
+    cleanup = _verb(verbs, "cleanup", _cleanup, "remove the remains of puts whose process was killed")
     cleanup.add_argument("--older-than", type=float, default=3600.0, metavar="SECONDS", help="default: 3600")
 
 
@@ -52,7 +52,7 @@ def _verb(verbs: Any, name: str, verb: Verb, text: str) -> argparse.ArgumentPars
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do one verb; 0 when it is done."""
+    """Run one verb; return 0 when it is done."""
     exists = os.path.exists(options.store)
     is_file = exists or ":" not in options.store
     if is_file and not (exists or options.create):
@@ -74,7 +74,7 @@ async def _run(options: argparse.Namespace, key: Key | None) -> None:
 async def _put(store: ObjectStore, options: argparse.Namespace) -> None:
     name = options.name or os.path.basename(options.file)
     if options.file == _STANDARD and not options.name:
-        raise ConfigError("what is read from - needs a NAME")
+        raise ConfigError("standard input (-) has no name: give NAME")
     content = sys.stdin.buffer if options.file == _STANDARD else Path(options.file)
     with Bar(f"putting {name}") as bar:
         info = await store.put(name, content, description=options.description, progress=bar.show)
@@ -87,7 +87,7 @@ async def _get(store: ObjectStore, options: argparse.Namespace) -> None:
         return
     target = options.file or os.path.basename(options.name)
     if not options.file and target in ("", ".", ".."):
-        raise ConfigError(f"the object's name {options.name!r} ends in nothing that could name a file: give FILE")
+        raise ConfigError(f"the object's name {options.name!r} does not end in a file name: give FILE")
     with Bar(f"getting {options.name}") as bar:
         info = await store.get_file(options.name, Path(target), progress=bar.show)
     write_line(f"{target}: {info.size:,} bytes got")

@@ -1,7 +1,7 @@
-"""What the commands write to a terminal: the only place that does, so that nothing in a store can command the terminal.
+"""Writes the commands' output: the only place that writes to a terminal, so that no data can control it.
 
-Names of streams and objects, subjects, keys, errors and file names are made by others. A terminal obeys escape
-sequences among them: it would be cleared, renamed, or show something else than what is there.
+Names of streams and objects, subjects, keys, errors and file names come from others. A terminal obeys escape
+sequences in them: they could clear or rename it, or falsify what it shows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def write_line(text: str, *, error: bool = False, flush: bool = False) -> None:
 
 
 def write_over(text: str) -> None:
-    """Write over the line of a terminal in which the cursor stands, on standard error."""
+    """Overwrite the terminal's current line, on standard error."""
     print("\r" + harmless(text), end="", file=sys.stderr, flush=True)
 
 
@@ -34,7 +34,7 @@ def write_styled(lines: list[tuple[str, str]], before: str = "") -> None:
 
 
 def write_logs() -> None:
-    """Write warnings of the library to standard error, as harmless as all else."""
+    """Write warnings of the library to standard error, escaped like all output."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Harmless())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

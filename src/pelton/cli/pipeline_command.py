@@ -1,4 +1,4 @@
-"""``pelton pipeline``: streams to a lake and back, dead letters, and what queues have done, by Spark."""
+"""``pelton pipeline``: streams to a lake and back, dead letters, and reports on queues, by Spark."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def define(parser: argparse.ArgumentParser) -> None:
     archive.add_argument("stream", metavar="STREAM", help="several by comma, or a pattern such as orders-*")
     archive.add_argument("--to", required=True, metavar="TARGET", help="the table's folder, or an address of a lake")
     archive.add_argument("--form", choices=("delta", "parquet"), default="delta", help="default: delta")
-    archive.add_argument("--checkpoint", metavar="FOLDER", help="tells how far it is (default: TARGET-checkpoint)")
-    archive.add_argument("--every", type=_positive, metavar="S", help="go on until stopped (default: what there is)")
+    archive.add_argument("--checkpoint", metavar="FOLDER", help="keeps its position (default: TARGET-checkpoint)")
+    archive.add_argument("--every", type=_positive, metavar="S", help="run until stopped (default: existing messages)")
     _add_replay(verbs)
-    letters = _verb(verbs, "dead-letters", _dead_letters, "show failed jobs, and drive chosen ones again")
+    letters = _verb(verbs, "dead-letters", _dead_letters, "show failed jobs, and redrive chosen ones")
     letters.add_argument("queue", metavar="QUEUE")
     letters.add_argument("--where", metavar="SQL", help="only these, such as \"cause LIKE 'OSError%%'\"")
     letters.add_argument("--by-cause", action="store_true", help="count them by job and cause")
     letters.add_argument("--redrive", action="store_true", help="put those of --where (true: all) into the queue again")
-    letters.add_argument("--limit", type=int, default=50, metavar="N", help="rows that are shown (default 50)")
-    report = _verb(verbs, "report", _report, "write what a queue has done as an HTML page with plots")
+    letters.add_argument("--limit", type=int, default=50, metavar="N", help="rows to show (default 50)")
+    report = _verb(verbs, "report", _report, "write a report on a queue as an HTML page with plots")
     report.add_argument("queue", metavar="QUEUE")
     report.add_argument("--to", default="report.html", metavar="FILE", help="default: report.html")
-    report.add_argument("--step", metavar="TEXT", help="how finely time is cut, such as '1 minute'")
+    report.add_argument("--step", metavar="TEXT", help="the resolution of time, such as '1 minute'")
 
 
 def _add_replay(verbs: Any) -> None:
@@ -53,10 +53,10 @@ def _add_replay(verbs: Any) -> None:
     source = replay.add_mutually_exclusive_group(required=True)
     source.add_argument("--archive", metavar="FOLDER", help="a Delta table made by pelton pipeline archive")
     source.add_argument("--source", metavar="STREAM", help="a stream of the same store or cluster")
-    replay.add_argument("--name", required=True, metavar="NAME", help="this replay's; one that stopped goes on by it")
+    replay.add_argument("--name", required=True, metavar="NAME", help="this replay's name, by which it resumes")
     speed = replay.add_mutually_exclusive_group()
-    speed.add_argument("--rate", type=_positive, metavar="N", help="so many messages a second")
-    speed.add_argument("--pace", type=_positive, metavar="X", help="1: as fast as they came; 60: a minute a second")
+    speed.add_argument("--rate", type=_positive, metavar="N", help="messages per second")
+    speed.add_argument("--pace", type=_positive, metavar="X", help="1: as fast as published; 60: a minute per second")
     replay.add_argument("--where", metavar="SQL", help="only these, such as \"stream = 'orders'\"")
     replay.add_argument("--transform", metavar="MODULE:FUNCTION", help="a function from DataFrame to DataFrame")
     replay.add_argument("--subject", metavar="TEMPLATE", help="subjects made of columns, such as again.{stream}")
@@ -94,9 +94,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what makes no sense before Spark is started, which takes long. Raises ConfigError."""
+    """Check the options before Spark is started, which takes long. Raises ConfigError."""
     if options.verb is _dead_letters and options.redrive and not options.where:
-        raise ConfigError("say which letters are to be driven again: --where \"cause LIKE '...'\", or --where true")
+        raise ConfigError("choose the dead letters to redrive: --where \"cause LIKE '...'\", or --where true")
 
 
 def _archive(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
@@ -131,7 +131,7 @@ def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
             progress=bar.show,
             **place,
         )
-    before = f", {done.before:,} were there before" if done.before else ""
+    before = f", {done.before:,} were written before" if done.before else ""
     write_line(f"{options.target}: {done.rows:,} messages written{before}")
 
 
@@ -141,9 +141,9 @@ def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[
     letters = pipelines.dead_letters(spark, options.queue, **place)
     chosen = letters.where(options.where) if options.where else letters
     if options.redrive:
-        with Bar("driving again") as bar:
+        with Bar("redriving") as bar:
             done = pipelines.redrive(chosen, options.queue, progress=bar.show, **place)
-        gone = f", {done.gone:,} had gone before" if done.gone else ""
+        gone = f", {done.gone:,} were already gone" if done.gone else ""
         write_line(f"{options.queue}: {done.redriven:,} jobs in the queue again{gone}")
         return
     shown = pipelines.by_cause(chosen) if options.by_cause else chosen.select(*_LETTERS).orderBy("failed_at")
@@ -160,7 +160,7 @@ def _report(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
 
 
 def _place(options: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the data source that say where the store is. Raises ConfigError."""
+    """Return the options of the data source that address the store. Raises ConfigError."""
     from pelton.spark.redaction import address_options
 
     exists = os.path.exists(options.store)
@@ -181,7 +181,7 @@ def _place(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _function(name: str) -> Callable[[DataFrame], DataFrame]:
-    """Return a function that was given by name; modules beside the caller are found. Raises ConfigError."""
+    """Return a function by its name; modules in the current folder are found. Raises ConfigError."""
     module, _, function = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:

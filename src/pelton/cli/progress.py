@@ -1,4 +1,4 @@
-"""How far a command is: one line of a terminal, nothing where there is none."""
+"""The progress of a command: one line on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pelton.cli.output import write_line, write_over
 
 
 class Bar:
-    """A line that is written over while work goes on."""
+    """A line that is overwritten as the work proceeds."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -20,7 +20,7 @@ class Bar:
         return self
 
     def show(self, done: int, total: int) -> None:
-        """Tell how much of how much is done; ``total`` 0: nobody knows of how much."""
+        """Show the amounts done and total; ``total`` 0: unknown."""
         shown = f"{self._what}: {done * 100 // total} %" if total else f"{self._what}: {done:,}"
         if shown != self._shown and sys.stderr.isatty():
             self._shown = shown

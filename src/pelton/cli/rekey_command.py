@@ -16,12 +16,12 @@ def define(parser: argparse.ArgumentParser) -> None:
     add_key(parser)
     new = parser.add_mutually_exclusive_group(required=True)
     new.add_argument("--new-key-file", metavar="FILE", help="the new key")
-    new.add_argument("--decrypt", action="store_true", help="no key any more: the store becomes readable for all")
+    new.add_argument("--decrypt", action="store_true", help="remove the key: the store becomes readable for all")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Rekey; 0 when done."""
+    """Rekey; return 0 when done."""
     rekey(options.store, key_of(options), None if options.decrypt else KeyFile(options.new_key_file))
     write_line(f"{options.store}: {'readable for all' if options.decrypt else 'encrypted with the new key'}")
     return 0

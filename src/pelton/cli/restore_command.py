@@ -1,4 +1,4 @@
-"""``pelton restore``: a store made of a backup, or a backup's streams copied into a store that there is."""
+"""``pelton restore``: a new store from a backup, or a backup's streams copied into an existing store."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("--into", action="store_true", help="copy streams into STORE, which exists and may be in use")
     parser.add_argument(
-        "--stream", action="append", metavar="NAME[=NEW]", help="with --into: only this, under a new name"
+        "--stream", action="append", metavar="NAME[=NEW]", help="with --into: only this stream, under a new name"
     )
     add_key(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Restore; 0 when everything is whole and on disk."""
+    """Restore; return 0 when everything is complete and on disk."""
     if options.into:
         names = asyncio.run(_into(options))
         write_line(f"{options.store}: restored {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""``pelton salvage``: a new store of what a damaged one still holds."""
+"""``pelton salvage``: a new store with what a damaged one still holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Save what can be read, and tell what was lost; 0 when the new store is there."""
+    """Save what can be read, and report what was lost; return 0 when the new store is complete."""
     for loss in salvage(options.store, options.target, key_of(options)):
         write_line(loss)
     write_line(f"{options.target}: written")

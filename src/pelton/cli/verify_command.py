@@ -1,4 +1,4 @@
-"""``pelton verify``: is every byte of a store what it should be."""
+"""``pelton verify``: check every byte of a store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell what is wrong; 0 when nothing is."""
+    """Report what is wrong; return 0 if nothing is."""
     found = verify(options.store, key_of(options))
     for problem in found:
         write_line(problem)

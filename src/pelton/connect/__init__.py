@@ -1,4 +1,4 @@
-"""Where the two towers meet: an address becomes a backend, and a backend an open store."""
+"""Opens stores: turns an address into a backend, and a backend into an open store."""
 
 from pelton.connect.opening import ClusterOptions, Opening, open
 from pelton.connect.store import Jet

@@ -29,19 +29,19 @@ _memory_stores = count(1)
 
 
 class ClusterOptions(TypedDict, total=False):
-    """What :func:`open` takes for a cluster.
+    """Options of :func:`open` for a cluster.
 
-    Who we are, one of these or ``user:password@`` in the address: ``user`` and ``password``, ``token``,
-    ``credentials`` (the file of a user, as ``nsc`` writes it), ``nkey`` (a seed, or a file that holds one).
+    Authentication, one of these or ``user:password@`` in the address: ``user`` and ``password``, ``token``,
+    ``credentials`` (a user's credentials file, as ``nsc`` writes it), ``nkey`` (a seed, or a file that holds one).
 
     ``tls``, an ``ssl.SSLContext``, or the files ``tls_ca``, ``tls_cert``, ``tls_key``; ``tls_first`` for servers
-    with ``handshake_first``. With any of them, as with ``tls://``, nothing is said in the clear.
+    with ``handshake_first``. With any of them, as with ``tls://``, nothing is sent in plain text.
 
-    ``domain`` or ``api_prefix``: where the JetStream API is. ``inbox_prefix``: what answers are sent below
+    ``domain`` or ``api_prefix``: where the JetStream API is. ``inbox_prefix``: the prefix of reply subjects
     (``_INBOX``).
 
-    ``patience`` bounds how long an operation outlasts lost connections and elections (30 s). ``message_ids``
-    gives every publish without a ``msg_id`` one of ours, so that repeating it is harmless (True).
+    ``patience`` bounds how long an operation retries through lost connections and elections (30 s).
+    ``message_ids`` (True) generates a ``msg_id`` for every publish without one, so that retries are harmless.
     """
 
     user: str
@@ -98,19 +98,19 @@ def open(
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Opening:
-    """Open a store: the path of a file (made if it is missing), ``memory:`` for one that ends with the process,
+    """Open a store: the path of a file (created if it is missing), ``memory:`` for one that ends with the process,
     or a NATS cluster with JetStream (needs the extra: ``pip install 'pelton[cluster]'``):
     ``nats://host:4222,other:4222``, ``tls://host``, or ``context:path`` for a file of ``nats context``.
 
-    A file: ``sync`` says what an acknowledgement promises: ``commit`` (default) that the message is on disk;
-    ``interval`` that it is at most ``sync_interval`` (0.1 s) later; ``off`` that it survives this process, not a
+    A file: ``sync`` decides what an acknowledgement promises: ``commit`` (default) that the message is on disk;
+    ``interval`` that it will be within ``sync_interval`` (0.1 s); ``off`` that it survives this process, not a
     power loss. ``busy_timeout`` (30 s) bounds the wait for another process's transaction. ``limits`` bound what may
-    be stored and made through this opening, as a NATS server bounds an account. ``key`` encrypts a new file and
-    opens an encrypted one: a text, bytes, a :class:`pelton.KeyFile` or a function that fetches it.
-    ``mode`` are the permissions of a new file, for its owner alone by default (0o600), and 0o660 for a group; an
+    be stored and created through this handle, as a NATS server bounds an account. ``key`` encrypts a new file and
+    opens an encrypted one: a string, bytes, a :class:`pelton.KeyFile` or a function that fetches it.
+    ``mode`` sets the permissions of a new file: for its owner alone by default (0o600), 0o660 for a group; an
     existing file keeps its own. Any number of processes may open the same file.
 
-    A cluster: ``cluster`` are the fields of :class:`ClusterOptions`. It decides by itself what it keeps, and when.
+    A cluster: ``cluster`` takes the fields of :class:`ClusterOptions`. The cluster itself decides on durability.
 
     Raises ConfigError, also for an option of the other kind; ServerUnreachableError, ServerRefusedError,
     ServerTimeoutError, JetStreamMissingError; NotAStoreError, StoreKeyError, StoreVersionError,
@@ -158,7 +158,7 @@ def _text_of(address: str | os.PathLike[str]) -> str:
 
 
 def _refuse_other_programs_names(text: str) -> None:
-    """Refuse what means no file to other programs: a file of that name would be made, and nobody would look for it."""
+    """Refuse names that other programs don't take for a file: it would be created where you would never look for it."""
     if text in (":memory:", "memory"):
         raise ConfigError(
             f"open({text!r}) would make a file of this name: write 'memory:' for a store in memory, "

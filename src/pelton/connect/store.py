@@ -1,4 +1,4 @@
-"""An open store or cluster, with all that can be done with it: one place, so that a user finds it with a dot."""
+"""An open store or cluster and all of its operations, in one place so that completion finds them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Jet(Streams):
-    """An open store. Made by :func:`open`; close it, or use it as ``async with``."""
+    """An open store, returned by :func:`open`; close it, or use it as ``async with``."""
 
     async def queue(
         self,
@@ -56,13 +56,13 @@ class Jet(Streams):
         history_max_age: float | timedelta | None = None,
         num_replicas: int | None = None,
     ) -> Queue:
-        """Open a work queue, making it if it is new.
+        """Open a work queue, creating it if it is new.
 
-        ``exclusive`` (default False) allows one job a key in flight, in order. ``lease`` (default 30 s) is how
+        ``exclusive`` (default False) allows one job per key in flight, in order. ``lease`` (default 30 s) is how
         long a worker that died keeps its jobs; healthy workers renew theirs. Both are fixed when the queue is
-        made: all its workers have to agree on them, and another value is refused.
-        ``history_max_age`` (default 7 days; 0: for ever) bounds the history, ``num_replicas`` (default 1) says how many
-        servers of a cluster keep the queue. Another value than before takes effect at once. None: as it is.
+        created: all its workers have to agree on them, and a different value is refused.
+        ``history_max_age`` (default 7 days; 0: for ever) bounds the history, ``num_replicas`` (default 1) is the number
+        of servers of a cluster that keep the queue. A new value takes effect at once. None keeps the current value.
         Raises ConfigError.
         """
         return await Queue.open(
@@ -79,9 +79,9 @@ class Jet(Streams):
     @overload
     async def bucket(self, name: str, *, type: type[T], codec: Codec | None = None) -> Bucket[T]: ...
     async def bucket(self, name: str, *, type: type[Any] | None = None, codec: Codec | None = None) -> Bucket[Any]:
-        """Return a key-value bucket that exists; its values are bytes, or of ``type``, kept as JSON.
+        """Return an existing key-value bucket; its values are bytes, or of ``type``, stored as JSON.
 
-        ``codec`` says how keys and values are written, where that is not as they are (ADR-54). Raises
+        ``codec`` encodes keys and values; without it they are stored unchanged (ADR-54). Raises
         BucketNotFoundError, ConfigError.
         """
         return await open_bucket(self, name, type, codec)
@@ -102,17 +102,17 @@ class Jet(Streams):
         codec: Codec | None = None,
         **settings: Unpack[BucketSettings],
     ) -> Bucket[Any]:
-        """Make a key-value bucket, or return the one there is with the same settings (ADR-8).
+        """Create a key-value bucket, or return the existing one if its settings are the same (ADR-8).
 
-        ``type`` and ``codec`` are as :meth:`bucket` says; see :class:`BucketSettings` for the rest. Raises
-        ConfigError; ApiError 10058 for other settings than it has.
+        ``type`` and ``codec`` are those of :meth:`bucket`; see :class:`BucketSettings` for the rest. Raises
+        ConfigError; ApiError 10058 if it exists with other settings.
         """
         return await create_bucket(self, name, type, codec, **settings)
 
     async def update_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]:
-        """Change settings of a bucket; the others, and its keys, stay.
+        """Change settings of a bucket; its other settings and its keys stay.
 
-        Raises BucketNotFoundError, ConfigError; ApiError for what cannot be changed, such as ``storage``.
+        Raises BucketNotFoundError, ConfigError; ApiError for settings that cannot be changed, such as ``storage``.
         """
         return await update_bucket(self, name, **settings)
 
@@ -125,13 +125,13 @@ class Jet(Streams):
         return await bucket_names(self)
 
     async def objects(self, name: str) -> ObjectStore:
-        """Return an object store that exists. Raises BucketNotFoundError, ConfigError."""
+        """Return an existing object store. Raises BucketNotFoundError, ConfigError."""
         return await open_objects(self, name)
 
     async def create_objects(self, name: str, **settings: Unpack[ObjectSettings]) -> ObjectStore:
-        """Make an object store, or return the one there is with the same settings (ADR-20).
+        """Create an object store, or return the existing one if its settings are the same (ADR-20).
 
-        See :class:`ObjectSettings`. Raises ConfigError; ApiError 10058 for other settings than it has.
+        See :class:`ObjectSettings`. Raises ConfigError; ApiError 10058 if it exists with other settings.
         """
         return await create_objects(self, name, **settings)
 
@@ -156,34 +156,34 @@ class Jet(Streams):
         return LockManager(self)
 
     def lock(self, name: str, *, ttl: Seconds = 30) -> Lock:
-        """Return the lock of this name, one among all processes: ``async with jet.lock("car1") as held``.
+        """Return the lock of this name, shared by all processes: ``async with jet.lock("car1") as held``.
 
-        It is renewed in the background while it is held; if its holder dies, others have it after ``ttl`` (whole
-        seconds, at least 1). Raises ConfigError.
+        It is renewed in the background while it is held; if its holder dies, others can acquire it after ``ttl``
+        (whole seconds, at least 1). Raises ConfigError.
         """
         return Lock(self._lock_manager, lock_spec("lock", name, 1, ttl))
 
     def semaphore(self, name: str, *, slots: int, ttl: Seconds = 30) -> Semaphore:
-        """Return the semaphore of this name, which up to ``slots`` callers hold at once; else as :meth:`lock`.
+        """Return the semaphore of this name, which up to ``slots`` callers hold at once; otherwise like :meth:`lock`.
 
         All its users have to agree on ``slots`` (at most 1,000). Raises ConfigError.
         """
         return Semaphore(self._lock_manager, lock_spec("semaphore", name, slots, ttl))
 
     async def clone(self) -> Jet:
-        """Open the same store or cluster again, for the event loop that calls this; close it as well.
+        """Open the same store or cluster again, for the calling event loop; close the clone as well.
 
-        A jet, and all that was made from it, belongs to the event loop it was opened on (WrongLoopError on any other):
-        this is what other threads with event loops of their own use, also of a ``memory:`` store. Raises
+        A jet, and every handle made from it, belongs to the event loop it was opened on (WrongLoopError on any other).
+        Other threads with their own event loop use a clone, also of a ``memory:`` store. Raises
         StoreClosedError, StoreKeyError, StoreError.
         """
         backend = self.backend.clone()
-        # A cluster's belongs to the event loop that uses it first.
+        # A cluster's jet belongs to the event loop that uses it first.
         backend.check_loop()
         return Jet(backend, self.runtime)
 
     async def close(self) -> None:
-        """Finish what is under way and let go of the store; locks that are held are lost. Idempotent."""
+        """Finish what is in progress and close the store; held locks are lost. Idempotent."""
         self.backend.check_loop()
         try:
             if "_lock_manager" in vars(self):
@@ -194,15 +194,15 @@ class Jet(Streams):
     async def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = (), until_empty: bool = False
     ) -> int:
-        """Carry the messages of a stream to another store or cluster, in order, each once, until cancelled.
+        """Copy the messages of a stream to another store or cluster, in order, each once, until cancelled.
 
-        They keep their subjects; the stream of ``to`` that takes those stores them. How far it has come is kept in
-        this store, as the durable consumer ``feed_<name>`` (default: the stream's name): begun again it goes on
-        there. While ``to`` is away, or full, it waits, with at most 2,000 messages in memory. ``filters`` name a part
-        of the subjects. ``until_empty`` ends it when nothing is left. Returns how many were carried.
+        They keep their subjects; the stream of ``to`` that takes those stores them. The position is kept in this
+        store, as the durable consumer ``feed_<name>`` (default: the stream's name): started again, it resumes
+        there. While ``to`` is away, or full, it waits, with at most 2,000 messages in memory. ``filters`` select
+        subjects. With ``until_empty`` it ends when nothing is left. Returns the number of messages copied.
 
-        One process at a time: another that begins takes over, and this one ends with AckRejectedError. Raises
-        ApiError for what ``to`` never takes: no stream for a subject, a message too large.
+        One process at a time: another that starts takes over, and this one ends with AckRejectedError. Raises
+        ApiError for messages that ``to`` never takes: no stream for a subject, a message too large.
         """
         check_name("feed", name or stream)
         check_instance(f"feed {name or stream!r}", "to", to, Jet, "give an open store or cluster")
@@ -213,9 +213,9 @@ class Jet(Streams):
     async def rekey(self, key: Key) -> None:
         """Encrypt an encrypted store with another key, now.
 
-        Other processes that have the store open get StoreKeyError from their next operation and open it again with
-        the new key; nothing that was acknowledged is lost, and a kill or power loss leaves the old key or the new one.
-        This process does nothing else meanwhile. Raises StoreSettingsError for a plain store (:func:`pelton.rekey`
+        Other processes that have the store open get StoreKeyError from their next operation and must open it again with
+        the new key; nothing acknowledged is lost, and a kill or power loss leaves the old key or the new one.
+        Blocks this process until it is done. Raises StoreSettingsError for a plain store (:func:`pelton.rekey`
         encrypts one), StoreBusyError, ConfigError.
         """
         await self.backend.embedded("rekey").rekey(key)
@@ -227,14 +227,14 @@ class Jet(Streams):
         streams: Sequence[str] | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
-        """Copy the store, as it is at this moment, to the new file ``path``, which is a store itself; work goes on.
+        """Copy the store, as of now, to the new file ``path``, which is a store itself; reads and writes continue.
 
-        With ``streams`` only those, with their consumers. The copy has the store's key, and its name once it is whole
-        and on disk. ``progress`` is called with how much of how much is done. Raises StoreSettingsError where the file
-        exists, StreamNotFoundError, StoreFullError, ConfigError for what is no file.
+        With ``streams`` only those, with their consumers. The copy has the store's key, and gets its name once it is
+        complete and on disk. ``progress`` is called with the amounts done and total. Raises StoreSettingsError if the
+        file exists, StreamNotFoundError, StoreFullError, ConfigError for a path that is no file.
 
-        On a cluster ``path`` becomes a folder with what its servers say of each stream, one after another, as the
-        ``nats`` command keeps it (not tried with the command itself).
+        On a cluster ``path`` becomes a folder with the servers' snapshot of each stream, one after another, in the
+        layout of the ``nats`` command (not tried with the command itself).
         """
         check_callback("backup", "progress", progress)
         chosen = names_of_streams("backup", streams)
@@ -251,13 +251,13 @@ class Jet(Streams):
     ) -> list[str]:
         """Copy the streams of a backup, or some of them, with their consumers into this store; return their names here.
 
-        The backup is verified first; ``key`` is its own, if it is encrypted. It happens in one transaction: what others
-        write waits meanwhile. ``names`` gives streams new names (old to new): such a stream takes that name as its only
-        subject, so that it may lie beside the one it was copied of; give it others with update_stream. ``progress``
-        is called with how many rows of how many are done.
+        The backup is verified first; ``key`` is the backup's, if it is encrypted. All is copied in one transaction,
+        which other writers wait for. ``names`` gives streams new names (old to new): such a stream takes that name as
+        its only subject, so that it can exist beside its original; give it others with update_stream. ``progress`` is
+        called with the numbers of rows done and total.
 
-        Raises StoreError where the backup is damaged, ApiError 10130 where a name is taken, 10065 where subjects are,
-        StreamNotFoundError for a stream that the backup has not, ConfigError. :func:`pelton.restore` makes a new store.
+        Raises StoreError if the backup is damaged, ApiError 10130 if a name is taken, 10065 if subjects are,
+        StreamNotFoundError for a stream that the backup lacks, ConfigError. :func:`pelton.restore` creates a new store.
         """
         check_callback("restore", "progress", progress)
         chosen, renamed = names_of_streams("restore", streams), texts_of("restore", "names", names)
@@ -266,10 +266,10 @@ class Jet(Streams):
     def transaction(self, *, timeout: float | timedelta = 1.0) -> Transaction:
         """Return a transaction over this store: ``async with jet.transaction() as tx``.
 
-        Publishes, acks, jobs, keys of buckets (``tx.bucket``) and your own SQL rows (``tx.sql``) take effect together
-        when the block is left, durable, or not at all when it raises. From its first operation it holds the store's
-        writer, for at most ``timeout``: then it is rolled back (TransactionTimeoutError). Within another
-        one's block of the same task it is a savepoint.
-        Raises ConfigError, also on a cluster; StoreBusyError when the writer cannot be had.
+        Publishes, acks, jobs, bucket keys (``tx.bucket``) and your own SQL rows (``tx.sql``) take effect together and
+        durably when the block ends, or not at all when it raises. From its first operation it holds the store's
+        writer, for at most ``timeout``: then it is rolled back (TransactionTimeoutError). Nested in the block of
+        another transaction of the same task it is a savepoint.
+        Raises ConfigError, also on a cluster; StoreBusyError when it cannot acquire the writer.
         """
         return Transaction(self.backend, timeout)

@@ -1,1 +1,1 @@
-"""Pages with drawings: one HTML file each, self-contained, for whoever has something to show. Pure."""
+"""Pages with charts: one self-contained HTML file each. Pure."""

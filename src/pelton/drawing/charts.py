@@ -62,7 +62,7 @@ def curves(
 
 
 def bars(values: Sequence[tuple[str, float, str]], label: str) -> str:
-    """Return a bar for each name, as long as its value, with what is written behind it."""
+    """Return a bar for each name, as long as its value, with a text after it."""
     if not values:
         return ""
     left = min(460.0, 12.0 + max(len(name) for name, _, _ in values) * 7.2)

@@ -1,4 +1,4 @@
-"""A page as one HTML file: self-contained, no script, no network, at home on light and dark screens."""
+"""A page as one HTML file: self-contained, no script, no network, with light and dark colours."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _STYLE: Final = Path(__file__).with_name("page.css")
 
 
 def page(title: str, body: str) -> str:
-    """Return a whole page; ``body`` is markup already.
+    """Return a whole page; ``body`` is markup.
 
-    Its drawings may use the classes ``w0`` to ``w5`` (hues, for things of a kind) and ``q0`` to ``q7`` (shades, for
+    Its charts may use the classes ``w0`` to ``w5`` (hues, for categories) and ``q0`` to ``q7`` (shades, for
     amounts).
     """
     hues = "".join(f".w{k}{{fill:var(--w{k})}}.l{k}{{stroke:var(--w{k})}}" for k in range(HUES))
@@ -31,18 +31,18 @@ def page(title: str, body: str) -> str:
 
 
 def head(heading: str, words: str) -> str:
-    """Return what the page is about."""
+    """Return the page's heading and introduction."""
     return tag("h1", escape(heading)) + tag("p", escape(words))
 
 
 def tiles(figures: Iterable[tuple[str, str]]) -> str:
-    """Return the most important figures, each with what it counts."""
+    """Return the most important figures, each with its label."""
     cells = (tag("div", tag("b", escape(value)), tag("span", escape(words)), class_="tile") for value, words in figures)
     return tag("div", *cells, class_="tiles")
 
 
 def section(heading: str, words: str, content: str) -> str:
-    """Return a part of the page; nothing where it has no content, which is markup already."""
+    """Return a section of the page, empty without content; ``content`` is markup."""
     return tag("section", tag("h2", escape(heading)), tag("p", escape(words)), content) if content else ""
 
 

@@ -11,7 +11,7 @@ Point = tuple[float, float]
 
 
 def tag(name: str, *children: str, **attributes: object) -> str:
-    """An element; `children` are markup already. `class_` means `class`, other underscores mean hyphens."""
+    """Return an element; `children` are markup. `class_` means `class`, other underscores mean hyphens."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"'
         for key, value in attributes.items()
@@ -21,22 +21,22 @@ def tag(name: str, *children: str, **attributes: object) -> str:
 
 
 def text(x: float, y: float, words: str, **attributes: object) -> str:
-    """A label; `words` are escaped."""
+    """Return a label; `words` are escaped."""
     return tag("text", escape(words), x=x, y=y, **attributes)
 
 
 def title(words: str) -> str:
-    """What a pointer resting on the parent element is told."""
+    """Return a tooltip for the parent element."""
     return tag("title", escape(words))
 
 
 def line(start: Point, end: Point, **attributes: object) -> str:
-    """A straight line."""
+    """Return a straight line."""
     return tag("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **attributes)
 
 
 def path(points: Iterable[Point], closed: bool = False) -> str:
-    """The `d` of a path through `points`."""
+    """Return the `d` of a path through `points`."""
     steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return f"M{steps}{'Z' if closed else ''}" if steps else ""
 
@@ -50,20 +50,20 @@ class Scale(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        """The pixel of `value`."""
+        """Return the pixel of `value`."""
         span = self.high - self.low or 1.0
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round values from `low` to `high`, some `about` of them."""
+    """Return round values from `low` to `high`, approximately `about` of them."""
     step = _round_step((high - low) / about)
     first = math.ceil(low / step - 1e-9)
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def smooth(values: Sequence[float], reach: int) -> list[float]:
-    """Each value averaged with its neighbours up to `reach` away, the nearer the heavier."""
+    """Return each value averaged with its neighbours up to `reach` away, nearer ones weighted more."""
     weights = [reach + 1 - abs(offset) for offset in range(-reach, reach + 1)]
     whole = sum(weights)
     padded = [0.0] * reach + list(values) + [0.0] * reach

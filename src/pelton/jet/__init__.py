@@ -1,4 +1,4 @@
-"""The handles a user holds: for a store, a stream, a consumer, a message."""
+"""Handles for users: a store, a stream, a consumer, a message."""
 
 from pelton.api.times import Seconds
 from pelton.jet.consumer import Consumer

@@ -1,4 +1,4 @@
-"""A consumer in the hands of its clients: pulled from, listened to, steered."""
+"""The handle of a consumer: pull from it, subscribe to it, manage it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _log: Final = logging.getLogger("pelton")
 
 
 class Consumer:
-    """A consumer of a stream. ``config`` is what was last known of its configuration."""
+    """A consumer of a stream. ``config`` is its last known configuration."""
 
     def __init__(self, backend: Backend, info: ConsumerInfo, runtime: Runtime) -> None:
         self._backend = backend
@@ -62,7 +62,7 @@ class Consumer:
         return f"consumer {self.name!r} of stream {self.stream_name!r}"
 
     async def info(self) -> ConsumerInfo:
-        """Return configuration, positions and what is outstanding."""
+        """Return configuration, positions and outstanding messages."""
         return await self._backend.call(ConsumerInfoRequest(stream=self.stream_name, name=self.name))
 
     async def fetch(
@@ -80,12 +80,13 @@ class Consumer:
         on_pinned: Callable[[str], object] | None = None,
         on_unpinned: Callable[[str], object] | None = None,
     ) -> list[Message]:
-        """Take up to ``batch`` messages; waits up to ``timeout`` (None: for ever) for the first, returns what is there.
+        """Fetch up to ``batch`` messages; waits up to ``timeout`` (None: for ever) for the first, returns what is
+        there.
 
-        Empty when none came, and at once where the next message is larger than ``max_bytes``. On a consumer with
-        priority groups ``group`` names one, and the other four say when this client is served (ADR-42): see
+        Returns an empty list on timeout, and at once if the next message is larger than ``max_bytes``. On a consumer
+        with priority groups ``group`` names one, and the other four decide when this client is served (ADR-42): see
         :class:`PullRequest`. ``on_pinned`` and ``on_unpinned``, plain functions, are called with the group when this
-        handle is pinned, and when it learns that it is no more: then it stands by until it is pinned again.
+        handle is pinned, and when it learns that it has lost the pin: it then stands by until it is pinned again.
         Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
         """
         about = self._about
@@ -97,7 +98,7 @@ class Consumer:
             check_whole(about, "priority", priority, None)
             check_whole(about, "min_pending", min_pending)
             check_whole(about, "min_ack_pending", min_ack_pending)
-        # A limit of the consumer holds for each pull: waiting longer is pulling again.
+        # The consumer limits how long one pull may wait: to wait longer, pull again.
         longest = self.config.max_expires.ns or None
         request = PullRequest(
             batch=batch,
@@ -123,7 +124,7 @@ class Consumer:
         on_pinned: Callable[[str], object] | None,
         on_unpinned: Callable[[str], object] | None,
     ) -> list[Delivered]:
-        """Pull, as the pinned client if this handle is that; also until it is pinned again."""
+        """Pull, as the pinned client if this handle is that; after losing the pin, wait until it is pinned again."""
         group = request.group
         while True:
             pin = self._pins.get(group, "")
@@ -132,7 +133,7 @@ class Consumer:
                     self.stream_name, self.name, msgspec.structs.replace(request, pin_id=pin) if pin else request
                 )
             except PinLostError:
-                # Another task with this handle may have been pinned anew meanwhile.
+                # Another task with this handle may have been pinned again in the meantime.
                 if self._pins.get(group) == pin:
                     del self._pins[group]
                     _tell(on_unpinned, group)
@@ -142,9 +143,9 @@ class Consumer:
             return found
 
     async def next(self, *, timeout: Seconds | None = 5.0, **pull: Any) -> Message | None:
-        """Take the next message; None when none came within ``timeout`` (None: wait for ever).
+        """Fetch the next message, or None on ``timeout`` (None: wait for ever).
 
-        ``pull`` are further arguments of :meth:`fetch`, which raises the same.
+        ``pull`` are further arguments of :meth:`fetch`; raises what that raises.
         """
         found = await self.fetch(1, timeout=timeout, **pull)
         return found[0] if found else None
@@ -157,26 +158,26 @@ class Consumer:
         return True
 
     def pin(self, group: str) -> str:
-        """Return the id under which this handle is pinned in a priority group, as far as it knows; or empty."""
+        """Return this handle's last known pin id in a priority group; empty if it is not pinned."""
         check_text(self._about, "group", group)
         return self._pins.get(group, "")
 
     async def unpin(self, group: str) -> None:
-        """Take the pin of a priority group from whoever holds it, so that another client gets it (ADR-42).
+        """Take the pin of a priority group from its holder, so that another client gets it (ADR-42).
 
-        What was delivered already is finished first. Raises ApiError 10160 for a group that the consumer has not.
+        Messages already delivered are finished first. Raises ApiError 10160 for a group that the consumer lacks.
         """
         await self._backend.call(ConsumerUnpin(stream=self.stream_name, name=self.name, group=group))
 
     @at_home
     async def messages(self, *, prefetch: int = _PREFETCH, max_bytes: int = 0, **pull: Any) -> AsyncIterator[Message]:
-        """Iterate over messages for ever; at most ``prefetch``, and ``max_bytes`` (0: any), lie ready here.
+        """Iterate over messages for ever, prefetching at most ``prefetch`` messages and ``max_bytes`` (0: any).
 
-        A pull consumer is pulled from: ``pull`` are further arguments of :meth:`fetch`, such as ``group``. On a cluster
-        the next pull is under way once half of them are used up. A push consumer is listened to. What lies ready keeps
-        its delivery: its ack wait is started again until it is handed out. What was taken and not handed out when the
-        iteration is closed goes back at once. Raises PullRefusedError for a message larger
-        than ``max_bytes``, HeartbeatMissedError for a push consumer that asks for heartbeats, and is silent.
+        With a pull consumer ``pull`` are further arguments of :meth:`fetch`, such as ``group``; on a cluster the next
+        pull starts once half of the prefetched messages are used up. With a push consumer it subscribes. The ack wait
+        of prefetched messages is restarted until you get them; those you did not get when the iteration is closed are
+        given back at once. Raises PullRefusedError for a message larger than ``max_bytes``, HeartbeatMissedError if a
+        push consumer with heartbeats falls silent.
         """
         source = await self._source(PrefetchLimit(prefetch, max_bytes), pull)
         keeper = self._keeper(source)
@@ -194,12 +195,12 @@ class Consumer:
                 await self._give_back(left)
 
     async def consume(self, callback: Callable[[Message], object], *, prefetch: int = _CONSUMED, **pull: Any) -> None:
-        """Call back with every message, one after the other, until cancelled.
+        """Call ``callback`` with every message, one after the other, until cancelled.
 
-        When ``callback`` (a function, or a coroutine function) returns, the message is acknowledged, unless it was
-        settled by the callback itself; when it raises, the error is logged and the message given back. Acks become
-        durable in groups; ``prefetch`` bounds them, and ``pull`` is passed to :meth:`fetch`. When it is cancelled,
-        what was called back with is acknowledged, and the rest given back.
+        When ``callback`` (a function, or a coroutine function) returns, the message is acknowledged, unless the
+        callback has settled it; when it raises, the error is logged and the message is given back. Acks become
+        durable in groups; ``prefetch`` bounds them, and ``pull`` is passed to :meth:`fetch`. On cancellation, finished
+        messages are acknowledged, and the rest are given back.
         """
         check_callback(self._about, "callback", callback)
         source = await self._source(PrefetchLimit(prefetch), pull)
@@ -221,14 +222,14 @@ class Consumer:
         return self.config.ack_policy not in ("none", "flow_control")
 
     def _keeper(self, shelf: Shelf) -> PrefetchKeeper:
-        """Return what keeps the messages on a shelf from being delivered again."""
+        """Return the keeper that prevents the messages on a shelf from being redelivered."""
         keeper = PrefetchKeeper(self._backend, self.config, (self.stream_name, self.name), self._runtime)
         if self._is_acked:
             keeper.start(shelf)
         return keeper
 
     async def _call_back(self, callback: Callable[[Message], object], taken: CallbackBatch) -> None:
-        """Call back with each message and settle them; also what is done already when this is cancelled."""
+        """Call back with each message and settle them; if cancelled, still settle the finished ones."""
         done, failed = taken.done, taken.failed
         message: Message | None = None
         try:
@@ -277,7 +278,7 @@ class Consumer:
             pushed = Pushed(self._backend, self.config, self.stream_name)
             await pushed.open()
             return PushSource(self._backend, pushed, room.prefetch)
-        # What is delivered once alone is lost where it was taken in advance and goes back.
+        # A message with a single delivery would be lost if it were prefetched and given back.
         prefetch = 1 if self.config.max_deliver == 1 and self._is_acked else room.prefetch
         room = room._replace(prefetch=min(prefetch, self.config.max_batch or prefetch))
 
@@ -301,7 +302,7 @@ class Consumer:
         await self._acked("ack", given)
 
     async def _give_back(self, messages: Sequence[Message]) -> None:
-        # Those that are delivered elsewhere by now, or whose consumer or store is gone, need no handing back.
+        # Messages that were redelivered, or whose consumer or store is gone, need not be given back.
         with suppress(AckRejectedError, NotFoundError, *FINAL_ERRORS):
             await self._acked("nak", messages)
 
@@ -312,23 +313,23 @@ class Consumer:
                 raise refused
 
     async def pause(self, until: datetime | str) -> PauseReply:
-        """Deliver nothing until a time (an aware datetime, or RFC 3339 text). Raises ConsumerNotFoundError."""
+        """Pause delivery until a time (an aware datetime, or RFC 3339 text). Raises ConsumerNotFoundError."""
         time = time_text("until", until, self._about)
         return await self._backend.call(ConsumerPause(stream=self.stream_name, name=self.name, pause_until=time))
 
     async def resume(self) -> None:
-        """Deliver again, if the consumer was paused."""
+        """Resume delivery, if the consumer was paused."""
         await self._backend.call(ConsumerPause(stream=self.stream_name, name=self.name))
 
     async def reset(self, seq: int = 0) -> ConsumerInfo:
-        """Forget what was delivered and go on from ``seq``, or (0) from the first message that is not acknowledged.
+        """Forget all deliveries and continue from ``seq``, or (0) from the first unacknowledged message.
 
-        Raises ApiError 10204 for a sequence that the consumer's deliver policy leaves out.
+        Raises ApiError 10204 for a sequence that the consumer's deliver policy excludes.
         """
         return await self._backend.call(ConsumerReset(stream=self.stream_name, name=self.name, seq=seq))
 
     async def delete(self) -> None:
-        """Remove the consumer; messages that it awaited acks for stay in the stream."""
+        """Remove the consumer; its unacknowledged messages stay in the stream."""
         await self._backend.call(ConsumerDelete(stream=self.stream_name, name=self.name))
 
 

@@ -1,14 +1,14 @@
-"""Keeping what lies ready: messages that wait for a slow program use up none of their deliveries.
+"""Keeps prefetched messages: while they wait for a slow program, they use up no deliveries.
 
-Design: a message that was taken in advance lies in this process until the program asks for it. Were its ack wait to
-run out meanwhile, it would be delivered again, here or elsewhere, and with ``max_deliver`` be given up without anybody
-having seen it. So, every third of the ack wait, whatever has lain here since the last look gets its ack wait started
-again (``in_progress``), in one request. That ends where it must:
+Design: a prefetched message stays in this process until the program asks for it. If its ack wait expired before that,
+it would be redelivered, here or elsewhere, and with ``max_deliver`` be given up although no program ever saw it. So,
+every third of the ack wait, all messages that have been here since the last check get their ack wait restarted
+(``in_progress``), in one request. That stops when:
 
 - The process dies, or blocks its event loop: nothing is extended, and others get the messages after their ack wait.
-- A file says that a delivery was replaced meanwhile: it is dropped, because somebody else has the message.
-- Nothing was handed out for ten minutes: the program hangs, or has left its iteration open. All but messages at their
-  last delivery are let go, so that others get them, at the price of one delivery.
+- An embedded store reports that a delivery was replaced: it is dropped, because another client has the message.
+- Nothing was handed out for ten minutes: the program hangs, or has left its iteration open. All except messages at
+  their last delivery are released, so that others get them, at the price of one delivery.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _LONGEST_S: Final = 600.0
 
 
 class Shelf(Protocol):
-    """Where messages lie ready."""
+    """Holds prefetched messages."""
 
     def ready(self) -> list[Message]:
-        """Return those that lie ready now."""
+        """Return the messages that are ready now."""
         ...
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Hand these out no more."""
+        """Stop handing these out."""
         ...
 
 
 class PrefetchKeeper:
-    """Starts the ack wait of what lies on a shelf again, from :meth:`start` to :meth:`stop`."""
+    """Restarts the ack wait of the messages on a shelf, from :meth:`start` to :meth:`stop`."""
 
     def __init__(self, backend: Backend, config: ConsumerConfig, where: tuple[str, str], runtime: Runtime) -> None:
         self._backend = backend
@@ -59,12 +59,12 @@ class PrefetchKeeper:
         self._renewing = False
 
     def start(self, shelf: Shelf) -> None:
-        """Look after a shelf from now on."""
+        """Start to keep the messages of a shelf."""
         self._shelf = shelf
         self._set_timer()
 
     def stop(self) -> None:
-        """Look after nothing any more. Idempotent."""
+        """Stop. Idempotent."""
         self._shelf = None
         self._lain.clear()
         if self._timer is not None:
@@ -101,8 +101,8 @@ class PrefetchKeeper:
         if others:
             shelf.drop(others)
             _log.warning(
-                "consumer %s/%s: nothing was taken from its iteration for ten minutes: %d messages that lay ready are "
-                "let go, to be delivered elsewhere; close the iteration, or bound the work on a message by a timeout",
+                "consumer %s/%s: nothing was taken from its iteration for ten minutes: %d prefetched messages are "
+                "released, to be delivered elsewhere; close the iteration, or bound the work on a message by a timeout",
                 *self._where,
                 len(others),
             )
@@ -110,7 +110,7 @@ class PrefetchKeeper:
 
     async def _renew(self, due: list[Message]) -> None:
         try:
-            # Where the store cannot be asked now, the next look asks again.
+            # If the store cannot be asked now, the next check asks again.
             with suppress(PeltonError):
                 acks = [ack_of(message.delivered, "progress") for message in due]
                 answers = await self._backend.ack(*self._where, acks)
@@ -122,6 +122,6 @@ class PrefetchKeeper:
 
 
 def interval_of(config: ConsumerConfig) -> float:
-    """Return how long messages of a consumer may lie between two looks, in seconds."""
+    """Return the time between two checks of a consumer's messages, in seconds."""
     shortest = min(config.backoff, default=config.ack_wait).seconds
     return max((shortest or _DEFAULT_S) * _SHARE, _SHORTEST_S)

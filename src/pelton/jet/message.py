@@ -1,4 +1,4 @@
-"""A delivered message in the hands of its receiver."""
+"""The handle of a delivered message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Message:
         self._backend = backend
         self._headers: Headers | None = None
         self.delivered = delivered
-        # Whether this handle has said what is to become of it.
+        # Whether this handle has settled it.
         self.is_settled: bool = False
 
     def __repr__(self) -> str:
@@ -56,13 +56,13 @@ class Message:
 
     @property
     def metadata(self) -> Metadata:
-        """Where the message comes from and how often it was delivered."""
+        """The message's origin, and how often it was delivered."""
         return Metadata(self.delivered)
 
     async def ack(self) -> None:
         """Settle the message.
 
-        Returns when that is durable. Raises AckRejectedError when the delivery is no longer ours.
+        Returns when that is durable. Raises AckRejectedError if the message was redelivered.
         """
         await self._say("ack")
 
@@ -71,15 +71,15 @@ class Message:
         await self._say("ack")
 
     async def nak(self, *, delay: Seconds = 0) -> None:
-        """Give the message back, to be delivered again after ``delay``. Raises AckRejectedError."""
+        """Give the message back, to be redelivered after ``delay``. Raises AckRejectedError."""
         await self._say("nak", delay_ns=seconds_to_ns("delay", delay, self._about))
 
     async def in_progress(self) -> None:
-        """Start the ack wait again: still working. Raises AckRejectedError."""
+        """Restart the ack wait, because you are still working. Raises AckRejectedError."""
         await self._say("progress")
 
     async def term(self, *, reason: str = "") -> None:
-        """Settle the message as one that must not be delivered again. Raises AckRejectedError."""
+        """Settle the message so that it is never redelivered. Raises AckRejectedError."""
         await self._say("term", reason=reason_text(self._about, reason))
 
     async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:
@@ -93,14 +93,14 @@ class Message:
 
 
 def reason_text(of: str, reason: str) -> str:
-    """Return why a message is not to be delivered again, as it can travel. Raises ConfigError for what is no text."""
+    """Return the reason for a term in a form that can be sent. Raises ConfigError if it is no text."""
     check_instance(of, "reason", reason, str, "give text (str)")
-    # Free text, such as an error's: what has no UTF-8 form in it is escaped.
+    # Free text, such as an error message: characters without a UTF-8 form are escaped.
     return reason.encode(errors="backslashreplace").decode()
 
 
 def ack_of(delivered: Delivered, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> AckOp:
-    """Return what is said of a delivery, in the port's form."""
+    """Return the ack of a delivery, in the port's form."""
     return AckOp(
         kind=kind,
         seq=delivered.seq,

@@ -1,4 +1,4 @@
-"""Where an iteration gets its messages from: pulled, or pushed."""
+"""The message sources of an iteration: pull and push."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from pelton.api import Backend
 from pelton.jet.message import Message
 from pelton.jet.push import Pushed
 
-# What a push consumer without a limit sent while nobody took it; the rest waits in the subscription.
+# How much a push consumer without a limit buffers while its program is busy; the rest waits in the subscription.
 _MOST_READY: Final = 4096
 
 
 class MessageSource(Protocol):
-    """Messages as they come; some lie ready."""
+    """Yields messages as they arrive; some are ready in advance."""
 
     async def wait(self) -> None:
-        """Return when a message may lie ready."""
+        """Return when a message may be ready."""
         ...
 
     def pop(self) -> Message | None:
-        """Return the next message that lies ready."""
+        """Return the next ready message."""
         ...
 
     def ready(self) -> list[Message]:
-        """Return all that lie ready."""
+        """Return all ready messages."""
         ...
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Hand these out no more."""
+        """Stop handing these out."""
         ...
 
     async def close(self) -> list[Message]:
-        """Take no more; return those that lie ready."""
+        """Stop taking messages; return the ready ones."""
         ...
 
 
 def without(ready: deque[Message], messages: Iterable[Message]) -> deque[Message]:
-    """Return what lies ready without some of it."""
+    """Return the ready messages without some of them."""
     gone = set(messages)
     return deque(message for message in ready if message not in gone)
 
 
 class CallbackBatch:
-    """What a callback is given next: ``left`` to be called back with, ``done``, and ``failed``; settled together."""
+    """Messages for a callback: ``left`` to be called back with, ``done``, and ``failed``; settled together."""
 
     def __init__(self, source: MessageSource) -> None:
         self._source = source
@@ -54,22 +54,22 @@ class CallbackBatch:
         self.failed: list[Message] = []
 
     def take(self, limit: int) -> None:
-        """Take what lies ready, at most ``limit`` messages."""
+        """Take ready messages, at most ``limit``."""
         while len(self.left) < limit and (message := self._source.pop()) is not None:
             self.left.append(message)
 
     def clear(self) -> tuple[list[Message], list[Message]]:
-        """Return what is done, and what is to be given back; nothing is held any more."""
+        """Return the messages to acknowledge, and those to give back; forget all."""
         found = self.done, [*self.failed, *self.left]
         self.left, self.done, self.failed = deque(), [], []
         return found
 
     def ready(self) -> list[Message]:
-        """Return what waits to be called back with, or to be settled."""
+        """Return the messages that wait for the callback, or to be settled."""
         return [*self.left, *self.done, *self.failed, *self._source.ready()]
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Do not call back with these; the ack of one that is done tells that it is lost."""
+        """Do not call back with these; if one is already done, its ack will be rejected."""
         gone = list(messages)
         self.left = without(self.left, gone)
         self._source.drop(gone)
@@ -83,11 +83,11 @@ class PushSource:
         self._pushed = pushed
         self._prefetch = prefetch
         self._ready: deque[Message] = deque()
-        # Whether somebody waits for the next one, and must be who takes it.
+        # Whether :meth:`wait` is pending; it alone may then take the next message.
         self._awaits = False
 
     async def wait(self) -> None:
-        """Return when a message may lie ready. Raises HeartbeatMissedError, StoreClosedError."""
+        """Return when a message may be ready. Raises HeartbeatMissedError, StoreClosedError."""
         if self._ready:
             return
         self._awaits = True
@@ -99,21 +99,21 @@ class PushSource:
             self._ready.extend(Message(self._backend, one) for one in (first, *self._pushed.take(self._prefetch - 1)))
 
     def pop(self) -> Message | None:
-        """Return the next message that lies ready."""
+        """Return the next ready message."""
         return self._ready.popleft() if self._ready else None
 
     def ready(self) -> list[Message]:
-        """Return all that lie ready, with what was pushed meanwhile."""
+        """Return all ready messages, including those pushed since."""
         if not self._awaits and len(self._ready) < _MOST_READY:
             came = self._pushed.take(_MOST_READY - len(self._ready))
             self._ready.extend(Message(self._backend, one) for one in came)
         return list(self._ready)
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Hand these out no more."""
+        """Stop handing these out."""
         self._ready = without(self._ready, messages)
 
     async def close(self) -> list[Message]:
-        """Listen no more; return those that lie ready, or came meanwhile."""
+        """Stop listening; return all ready messages, including those that arrived since."""
         rest = await self._pushed.close()
         return [*self._ready, *(Message(self._backend, one) for one in rest)]

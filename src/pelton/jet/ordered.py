@@ -1,9 +1,9 @@
-"""Messages of a stream exactly in order, whatever is lost on the way (ADR-17).
+"""Reads a stream exactly in order, even if deliveries are lost (ADR-17).
 
-Design: An ordered reader makes a consumer for itself alone: pushed, without acks, in memory, with heartbeats and
-flow control. Deliveries are numbered; a number that is not the next one means that something was lost, and so do a
-heartbeat that names a later number, missed heartbeats, and a consumer that is gone. Then the reader makes another one,
-from the message after the last it handed out: its user sees every message once, in order, and nothing of this.
+Design: An ordered reader creates a private consumer: pushed, without acks, in memory, with heartbeats and flow
+control. Deliveries are numbered; a number that is not the next one means that something was lost, and so do a
+heartbeat that names a later number, missed heartbeats, and a consumer that is gone. The reader then creates another
+one, from the message after the last it handed out: you see every message once, in order, and none of this.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TRIES: Final = 2
 
 
 class OrderedReader:
-    """One reading of a stream in order. ``heartbeat`` (seconds) is how often a silent consumer says that it lives."""
+    """Reads a stream once, in order. ``heartbeat`` (seconds) is the idle heartbeat of its consumer."""
 
     def __init__(
         self, backend: Backend, runtime: Runtime, stream: str, *, heartbeat: float = HEARTBEAT_S, **fields: Any
@@ -59,7 +59,7 @@ class OrderedReader:
         self._pending = 0
 
     async def begin(self) -> int:
-        """Begin to read, and return how many messages there are to read now. :meth:`close` it then."""
+        """Start reading, and return the number of messages to read now. :meth:`close` it afterwards."""
         try:
             await self._begin()
         except BaseException:
@@ -68,7 +68,7 @@ class OrderedReader:
         return self._pending
 
     async def read(self) -> AsyncGenerator[Delivered, None]:
-        """Hand out deliveries for ever; ends when the store is closed, with StoreClosedError."""
+        """Yield deliveries for ever; ends with StoreClosedError when the store is closed."""
         following = self.follow()
         try:
             async for delivered in following:
@@ -78,38 +78,38 @@ class OrderedReader:
             await following.aclose()
 
     async def follow(self) -> AsyncGenerator[Delivered | None, None]:
-        """Do as :meth:`read`, and hand out None whenever the consumer says that it has no more for now."""
+        """Do as :meth:`read`, and yield None whenever the consumer reports that it has no more for now."""
         try:
             while True:
                 async for delivered in self._in_order(self._pushed or await self._begin()):
                     yield delivered
-                # A consumer that died with its server answers nobody: what follows it does not wait for that.
+                # A consumer that died with its server never answers: do not wait for it before making the next one.
                 self._end()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Read no more. Idempotent; what was begun is ended also where the caller is cancelled."""
+        """Stop reading. Idempotent; the consumer is removed even if the caller is cancelled."""
         ending = self._end()
         if ending is not None:
             await asyncio.shield(ending)
 
     def _end(self) -> asyncio.Task[None] | None:
-        """Leave the consumer, in the background: whoever reads may be cancelled, and has to leave nothing behind."""
+        """Remove the consumer in the background: the reader may be cancelled, and must leave nothing behind."""
         pushed, self._pushed = self._pushed, None
         if pushed is None:
             return None
         return self._runtime.spawn(self._leave(pushed, self._name), "pelton leaves the consumer of an ordered reader")
 
     async def _leave(self, pushed: Pushed, name: str) -> None:
-        # Gone already is as good, and what cannot be deleted now is removed when nobody has used it for a while.
+        # If it is already gone, fine; if it cannot be deleted now, its inactive threshold removes it.
         with suppress(PeltonError):
             await pushed.close()
         with suppress(PeltonError):
             await self._backend.call(ConsumerDelete(stream=self._stream, name=name))
 
     async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered | None, None]:
-        """Hand out deliveries until one is missing."""
+        """Yield deliveries until one is missing."""
         expected = 1
         while True:
             try:
@@ -129,7 +129,7 @@ class OrderedReader:
             yield delivered
 
     async def _begin(self) -> Pushed:
-        """Begin with a new consumer; with another one where a cluster does not answer (ADR-17)."""
+        """Start with a new consumer; with another one if a cluster does not answer (ADR-17)."""
         timeout = self._backend.planning.consumer_timeout
         if timeout is not None:
             for _ in range(_TRIES):
@@ -141,7 +141,7 @@ class OrderedReader:
         return await self._make()
 
     async def _make(self) -> Pushed:
-        """Make a consumer that goes on after the last message handed out."""
+        """Create a consumer that continues after the last message handed out."""
         self._name = self._runtime.ids.new()
         config = msgspec.structs.replace(self._base, name=self._name, deliver_subject=f"_INBOX.{self._name}")
         if self._last_seq:
@@ -150,7 +150,7 @@ class OrderedReader:
             )
         pushed = Pushed(self._backend, config, self._stream)
         await pushed.open()
-        # From here on there is something to leave, also where the caller is cancelled.
+        # From here on there is a consumer to remove, even if the caller is cancelled.
         self._pushed = pushed
         await self._create(config)
         return pushed

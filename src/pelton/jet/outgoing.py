@@ -1,4 +1,4 @@
-"""Messages on their way out: from friendly values to what a Backend publishes."""
+"""Turns a user's values into the messages that a backend publishes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pelton.api.timing import ttl_text
 
 HeaderValues = Mapping[str, str | Sequence[str]]
 AnyMessage = tuple[str, bytes] | tuple[str, bytes, HeaderValues | None]
-"""Subject, data, and headers where there are any."""
+"""Subject, data, and headers if there are any."""
 _MESSAGES: Final = "(subject, data) or (subject, data, headers)"
 _LARGEST_BATCH: Final = 1000
 _BATCH_HEADERS: Final = (headers.BATCH_ID, headers.BATCH_SEQUENCE, headers.BATCH_COMMIT)
@@ -45,7 +45,7 @@ def batch_of(messages: Iterable[AnyMessage]) -> list[Outgoing]:
 
 
 def all_outgoing(messages: Iterable[AnyMessage]) -> list[Outgoing]:
-    """Return the messages of a batch in the port's form. Raises ConfigError, which says which one is wrong."""
+    """Return the messages of a batch in the port's form. Raises ConfigError, which names the one that is wrong."""
     given = items_of("a batch", "messages", messages, _MESSAGES)
     try:
         return [outgoing(*message) for message in given]
@@ -77,7 +77,7 @@ def header_block(values: HeaderValues | None, asked: Mapping[str, object]) -> by
 
 
 class PublishOptions(TypedDict, total=False):
-    """What a message is published with, beside subject and data: as :meth:`Jet.publish` says."""
+    """Options of a message beside subject and data: see :meth:`Jet.publish`."""
 
     msg_id: str | None
     headers: HeaderValues | None

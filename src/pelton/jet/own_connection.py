@@ -1,4 +1,4 @@
-"""A connection of its own, for whatever keeps leases beside the program that uses the store."""
+"""A separate connection for keeping leases, independent of the program that uses the store."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pelton.runtime import Clock, within
 
 
 class Closing(Protocol):
-    """A connection, as far as it has to be left."""
+    """A connection that can be closed."""
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
 
 
 C = TypeVar("C", bound=Closing)
 
 
 class OwnConnection(Generic[C]):
-    """Made by ``clone`` when it is first needed, left when it fails, made again.
+    """A connection that ``clone`` opens on first use; closed when it fails, and opened again.
 
-    ``store_ended`` is called with the error if it can't be made any more: the store that it is a clone of is at its
-    end. Leaving one takes ``patience`` seconds at most.
+    ``store_ended`` is called with the error if it can't be opened any more, because the original store is closed.
+    Closing one takes ``patience`` seconds at most.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class OwnConnection(Generic[C]):
         self._open: C | None = None
 
     def get(self) -> C:
-        """Return it, making it first if there is none. Raises what cloning raises."""
+        """Return the connection, opening it if necessary. Raises what cloning raises."""
         if self._open is None:
             try:
                 self._open = self._clone()
@@ -48,7 +48,7 @@ class OwnConnection(Generic[C]):
         return self._open
 
     async def leave(self) -> None:
-        """Let go of it, if there is one."""
+        """Close the connection, if it is open."""
         left, self._open = self._open, None
         if left is not None:
             with suppress(PeltonError, TimeoutError):

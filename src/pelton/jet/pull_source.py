@@ -1,9 +1,9 @@
-"""A pull consumer as a stream of messages: the next pull under way before the last one is used up (ADR-37).
+"""Prefetches from a pull consumer: the next pull starts before the last one is used up (ADR-37).
 
-Design: What was pulled and not handed out lies in a buffer, at most ``prefetch`` messages and ``max_bytes``. Where
-pulls take round trips, the next one begins when the buffer is half empty, for as much as there is room; embedded, where
-they take none, when it is empty, so that nothing lies here that others could have. Closing ends a pull that is under
-way, which gives back what it got, and returns what is left in the buffer, to be given back as well.
+Design: Messages that were pulled and not handed out wait in a buffer, at most ``prefetch`` messages and ``max_bytes``.
+If pulls take round trips, the next one starts when the buffer is half empty, for as much as there is room; embedded,
+where they take none, when it is empty, so that no message waits here that others could have. Closing ends a pull in
+progress, which gives back its messages, and returns what is left in the buffer, to be given back as well.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from pelton.jet.message_source import without
 from pelton.runtime import Tasks
 
 Fetch = Callable[[int, int], Awaitable[list[Message]]]
-"""Waits for messages, at most so many and so many bytes (0: any); none when the first is larger."""
+"""Waits for messages, given their maximum number and bytes (0: any); empty when the first is larger."""
 
 _OVERHEAD: Final = 200
 _CONFLICT: Final = 409
 
 
 class PrefetchLimit(NamedTuple):
-    """How much may lie in the buffer; ``max_bytes`` 0 is no limit."""
+    """Limits of the buffer; ``max_bytes`` 0 is no limit."""
 
     prefetch: int
     max_bytes: int = 0
 
 
 class PullSource:
-    """The messages of one consumer, as they come. ``overlaps``: pulls take round trips."""
+    """The messages of one consumer, as they arrive. ``overlaps``: pulls take round trips."""
 
     def __init__(self, fetch: Fetch, room: PrefetchLimit, where: tuple[str, str], *, overlaps: bool) -> None:
         self._fetch = fetch
@@ -54,13 +54,13 @@ class PullSource:
                 error, self._error = self._error, None
                 raise error
             if self._overlaps:
-                # Not awaited itself: it goes on when who waits here is cancelled, until it is closed.
+                # The pull is not awaited itself: if this waiter is cancelled it continues, until the source is closed.
                 await asyncio.wait([self._pulled()])
             else:
                 await self._pull_once()
 
     def pop(self) -> Message | None:
-        """Return the next message, None where none lies ready."""
+        """Return the next message, None if none is ready."""
         if not self._buffer:
             return None
         message = self._buffer.popleft()
@@ -72,16 +72,16 @@ class PullSource:
         return message
 
     def ready(self) -> list[Message]:
-        """Return what lies ready."""
+        """Return the ready messages."""
         return list(self._buffer)
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Hand these out no more: others have them, or will."""
+        """Stop handing these out: others have them, or will."""
         self._buffer = without(self._buffer, messages)
         self._bytes = sum(map(_size, self._buffer))
 
     async def close(self) -> list[Message]:
-        """Pull no more; return what was pulled and not handed out."""
+        """Stop pulling; return the messages pulled and not handed out."""
         pull, self._pull = self._pull, None
         if pull is not None:
             pull.cancel()
@@ -91,13 +91,13 @@ class PullSource:
         return left
 
     def _has_room(self) -> bool:
-        """Whether the buffer is half empty, and there is no reason not to fill it."""
+        """Whether the buffer is half empty and may be filled."""
         if self._narrow or self._error is not None or 2 * len(self._buffer) > self._room.prefetch:
             return False
         return 2 * self._bytes <= self._room.max_bytes or not self._room.max_bytes
 
     def _pulled(self) -> asyncio.Task[None]:
-        """Return the pull that is under way, a new one where there is none."""
+        """Return the pull in progress, starting one if necessary."""
         if self._pull is None or self._pull.done():
             self._pull = self._tasks.spawn(self._pull_or_note(), f"pelton pulls from {'/'.join(self._where)}")
         return self._pull
@@ -105,7 +105,7 @@ class PullSource:
     async def _pull_or_note(self) -> None:
         try:
             await self._pull_once()
-        except Exception as error:  # whatever it is: it is raised where messages are awaited
+        except Exception as error:  # whatever it is: :meth:`wait` raises it
             self._error = error
 
     async def _pull_once(self) -> None:
@@ -114,7 +114,7 @@ class PullSource:
         self._buffer.extend(found)
         self._bytes += sum(map(_size, found))
         if not found and held:
-            # The next message is larger than what is free: it has to wait until all is.
+            # The next message is larger than the free space: it has to wait until the buffer is empty.
             self._narrow = True
         elif not found:
             stream, consumer = self._where

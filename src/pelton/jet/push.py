@@ -1,9 +1,9 @@
-"""What a push consumer delivers, as it arrives: statuses answered, silence noticed.
+"""Receives from a push consumer: answers status messages, notices missed heartbeats.
 
 Design: A push consumer sends messages to its deliver subject, and status messages of its own (100): heartbeats when
-nothing else comes, and requests of flow control, which want an answer before it goes on. :class:`Pushed` listens on the
-subject, answers, and hands out deliveries alone. Where heartbeats are asked for and two in a row are missed, whoever
-sends is gone or cannot be heard: :class:`HeartbeatMissedError`.
+it is idle, and flow control requests, which must be answered before it continues. :class:`Pushed` subscribes to the
+subject, answers, and hands out only deliveries. If heartbeats are configured and two in a row are missed, the sender is
+gone or unreachable: :class:`HeartbeatMissedError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STATUS: Final = b"NATS/1.0 100"
 
 
 class Pushed:
-    """The deliveries of one push consumer, listened for from :meth:`open` on. ``path`` names the store in errors."""
+    """The deliveries of one push consumer, from :meth:`open` on. ``path`` names the store in errors."""
 
     def __init__(self, backend: Backend, config: ConsumerConfig, stream: str) -> None:
         self._backend = backend
@@ -32,11 +32,11 @@ class Pushed:
         self._got = (0, 0)
 
     async def open(self) -> None:
-        """Listen from now on."""
+        """Start listening."""
         self._subscription = await self._backend.subscribe(self._config.deliver_subject, self._config.deliver_group)
 
     async def close(self) -> list[Delivered]:
-        """Listen no more; return what came and nobody has taken. Idempotent."""
+        """Stop listening; return deliveries that arrived and were not taken. Idempotent."""
         if self._subscription is None:
             return []
         await self._subscription.close()
@@ -45,9 +45,9 @@ class Pushed:
         return rest
 
     async def next(self, timeout: float | None = None) -> Delivered | None:
-        """Return the next delivery, or None for a status or in time.
+        """Return the next delivery, or None for a status or on timeout.
 
-        After a status :attr:`last_consumer_seq` is its word, and :attr:`is_idle` whether all there is was sent.
+        A status sets :attr:`last_consumer_seq`, and :attr:`is_idle` if everything was sent.
         Raises HeartbeatMissedError, StoreClosedError.
         """
         assert self._subscription is not None
@@ -73,7 +73,7 @@ class Pushed:
         return one
 
     def take(self, limit: int) -> list[Delivered]:
-        """Return deliveries that have come already; statuses among them are answered at the next :meth:`next`."""
+        """Return deliveries that have already arrived; statuses among them are answered by the next :meth:`next`."""
         assert self._subscription is not None
         found: list[Delivered] = []
         for message in self._subscription.take(limit):
@@ -87,7 +87,7 @@ class Pushed:
         stalled = message.reply or headers.first(block, headers.CONSUMER_STALLED)
         self.is_idle = not stalled
         if stalled:
-            # Where flow control acknowledges, what was received is said in the answer (ADR-60).
+            # If flow control acknowledges, the answer names the last message received (ADR-60).
             consumer_seq, seq = self._got
             said = {headers.LAST_CONSUMER: str(consumer_seq), headers.LAST_STREAM: str(seq)}
             await self._backend.send(stalled, headers=headers.encode(said))

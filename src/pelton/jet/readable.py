@@ -1,7 +1,7 @@
-"""Reading a stream's messages where they lie, without consuming them: what :class:`pelton.Stream` can look up.
+"""Reads a stream's messages without consuming them: the lookups of :class:`pelton.Stream`.
 
-Streams that allow it (``allow_direct``) are read by direct get (ADR-31), which has less on its way; of others
-one message at a time is asked for as an administrative verb. What comes back is the same.
+Streams that allow it (``allow_direct``) are read by direct get (ADR-31), which has less overhead; others
+one message at a time, through the administrative API. The results are the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BATCH: Final = 256
 
 
 class Readable:
-    """A stream to read from. ``config`` is what was last known of its configuration."""
+    """A stream to read from. ``config`` is its last known configuration."""
 
     def __init__(self, backend: Backend, config: StreamConfig) -> None:
         self._backend = backend
@@ -48,7 +48,7 @@ class Readable:
             try:
                 return (await self._backend.direct_get(config.name, DirectGet(seq=seq))).messages[0]
             except DirectGetDisabledError:
-                pass  # It was changed meanwhile.
+                pass  # It was changed in the meantime.
         return await self._asked(MsgGet(stream=config.name, seq=seq))
 
     async def get_last_message(self, subject: str) -> StoredMessage:
@@ -113,7 +113,7 @@ class Readable:
         """Return the last message of each subject that matches, by sequence, all as of one moment.
 
         That is now, or when ``up_to_seq`` was the last sequence, or just before ``up_to_time``, as far as the
-        stream still holds what was there then. Needs ``allow_direct``. Raises TooManyResultsError when more than
+        stream still holds its messages of that time. Needs ``allow_direct``. Raises TooManyResultsError when more than
         1,024 subjects match, ConfigError, DirectGetDisabledError.
         """
         given = [subjects] if isinstance(subjects, str) else items_of(self._about, "subjects", subjects, "subjects")

@@ -1,4 +1,4 @@
-"""A stream in the hands of its users: read, purged, consumed."""
+"""The handle of a stream: read it, purge it, consume it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pelton.runtime import Runtime, at_home
 
 
 class Stream(Readable):
-    """A stream. ``config`` is what was last known of its configuration."""
+    """A stream. ``config`` is its last known configuration."""
 
     def __init__(self, backend: Backend, config: StreamConfig, runtime: Runtime) -> None:
         super().__init__(backend, config)
@@ -53,17 +53,17 @@ class Stream(Readable):
         return await self._backend.call(request)
 
     async def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int:
-        """Remove messages.
+        """Remove messages, and return how many.
 
-        All, of one subject filter, below a sequence, or all but the newest ``keep``; return how many.
+        All of them, those of one subject filter, those below a sequence, or all but the newest ``keep``.
         """
         request = StreamPurge(name=self.name, filter=filter, seq=seq, keep=keep)
         return (await self._backend.call(request)).purged
 
     async def counter(self, subject: str) -> int:
-        """Return the total of a counter, 0 where nothing was added yet (ADR-49); :meth:`Jet.add` adds.
+        """Return the total of a counter, 0 if nothing was added yet (ADR-49); :meth:`Jet.add` adds.
 
-        Raises ConfigError where the subject's last message is no counter.
+        Raises ConfigError if the subject's last message is no counter.
         """
         return await total_of(self._backend, self.name, subject)
 
@@ -76,10 +76,10 @@ class Stream(Readable):
         await self._backend.call(StreamDelete(name=self.name))
 
     async def create_consumer(self, config: ConsumerConfig | None = None, /, **fields: Any) -> Consumer:
-        """Make a consumer, change it, or return the one there is.
+        """Create a consumer, update it, or return the existing one.
 
         Keyword arguments are the fields of :class:`ConsumerConfig`; without ``durable_name`` it is ephemeral:
-        removed when nobody has used it for ``inactive_threshold``.
+        removed when it was not used for ``inactive_threshold``.
         """
         wanted = consumer_config(config, **fields)
         try:
@@ -89,7 +89,7 @@ class Stream(Readable):
         return Consumer(self._backend, info, self._runtime)
 
     async def consumer(self, name: str) -> Consumer:
-        """Return a consumer that exists. Raises ConsumerNotFoundError."""
+        """Return an existing consumer. Raises ConsumerNotFoundError."""
         info = await self._backend.call(ConsumerInfoRequest(stream=self.name, name=name))
         return Consumer(self._backend, info, self._runtime)
 
@@ -110,8 +110,8 @@ class Stream(Readable):
     async def ordered(self, *, heartbeat: Seconds = HEARTBEAT_S, **fields: Any) -> AsyncIterator[Message]:
         """Read messages exactly in order, each once, for ever: for readers that keep no position of their own.
 
-        ``fields`` are those of a consumer that say where to begin and what to take (``deliver_policy``,
-        ``opt_start_seq``, ``filter_subject``, ``headers_only`` ...). Whatever is lost on the way is read again, from
+        ``fields`` are the consumer's fields for where to start and what to read (``deliver_policy``,
+        ``opt_start_seq``, ``filter_subject``, ``headers_only`` ...). Lost deliveries are read again, from
         another consumer if need be (ADR-17); two missed ``heartbeat``s count as a loss. Nothing is acknowledged.
         Raises ConfigError, StreamNotFoundError.
         """
@@ -127,7 +127,7 @@ class Stream(Readable):
 
 
 async def total_of(backend: Backend, stream: str, subject: str) -> int:
-    """Return the total of a counter, 0 where nothing was added."""
+    """Return the total of a counter, 0 if nothing was added."""
     try:
         found = await backend.call(MsgGet(stream=stream, last_by_subj=subject))
     except MessageNotFoundError:

@@ -1,4 +1,4 @@
-"""The handles a user holds: for a store (:class:`Streams`), a stream, a consumer, a message.
+"""Handles for users: a store (:class:`Streams`), a stream, a consumer, a message.
 
 They add names, defaults and types to a ``Backend`` and hold no state of their own beyond the last known
 configuration, so any number of handles on the same thing may exist. Everything here runs unchanged on every
@@ -40,7 +40,7 @@ from pelton.runtime import Runtime
 class Streams:
     """The streams of an open store or cluster.
 
-    The part of :class:`pelton.Jet` that everything else is built on.
+    The part of :class:`pelton.Jet` that the rest is built on.
     """
 
     def __init__(self, backend: Backend, runtime: Runtime) -> None:
@@ -56,14 +56,14 @@ class Streams:
         await self.close()
 
     async def close(self) -> None:
-        """Finish what is under way and let go of the store. Idempotent."""
+        """Finish what is in progress and close the store. Idempotent."""
         await self.backend.close()
 
     async def create_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream:
-        """Make a stream, or return the one there is with the same configuration.
+        """Create a stream, or return the existing one if its configuration is the same.
 
         Keyword arguments are the fields of :class:`StreamConfig`; durations are seconds or ``timedelta``.
-        Raises ConfigError for a bad argument, ApiError 10058 when the name is taken by another configuration,
+        Raises ConfigError for a bad argument, ApiError 10058 if the stream exists with another configuration,
         10065 for overlapping subjects.
         """
         wanted = stream_config(name, **config)
@@ -74,9 +74,9 @@ class Streams:
         return Stream(self.backend, info.config, self.runtime)
 
     async def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream:
-        """Change fields of a stream's configuration.
+        """Change fields of a stream's configuration; the others stay.
 
-        The others stay. Raises StreamNotFoundError, ApiError.
+        Raises StreamNotFoundError, ApiError.
         """
         base: str | StreamConfig = name
         if isinstance(name, str):
@@ -89,7 +89,7 @@ class Streams:
         return Stream(self.backend, info.config, self.runtime)
 
     async def stream(self, name: str) -> Stream:
-        """Return a stream that exists. Raises StreamNotFoundError."""
+        """Return an existing stream. Raises StreamNotFoundError."""
         return Stream(self.backend, (await self.backend.call(StreamInfoRequest(name=name))).config, self.runtime)
 
     async def delete_stream(self, name: str) -> None:
@@ -106,7 +106,7 @@ class Streams:
                 return names
 
     async def account_info(self) -> AccountInfo:
-        """Return how much is stored in how many streams."""
+        """Return the storage in use and the numbers of streams and consumers."""
         return await self.backend.call(AccountInfoRequest())
 
     async def publish(
@@ -125,9 +125,9 @@ class Streams:
     ) -> PubAck:
         """Store a message; returns when it is durable (after fsync, unless the store was opened otherwise).
 
-        ``msg_id`` makes repeating the call harmless within the stream's duplicate window. The ``expected_*``
-        conditions are NATS's. After ``ttl`` (whole seconds) the message is removed, with ``"never"`` not even
-        for the stream's ``max_age``; the stream must allow it (``allow_msg_ttl``, else ApiError 10166).
+        With ``msg_id`` you can safely repeat the call within the stream's duplicate window. The ``expected_*``
+        conditions are NATS's. The message is removed after ``ttl`` (whole seconds); ``"never"`` exempts it even from
+        the stream's ``max_age``. The stream must allow it (``allow_msg_ttl``, else ApiError 10166).
 
         Raises NoStreamForSubjectError, ExpectationError, LimitError.
         """
@@ -150,8 +150,8 @@ class Streams:
     async def add(self, subject: str, delta: int = 1, *, msg_id: str | None = None) -> int:
         """Add to a counter and return its new total; numbers are of any size (ADR-49).
 
-        The subject's stream counts (``allow_msg_counter``). With a ``msg_id`` repeating the call adds once, and
-        returns the present total. Raises NoStreamForSubjectError, ApiError 10168 where the stream does not count.
+        The subject's stream must allow counters (``allow_msg_counter``). With a ``msg_id`` a repeated call adds only
+        once, and returns the current total. Raises NoStreamForSubjectError, ApiError 10168 without counters.
         """
         subject, _ = message_of(subject, b"")
         if msg_id is not None:
@@ -176,16 +176,16 @@ class Streams:
         replace: bool = False,
         headers: HeaderValues | None = None,
     ) -> PubAck:
-        """Have a message published to ``target`` later: once, ``at`` a time or after a ``delay``, or again and again.
+        """Schedule a message to ``target``: once, ``at`` a time or after a ``delay``, or repeatedly.
 
-        Again and again is ``every`` so many seconds (at least 1), or by ``cron``: six fields, seconds first, or
-        ``"@hourly"``, ``"@daily"`` and the like, read in UTC or in a ``time_zone`` such as ``"Europe/Berlin"``.
-        The schedule is a message itself, kept under ``subject``, one a subject: the next one replaces it, and
-        removing it (``stream.purge(filter=subject)``) ends it. One stream takes both subjects, with
+        To repeat it, give ``every`` in seconds (at least 1), or ``cron``: six fields, seconds first, or
+        ``"@hourly"``, ``"@daily"`` and the like, in UTC or in a ``time_zone`` such as ``"Europe/Berlin"``.
+        The schedule is itself a message under ``subject``, one per subject: the next one replaces it, and
+        removing it (``stream.purge(filter=subject)``) ends it. One stream must take both subjects, with
         ``allow_msg_schedules``. With ``source`` the last message of that subject is published instead of ``data``,
-        if there is one; ``ttl`` is for what is published; ``replace`` lets it take the place of its predecessors.
+        if there is one; ``ttl`` applies to the published message; ``replace`` lets it replace its predecessors.
 
-        Raises ConfigError; ApiError 10188 where the stream allows no schedules, 10189 for a bad ``cron``, 10223 for
+        Raises ConfigError; ApiError 10188 if the stream allows no schedules, 10189 for a bad ``cron``, 10223 for
         a bad ``time_zone``, 10190 for a ``target`` that the stream does not take.
         """
         subject, data = message_of(subject, data)
@@ -196,19 +196,20 @@ class Streams:
     async def publish_atomic(self, messages: Iterable[AnyMessage]) -> PubAck:
         """Store up to 1,000 messages of one stream together, or none of them (ADR-50).
 
-        Returns the acknowledgement of the last; ``count`` of them have the sequences up to its ``seq``. Conditions
-        (headers ``Nats-Expected-*``) are about the stream before the batch. Raises ConfigError, ApiError 10174
-        where the stream does not say ``allow_atomic``, 10201 for a message id that is known, 10176 for messages of
-        different streams, and as :meth:`publish`: nothing is stored then.
+        Returns the acknowledgement of the last; the batch has the ``count`` sequences up to its ``seq``. Conditions
+        (headers ``Nats-Expected-*``) are checked against the stream before the batch. Raises ConfigError, ApiError
+        10174 if the stream lacks ``allow_atomic``, 10201 for a duplicate message id, 10176 for messages of different
+        streams, and what :meth:`publish` raises: nothing is stored then.
         """
         return await self.backend.publish_atomic(batch_of(messages))
 
     async def subscribe(self, subject: str, *, queue: str = "") -> Subscription:
-        """Listen to what is published from now on under a subject or filter, by whichever process, stored or not.
+        """Subscribe to messages published from now on under a subject or filter, by any process, stored or not.
 
-        At most once, as NATS's own subscriptions: nothing from before, nothing again; a consumer is for those who must
-        miss nothing. Republished messages and events (``$JS.EVENT.>``) are heard so. Each message is told to one of
-        those with the same ``queue``. Close it, or use it in ``async with``. Raises ConfigError.
+        Delivery is at most once, like NATS core subscriptions: nothing older, no redelivery. If you cannot miss
+        messages, create a consumer. Republished messages and advisories (``$JS.EVENT.>``) arrive here too. Of the
+        subscribers with the same ``queue``, one gets each message. Close it, or use it in ``async with``.
+        Raises ConfigError.
         """
         check_text("subscribe", "subject", subject)
         check_text("subscribe", "queue", queue)

@@ -1,4 +1,4 @@
-"""What is heard while one listens."""
+"""Core subscriptions: messages published while you are subscribed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pelton.runtime import at_home
 
 
 class Subscription:
-    """What is published while one listens; made by :meth:`Streams.subscribe`."""
+    """A subscription to messages as they are published; returned by :meth:`Streams.subscribe`."""
 
     def __init__(self, subscription: BackendSubscription, check_loop: Callable[[], None]) -> None:
         self._subscription = subscription
@@ -33,7 +33,7 @@ class Subscription:
         await self.close()
 
     async def next(self, *, timeout: Seconds | None = None) -> CoreMessage | None:
-        """Return the next message; None when none came within ``timeout``. Raises StoreClosedError."""
+        """Return the next message, or None on ``timeout``. Raises StoreClosedError."""
         limit = None if timeout is None else seconds_to_ns("timeout", timeout, "a subscription") / 1e9
         found = await self._subscription.next(limit)
         return None if found is None else CoreMessage(found)
@@ -46,12 +46,12 @@ class Subscription:
                 yield CoreMessage(found)
 
     async def close(self) -> None:
-        """Stop listening. Idempotent."""
+        """Unsubscribe. Idempotent."""
         await self._subscription.close()
 
 
 class CoreMessage:
-    """A message that was heard when it was published."""
+    """A message received by a subscription."""
 
     __slots__ = ("_incoming",)
 
@@ -79,5 +79,5 @@ class CoreMessage:
 
     @property
     def reply(self) -> str:
-        """Where its publisher awaits an answer, or empty."""
+        """The subject on which its publisher awaits an answer, or empty."""
         return self._incoming.reply

@@ -1,4 +1,4 @@
-"""A transaction in the hands of whoever opened it: messages, acks and SQL that take effect together or not at all."""
+"""The handle of a transaction: messages, acks and SQL that take effect together or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_BEGUN: Final = "it has not begun: use 'async with jet.transaction() as tx'"
 
 
 class StreamsTransaction:
-    """A transaction over an embedded store: the part that streams know of. Use it in ``async with``."""
+    """A transaction over an embedded store: the part for streams. Use it in ``async with``."""
 
     def __init__(self, backend: Backend, timeout: Seconds) -> None:
         self._backend = backend
@@ -26,14 +26,14 @@ class StreamsTransaction:
         if not 0 < self._timeout <= _LONGEST_S:
             raise ConfigError(
                 f"transaction: timeout is {self._timeout:g} s; it must be more than 0 and at most {_LONGEST_S:g} s, "
-                "because everybody else's writes wait meanwhile"
+                "because all other writes wait until it ends"
             )
         self._open: Transacting | None = None
         self._block: Savepoint | None = None
 
     async def __aenter__(self) -> Self:
         if self._block is not None:
-            raise TransactionError("it was begun already: call jet.transaction() anew for each block")
+            raise TransactionError("it was already used: call jet.transaction() again for each block")
         self._open = self._backend.transaction(self._timeout)
         self._block = Savepoint(self._open)
         await self._block.__aenter__()
@@ -55,9 +55,9 @@ class StreamsTransaction:
         return Savepoint(self._port())
 
     async def publish(self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]) -> PubAck:
-        """Store a message, as ``jet.publish`` does; its sequence is final, and nobody else sees it before the commit.
+        """Store a message, as ``jet.publish`` does; its sequence is final, and no one else sees it before the commit.
 
-        Raises as ``jet.publish``: nothing was stored then, and the transaction may go on.
+        Raises what ``jet.publish`` raises: nothing is stored then, and the transaction may continue.
         """
         subject, data = message_of(subject, data)
         return (await self._port().publish([Outgoing(subject, data, publish_block(options))]))[0]
@@ -67,23 +67,23 @@ class StreamsTransaction:
         return await self._port().publish(all_outgoing(messages))
 
     async def ack(self, *messages: Message) -> None:
-        """Settle messages. Raises AckRejectedError where a delivery is no longer ours."""
+        """Settle messages. Raises AckRejectedError if one was redelivered."""
         await self._say("ack", messages)
 
     async def nak(self, *messages: Message, delay: Seconds = 0) -> None:
-        """Give messages back, to be delivered again after ``delay``. Raises AckRejectedError."""
+        """Give messages back, to be redelivered after ``delay``. Raises AckRejectedError."""
         await self._say("nak", messages, delay_ns=seconds_to_ns("delay", delay, "transaction"))
 
     async def term(self, *messages: Message, reason: str = "") -> None:
-        """Settle messages as ones that must not be delivered again. Raises AckRejectedError."""
+        """Settle messages so that they are never redelivered. Raises AckRejectedError."""
         await self._say("term", messages, reason=reason_text("transaction", reason))
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """Run SQL on the store's own file, in this transaction, and return the rows.
 
-        Tables of your own are made, changed and written here; Pelton's can be read. ``bindings`` fill ``?`` by position
+        You can create, alter and write your own tables, and read Pelton's. ``bindings`` fill ``?`` by position
         or ``:name`` by name. Raises SqlConstraintError, SqlForbiddenError, SqlError: the statement has changed nothing
-        then, and the transaction may go on.
+        then, and the transaction may continue.
         """
         check_text("transaction", "the statement", statement)
         return await self._port().sql(statement, bindings)
@@ -115,7 +115,7 @@ class Savepoint:
 
     async def __aenter__(self) -> None:
         if self._level is not None:
-            raise TransactionError("this savepoint was used already: call tx.savepoint() anew for each block")
+            raise TransactionError("this savepoint was already used: call tx.savepoint() again for each block")
         self._level = await self._open.enter()
 
     async def __aexit__(

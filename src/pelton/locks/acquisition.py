@@ -1,10 +1,10 @@
-"""One attempt to get a lock: at once, or by waiting in line.
+"""One attempt to acquire a lock: at once, or by waiting in line.
 
-Design: if nobody waits and a slot is free, it takes one look and one write; waiters in processes that have died do not
+Design: if no one waits and a slot is free, it takes one read and one write; waiters in processes that have died do not
 count. Otherwise a ticket is stored, slots and tickets are watched, and :mod:`pelton.locks.wait_queue` decides after
-every piece of news, and at the times that it names, what to do. Nothing is polled: a waiter sleeps.
+every update, and at the times that it names, what to do. Nothing is polled: a waiter sleeps.
 
-A write of which no answer came may have been taken: then the key is asked for in the background, and released.
+A write without an answer may have been stored: then the key is read in the background, and released.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _log: Final = logging.getLogger("pelton")
 _TICKET_S: Final = 10
 _RENEW_S: Final = 3.0
 _AGAIN_S: Final = 0.2
-# How long one who gives up waits for its ticket to be removed.
+# How long a waiter that gives up waits for its ticket to be removed.
 _LEAVE_S: Final = 0.2
 
 
 class Got(NamedTuple):
-    """A slot that was taken, and what renews it."""
+    """A slot that was taken, and its renewal."""
 
     lease: HeldLease
     holding: Holding
 
 
 class Acquisition:
-    """One caller's way to a slot.
+    """One caller's attempt to get a slot.
 
-    ``who`` is for those who look; ``waiting`` are the ids of all acquisitions of this opening that wait in line.
+    ``who`` describes the caller to others; ``waiting`` are the ids of all waiting acquisitions of this open store.
     """
 
     def __init__(self, table: LockTable, runtime: Runtime, spec: LockSpec, who: str, waiting: set[str]) -> None:
@@ -61,7 +61,7 @@ class Acquisition:
         self._failure: Exception | None = None
 
     async def at_once(self) -> Got | None:
-        """Take a slot if one is free and nobody waits for it. Raises ConfigError."""
+        """Take a slot if one is free and no one waits for it. Raises ConfigError."""
         rows = await self._table.read(self._spec.filters)
         queue = self._queue()
         for row in rows:
@@ -84,23 +84,23 @@ class Acquisition:
                     self._runtime.spawn(self._leave(), "pelton-lock-leave")
                     return got
         except BaseException:
-            # Not in the background: where the program is interrupted, the event loop may end with this very task.
+            # Not in the background: if the program is interrupted, the event loop may end with this task.
             with suppress(TimeoutError):
                 await within(self._clock, _LEAVE_S, self._leave())
             raise
         finally:
             if not watching.cancelling():
-                # A second time would keep it from ending what it has begun.
+                # Cancelling it a second time would interrupt its cleanup.
                 watching.cancel()
             self._waiting.discard(self._me)
 
     async def _turn(self, queue: WaitQueue) -> Got | None:
-        """Do the next thing there is to do, or wait for it to come."""
+        """Take the next step, or wait until there is one."""
         seen = self._news.generation
         if self._failure is not None:
             raise self._failure
         if self._clock.boottime() >= self._ticket_due:
-            # One that is late costs the place in line, no more.
+            # A late renewal costs the place in line, no more.
             try:
                 await self._show(queue)
             except FINAL_ERRORS:
@@ -128,16 +128,16 @@ class Acquisition:
     def _check(self, queue: WaitQueue) -> None:
         other = queue.disagreement(self._spec.slots)
         if other:
-            raise ConfigError(f"{self._spec} is held by somebody to whom it has {other} slots: give slots={other}")
+            raise ConfigError(f"{self._spec} is held by a caller that uses {other} slots: give slots={other}")
 
     async def _watch(self, queue: WaitQueue) -> None:
         try:
             while True:
-                # Where the bucket is removed meanwhile it is made anew, and there is another to watch.
+                # If the bucket was removed, it is created again, and watched again.
                 with suppress(NotFoundError):
                     await self._follow(queue)
                 await self._clock.sleep(_AGAIN_S)
-        except Exception as error:  # it is told to who waits
+        except Exception as error:  # raised to the waiter
             self._failure = error
             self._news.notify()
 
@@ -150,7 +150,7 @@ class Acquisition:
                 else:
                     queue.note(row, self._clock.boottime())
                     if row.key == self._spec.ticket(self._me) and row.data is None and row.revision > self._shown > 0:
-                        # Somebody has passed us by: we are still here.
+                        # Another waiter has passed us and removed our ticket: store it again.
                         self._ticket_due = 0.0
                 self._news.notify()
         finally:
@@ -167,12 +167,12 @@ class Acquisition:
         queue.note(LockRow(key, revision, data), now)
 
     async def _leave(self) -> None:
-        # One that stays is passed by.
+        # If the ticket stays, others pass it.
         with suppress(PeltonError):
             await self._table.remove(self._spec.ticket(self._me))
 
     async def _ask(self, queue: WaitQueue, ask: AskPresence) -> None:
-        """Find out whether somebody before us has died; then the ticket is removed, for everybody's sake."""
+        """Find out whether a waiter before us has died; then remove its ticket, for all waiters."""
         is_gone = await self._is_gone(ask)
         queue.answered(ask, self._clock.boottime(), is_gone=is_gone)
         if is_gone:
@@ -180,14 +180,14 @@ class Acquisition:
 
     async def _is_gone(self, ask: AskPresence) -> bool:
         if ask.presence == await self._table.presence():
-            # One of ours, or of a process that had our name before us.
+            # A waiter of this process, or of an earlier process with the same presence name.
             return ask.owner not in self._waiting
         with suppress(PeltonError, TimeoutError):
             return await within(self._clock, PATIENCE_S, self._table.is_gone(ask.presence))
         return False
 
     async def _cross_off(self, owner: str, revision: int) -> None:
-        # One that is renewed meanwhile stays.
+        # A ticket that was renewed in the meantime stays.
         with suppress(PeltonError):
             await self._table.remove(self._spec.ticket(owner), revision)
 
@@ -215,7 +215,7 @@ class Acquisition:
         return Got(lease, msgspec.structs.replace(holding, token=token))
 
     async def _undo(self, key: str) -> None:
-        # What cannot be undone ends by itself.
+        # If it cannot be removed, it expires.
         with suppress(PeltonError):
             row = await self._table.ask(key)
             holder = None if row is None else holding_of(row.data)

@@ -1,49 +1,49 @@
-"""When to write the key of an election, and when to call oneself its leader: decisions only, no time and no store.
+"""When to write the key of an election, and when to announce leadership: decisions only, no time and no store.
 
-Design: An election is one key of a bucket whose TTL is the term. Who creates the key holds it, renews it by an
-update of the revision it wrote last, and has lost it when that is refused. This is what nats-kv-leader-elect does, and
-its candidates and ours respect each other on one bucket. What follows is what makes it *never two leaders*.
+Design: An election is one key of a bucket whose TTL is the term. The candidate that creates the key holds it, renews it
+by an update of the revision it wrote last, and has lost it when that is refused. This is what nats-kv-leader-elect
+does, and its candidates and ours respect each other on one bucket. The following rules guarantee *never two leaders*.
 
 **The leader's side.** A term counts from before its last successful write was sent, by the leader's own boot-time
-clock: whatever a reply, a thread or a disk took is on its account. It renews at 75 % of the TTL and stands down at 90
-% (``STAND_DOWN``) unless a renewal was confirmed; at once when it hears of somebody else's write, or that the key is
+clock: delays of a reply, a thread or a disk shorten its term. It renews at 75 % of the TTL and stands down at 90
+% (``STAND_DOWN``) unless a renewal was confirmed; at once when it sees another candidate's write, or that the key is
 gone.
 
-**The successor's side.** Holding the key is not yet leading: the one before may not know. The win is announced at
-``clear_at``, when everybody before must have stood down, by the successor's own clock. It is made of what
-was seen:
+**The successor's side.** Holding the key is not yet leading: the previous leader may not know. The win is announced at
+``clear_at``, when all predecessors must have stood down, by the successor's own clock. It is computed from
+observations:
 
-- A write of somebody seen at ``o`` was sent before ``o``: its writer has stood down at ``o`` + 95 % of the TTL
-  (``CLEAR``). The 5 % between the two sides are for clocks that do not run alike.
-- A mark that a leader left when it stepped down: it had stood down before it wrote that, and had announced its own
-  win, so those before it had stood down, too. Nothing is waited for. (One that steps down before it announced leaves a
-  plain deletion.)
-- Another end of the key (expired, deleted by hand) tells nothing new: what was seen before still counts.
-- A bucket in which nothing was ever written: nobody is waited for.
+- A write of another candidate observed at ``o`` was sent before ``o``: its writer has stood down at ``o`` + 95 % of the
+  TTL (``CLEAR``). The 5 % between the two sides allow for differing clock rates.
+- A marker that a leader left when it stepped down: it had stood down before it wrote that, and had announced its own
+  win, so its predecessors had stood down, too. No wait is needed. (A candidate that steps down before it announced
+  leaves a plain deletion.)
+- Another end of the key (expired, deleted by hand) adds no information: earlier observations still count.
+- A bucket in which nothing was ever written: no wait is needed.
 
-What was *not* seen is the danger: a write may come and vanish between two looks (a store's wall clock that is set
-forward ends keys early). So each step must be **proven** to follow what was seen: our write was made on condition of
-exactly that revision, or it is the very next sequence of the stream. What is not proven counts as a write seen at the
-last moment it can have been made: a full wait from then. No decision trusts a wall clock, the store's expiry least of
-all: it may come early, late or never.
+The danger is what was *not* observed: a write may come and vanish between two reads (a store whose wall clock is set
+forward expires keys early). So each step must be **proven** to follow what was observed: our write was conditional on
+exactly that revision, or it is the very next sequence of the stream. Anything unproven counts as a write observed at
+the last moment it can have been made: a full wait from then. No decision trusts a wall clock, least of all the store's
+expiry: it may come early, late or never.
 
-**A crash.** Candidates do not wait for the expiry. When a leader's write is 95 % of a TTL old as they saw it, they
-update the key themselves, on condition of that revision: proven, so announced at once.
+**A crash.** Candidates do not wait for the expiry. When a leader's write, as observed, is 95 % of a TTL old, they
+update the key themselves, conditional on that revision: proven, so announced at once.
 
-**Candidates of nats-kv-leader-elect.** Its leader stands down when an update fails, asked for at 75 % of the TTL;
-where no answer comes, its client gives up after 5 s, before 92 % of the 30 s and more that it insists on: inside
-``CLEAR``. Deleted by hand, its key is missed at the next update, within the same time of its last one. Its winner
-waits 75 % of the TTL, which covers ours except where a key ended early and ours could not reach the store to hear of
-it. It leaves no mark when it stops: that looks like a crash.
+**Candidates of nats-kv-leader-elect.** Its leader stands down when an update fails, requested at 75 % of the TTL;
+if no answer comes, its client gives up after 5 s, before 92 % of the 30 s and more that it requires: inside
+``CLEAR``. If its key is deleted by hand, it notices at the next update, within the same time of its last one. Its
+winner waits 75 % of the TTL, which covers ours except if a key expired early and ours could not reach the store to
+learn of it. It leaves no marker when it stops: that looks like a crash.
 
-**Lost replies.** A write without an answer is repeated with the same message id, so that it lands once, and counts
-from its first sending. Where the stream has forgotten the id, a look at the key shows whose write stands there.
+**Lost replies.** A write without an answer is repeated with the same message id, so that it is stored once, and counts
+from its first sending. If the stream has forgotten the id, a read of the key shows whose write it holds.
 
-Time is counted since boot, so that a term ends while its machine sleeps, too. What this cannot know: a program that
-goes on after its term, because it was stopped between looking and acting. For that there is the fencing token: the
+Time is counted since boot, so that a term also ends while its machine sleeps. These rules cannot cover a program that
+continues after its term, because it was suspended between checking and acting. For that there is the fencing token: the
 revision of the write that won, which only grows while the bucket exists.
 
-One operation is under way at a time: ``next`` hands it out, ``wrote``, ``refused``, ``failed`` or ``looked`` end it.
+One operation is in progress at a time: ``next`` returns it, ``wrote``, ``refused``, ``failed`` or ``looked`` end it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ import msgspec
 
 from pelton.runtime import LeaseClock, LeaseShares
 
-# Shares of the TTL: the age at which a write is renewed, its writer has stood down, and others count on that.
+# Shares of the TTL: the age at which a write is renewed, its writer has stood down, and others rely on that.
 RENEW: Final = 0.75
 STAND_DOWN: Final = 0.9
 CLEAR: Final = 0.95
@@ -69,10 +69,11 @@ SightKind = Literal["put", "released", "ended", "absent"]
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What a key was seen to hold: somebody's write, the mark of a leader that stepped down, another mark, nothing.
+    """An observed content of a key: a candidate's write, the marker of a leader that stepped down, another marker,
+    nothing.
 
-    ``revision`` is that of the last message, for ``absent`` the last sequence of the stream, read afterwards; of what
-    was released, ``gave_up`` is the revision that was given up.
+    ``revision`` is that of the last message, for ``absent`` the last sequence of the stream, read afterwards; for a
+    release, ``gave_up`` is the revision that was given up.
     """
 
     kind: SightKind
@@ -93,11 +94,11 @@ class WriteRecord:
 
 
 class ReadRecord(msgspec.Struct, frozen=True):
-    """Look what the key holds."""
+    """Read the key."""
 
 
 class DeleteRecord(msgspec.Struct, frozen=True):
-    """Delete the key if ``expected`` is its last revision; ``clean`` if nobody else has to be waited for."""
+    """Delete the key if ``expected`` is its last revision; ``clean`` if no predecessor has to be waited for."""
 
     expected: int
     clean: bool
@@ -116,7 +117,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Campaigned(msgspec.Struct, frozen=True):
-    """The key was written, or tried to be, in this state."""
+    """A write of the key was attempted in this state."""
 
     state: State
 
@@ -139,8 +140,8 @@ class TermHold:
 class Campaign:
     """A candidate. Times are seconds since boot, by one clock, ``now`` never goes back.
 
-    ``new_id`` makes message ids; ``pause`` says how long to wait after so many failures; ``spread`` (seconds) is
-    this candidate's delay before it takes over a key nobody renews, so that not all do it at once. ``once``: no
+    ``new_id`` makes message ids; ``pause`` returns how long to wait after a number of failures; ``spread`` (seconds) is
+    this candidate's delay before it takes over a key that is not renewed, so that not all do it at once. ``once``: no
     second term.
     """
 
@@ -152,7 +153,7 @@ class Campaign:
     due: float = 0.0
     hold: TermHold | None = None
     clear_at: float = 0.0
-    # How far the stream is known, -1: not at all; the key's last message known, 0: none.
+    # The last known sequence of the stream, -1: none; the last known message of the key, 0: none.
     _seen: int = -1
     _last: int = 0
     _kind: SightKind = "absent"
@@ -160,21 +161,21 @@ class Campaign:
     _writing: WriteRecord | None = None
     _busy: bool = False
     _unsure: bool = True
-    # The revision that was given up for somebody else, 0: none.
+    # The revision that was given up for another candidate, 0: none.
     _gave_up: int = 0
     _tries: int = 0
     _news: list[News] = field(default_factory=list)
 
-    # --- what there is to do
+    # --- the next operation
 
     @property
     def state(self) -> State:
-        """Whether we lead."""
+        """Whether this candidate leads."""
         return "leader" if self.hold is not None and self.hold.announced else "candidate"
 
     @property
     def is_busy(self) -> bool:
-        """Whether an operation is under way."""
+        """Whether an operation is in progress."""
         return self._busy
 
     @property
@@ -183,12 +184,12 @@ class Campaign:
         return 0.0 if self.hold is None else self.hold.lease.over_at
 
     def news(self) -> list[News]:
-        """Return what has happened since the last call."""
+        """Return the events since the last call."""
         found, self._news = self._news, []
         return found
 
     def next(self, now: float) -> WriteRecord | ReadRecord | None:
-        """Return what is to be done now, if anything; it is under way from then on."""
+        """Return the operation to do now, if any; it is in progress from then on."""
         self.tick(now)
         if self._busy or now < self._acts_at():
             return None
@@ -201,7 +202,7 @@ class Campaign:
         return self._writing
 
     def wake_at(self) -> float | None:
-        """Return when to call :meth:`next` again if nothing happens; None: not before something does."""
+        """Return when to call :meth:`next` again if nothing happens; None: only after an event."""
         times = [] if self._busy else [self._acts_at()]
         if self.hold is not None:
             times.append(self.stands_until)
@@ -218,7 +219,7 @@ class Campaign:
         return max(self.due, self.clear_at + self.spread) if self._kind == "put" else self.due
 
     def tick(self, now: float) -> None:
-        """Take notice of the time."""
+        """Take note of the time."""
         hold = self.hold
         if hold is None:
             return
@@ -228,7 +229,7 @@ class Campaign:
             hold.announced = True
             self._news.append(Won(hold.token))
 
-    # --- how it ended
+    # --- its outcome
 
     def wrote(self, now: float, revision: int) -> None:
         """The write is stored as ``revision``."""
@@ -236,7 +237,7 @@ class Campaign:
         self._busy = False
         write, self._writing = self._writing, None
         if write is None:
-            # Given up meanwhile: what stands there now?
+            # It was given up during the write: read the key again.
             self._unsure = True
             return
         self._tries, self.due = 0, now
@@ -265,13 +266,13 @@ class Campaign:
         if self._writing is not None and not self._writing.repeated:
             self._writing = None
             if self.hold is not None:
-                self._lose(now, "somebody else wrote or deleted the key")
-        # One that was repeated may have been stored the first time: the key will tell by its message id.
+                self._lose(now, "another client wrote or deleted the key")
+        # A repeated write may have been stored the first time: the key's message id will show it.
         self._unsure = True
         self._later(now)
 
     def failed(self, now: float) -> None:
-        """Nobody knows what became of the write, or the look could not be had."""
+        """The outcome of the write is unknown, or the read failed."""
         self.tick(now)
         self._busy = False
         if self._writing is not None:
@@ -286,7 +287,7 @@ class Campaign:
             self.due = now + (self.pause(self._tries) if self.hold is None else self.hold.lease.pause)
 
     def looked(self, now: float, observation: Observation) -> None:
-        """The look showed this."""
+        """The read returned this."""
         self._unsure = False
         writing = self._writing
         if writing is not None and observation.msg_id == writing.msg_id:
@@ -299,15 +300,15 @@ class Campaign:
             self.saw(now, observation)
 
     def _saw_again(self, now: float, observation: Observation) -> None:
-        """What is known, or less: a replica that lags, or another bucket of the same name."""
+        """Handle an observation that is not newer: a replica that lags, or another bucket of the same name."""
         if observation.revision != self._last or observation.kind != self._kind:
             self.clear_at = now + self.ttl * CLEAR
             self._last, self._kind, self._writing = observation.revision, observation.kind, None
 
-    # --- what is seen
+    # --- observations
 
     def saw(self, now: float, observation: Observation) -> None:
-        """The key was seen to hold this, at some time before ``now``; in the order of revisions."""
+        """The key was observed to hold this, at some time before ``now``; call it in the order of revisions."""
         self.tick(now)
         if observation.kind == "absent":
             self._saw_nothing(now, observation.revision)
@@ -323,7 +324,7 @@ class Campaign:
             self.clear_at = now + self.ttl * CLEAR
         self._know(observation.revision, observation.kind)
         if self._gave_up and observation.gave_up != self._gave_up and self.due < math.inf:
-            # Somebody else has had it since, if only for a moment that was not seen.
+            # Another candidate has held it since, even if that was not observed.
             self._gave_up, self.due = 0, now
 
     def _saw_nothing(self, now: float, last: int) -> None:
@@ -336,14 +337,14 @@ class Campaign:
         self._last = 0
 
     def _yield(self, now: float) -> None:
-        """Somebody else's doing was seen."""
+        """Handle another candidate's write."""
         if self.hold is not None:
-            self._lose(now, "somebody else wrote or deleted the key")
+            self._lose(now, "another client wrote or deleted the key")
         self._writing = None
         self._unsure = False
 
     def forget(self, now: float) -> None:
-        """The bucket is another one: nothing that was seen counts, and who led may lead still."""
+        """The bucket was replaced: no observation counts, and the previous leader may still lead."""
         if self.hold is not None:
             self._lose(now, "the bucket is gone")
         self._know(-1, "absent")
@@ -351,14 +352,14 @@ class Campaign:
         self.recheck()
 
     def recheck(self) -> None:
-        """Something may have gone unseen: look."""
+        """A change may have been missed: read the key."""
         if self.hold is None:
             self._unsure = True
 
     # --- the end of a term
 
     def doubted(self, now: float, token: int) -> None:
-        """Somebody was told by the clock that this term is over: so it is, even if a renewal was under way."""
+        """A caller saw by the clock that this term is over: so it is, even if a renewal was in progress."""
         self.tick(now)
         if self.hold is not None and self.hold.token == token:
             self._lose(now, "it could not be renewed in time")
@@ -374,7 +375,7 @@ class Campaign:
                 self.due = math.inf
 
     def _drop(self, now: float) -> None:
-        """Hold the key no more; who was before us, and no one since, must still have stood down."""
+        """Give up the hold on the key; predecessors from before it, and none since, must still have stood down."""
         hold, self.hold = self.hold, None
         assert hold is not None
         self.clear_at = now if hold.announced else max(now, hold.announce_at)
@@ -383,9 +384,9 @@ class Campaign:
         self._tries, self.due = 0, now
 
     def release(self, now: float, rest: float) -> DeleteRecord | None:
-        """Give the key up, and campaign again when somebody else holds it, or after ``rest`` seconds.
+        """Give the key up, and campaign again when another candidate holds it, or after ``rest`` seconds.
 
-        What was announced must be at an end: the next leader will not wait. Returns what is to be done, if anything.
+        An announced term must have ended: the next leader will not wait. Returns the operation to do, if any.
         """
         self.tick(now)
         hold = self.hold

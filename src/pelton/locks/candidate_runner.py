@@ -1,14 +1,14 @@
-"""Runs a candidate: plays its campaign against the store, on a thread of its own.
+"""Runs a candidate: executes its campaign against the store, on its own thread.
 
-Design: a :class:`CandidateRunner` does what its :class:`Campaign` asks for, one operation at a time, follows the key,
-and reports the results to the campaign. A :class:`CandidateThread` gives it a thread, an event loop and a connection of
-its own, so that the term of a leader that blocks its own event loop is renewed all the same, and a caller on any thread
-who asks whether the term continues is answered from the clock, even if nothing runs any more.
+Design: a :class:`CandidateRunner` executes the operations of its :class:`Campaign`, one at a time, follows the key,
+and reports the results to the campaign. A :class:`CandidateThread` gives it its own thread, event loop and connection,
+so that the term of a leader that blocks its own event loop is still renewed, and a caller on any thread
+that asks whether the term continues is answered from the clock, even if nothing runs any more.
 
-What fails does not end a candidate: an operation has a time limit and is asked for again, following begins anew. A
-connection that can never be used again is replaced by another: its own process may have given the store another key.
-Only if the store can't be opened any more, or the opener that the candidate was made with has come to its end, the
-candidate does as well, and a term it has with it.
+Failures do not end a candidate: an operation has a time limit and is retried, following starts again. A
+connection that can never be used again is replaced: its own process may have given the store another key.
+Only if the store can't be opened any more, or the handle that created the candidate has failed for good, the
+candidate ends as well, and so does its term.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from pelton.runtime import LoopThread, Runtime, Signal, within
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton")
-# The bounds of how long an operation may take, which is a share of the TTL.
+# The bounds of an operation's time limit, which is a share of the TTL.
 _SHORTEST_TRY_S: Final = 0.1
 _LONGEST_TRY_S: Final = 5.0
 _AGAIN_S: Final = 0.2
 
 
 class StoreEnded(NamedTuple):
-    """The candidate came to an end: its store can't be used any more."""
+    """The candidate ended: its store can't be used any more."""
 
     error: StoreError
 
@@ -55,8 +55,8 @@ Tell = Callable[[News | StoreEnded], None]
 class CandidateRunner:
     """One candidate.
 
-    ``connect`` returns the ballot over a new connection. ``tell`` gets the news; ``term`` is (token, time since boot it
-    lasts until), for any thread.
+    ``connect`` returns the election record over a new connection. ``tell`` gets the events; ``term`` is (token, its end
+    in seconds since boot), for any thread.
     """
 
     def __init__(self, runtime: Runtime, connect: Callable[[], ElectionRecord], campaign: Campaign, tell: Tell) -> None:
@@ -73,12 +73,12 @@ class CandidateRunner:
         self.term = (0, 0.0)
 
     async def run(self) -> None:
-        """Stand until told to end."""
+        """Stand for election until :meth:`end`."""
         following = self._runtime.spawn(self._follow(), "pelton election: follow")
         try:
             while not self._is_over:
                 if self._has_failed:
-                    # Its thread goes on: whoever ends it asks there.
+                    # Its thread continues: it is ended there.
                     await self._changed.wait()
                 else:
                     await self._step()
@@ -87,7 +87,7 @@ class CandidateRunner:
             with suppress(asyncio.CancelledError):
                 await following
             if self._campaign.state == "leader" and not self._has_failed:
-                self._tell(Lost("the candidate came to an end"))
+                self._tell(Lost("the candidate ended"))
 
     async def _step(self) -> None:
         clock, seen = self._runtime.clock, self._changed.generation
@@ -120,7 +120,7 @@ class CandidateRunner:
         except FINAL_ERRORS as error:
             self._failed(error)
             self._replace(record)
-        except Exception as error:  # whatever it is, the candidate goes on
+        except Exception as error:  # whatever it is, the candidate continues
             self._failed(error)
         self._changed.notify()
 
@@ -128,13 +128,13 @@ class CandidateRunner:
         campaign, clock = self._campaign, self._runtime.clock
         hold = campaign.hold
         if hold is None and not asked.repeated:
-            # All writes of a term say the same: also one that was stored though no answer came, which is repeated.
+            # All writes of a term have the same content: even a repeated one that was stored without an answer.
             self._since_ns = clock.now()
         revision = await within(clock, self._patience, record.write(asked, hold, self._since_ns))
         campaign.wrote(clock.boottime(), revision)
 
     def _failed(self, error: Exception) -> None:
-        _log.info("an election could not be written or read, it is tried again: %s", error or type(error).__name__)
+        _log.info("an election could not be written or read, retrying: %s", error or type(error).__name__)
         self._campaign.failed(self._runtime.clock.boottime())
 
     async def _follow(self) -> None:
@@ -148,14 +148,14 @@ class CandidateRunner:
             except FINAL_ERRORS:
                 self._campaign.recheck()
                 self._replace(record)
-            except Exception as error:  # it is followed again, whatever it was
-                _log.info("an election could not be followed, it is tried again: %s", error or type(error).__name__)
+            except Exception as error:  # whatever it is, follow again
+                _log.info("an election could not be followed, retrying: %s", error or type(error).__name__)
                 self._campaign.recheck()
                 self._changed.notify()
             await clock.sleep(_AGAIN_S)
 
     def _replace(self, record: ElectionRecord) -> None:
-        """Go on over another connection, unless that is impossible, or done already."""
+        """Continue over another connection, unless that is impossible, or already done."""
         if record is not self._record or self._has_failed:
             return
         try:
@@ -164,12 +164,12 @@ class CandidateRunner:
             self._has_failed = True
             self.term = (0, 0.0)
             self._tell(StoreEnded(error))
-        except Exception as error:  # it is tried again with whatever is asked for next
+        except Exception as error:  # the next operation tries again
             _log.info("an election's store could not be opened again yet: %s", error)
         self._changed.notify()
 
     async def release(self, rest: float) -> None:
-        """Give the key up, for others to win: for ``rest`` seconds, or until one has. The term must be at an end."""
+        """Give the key up, for others to win: for ``rest`` seconds, or until one has. The term must have ended."""
         while self._campaign.is_busy:
             await self._changed.wait()
         if self._has_failed:
@@ -180,17 +180,17 @@ class CandidateRunner:
         if asked is not None:
             try:
                 await within(clock, self._patience, self._record.release(asked))
-            except Exception as error:  # then it runs out
-                _log.info("an election could not be given up, its term runs out: %s", error or type(error).__name__)
+            except Exception as error:  # then it expires
+                _log.info("an election could not be given up, its term will expire: %s", error or type(error).__name__)
         self._changed.notify()
 
     def doubted(self, token: int) -> None:
-        """The term of this token was said to be over."""
+        """Note that a caller was told that the term of this token is over."""
         self._campaign.doubted(self._runtime.clock.boottime(), token)
         self._changed.notify()
 
     async def end(self) -> None:
-        """Give the key up and stand no more."""
+        """Give the key up and stop standing for election."""
         try:
             await self.release(rest=math.inf)
         finally:
@@ -199,7 +199,7 @@ class CandidateRunner:
 
 
 class CandidateThread:
-    """A thread, an event loop and a connection for one candidate."""
+    """Runs one candidate on its own thread, event loop and connection."""
 
     def __init__(self, jet: Streams, record: ElectionRecord, campaign: Campaign, tell: Tell) -> None:
         self._jet = jet
@@ -212,16 +212,16 @@ class CandidateThread:
         self._thread = LoopThread(self._main, "pelton-election")
 
     async def open(self) -> None:
-        """Begin to stand."""
+        """Start to stand for election."""
         self._thread.start()
         await self._opened()
 
     async def _opened(self) -> CandidateRunner:
-        # Whoever is cancelled while it waits must not cancel what the thread is about to answer.
+        # A waiter that is cancelled must not cancel the answer of the thread.
         return await asyncio.shield(asyncio.wrap_future(self._ready))
 
     def holds(self, token: int) -> bool:
-        """Whether the term of this token goes on, by the clock; from any thread. Once it does not, it never does."""
+        """Whether the term of this token continues, by the clock; from any thread. Once False, it stays False."""
         runner = self._ready.result()
         current, until = runner.term
         if current == token and self._clock.boottime() < until:
@@ -258,7 +258,7 @@ class CandidateThread:
                 await asyncio.wait(self._leaving)
 
     def _connected(self) -> ElectionRecord:
-        """Return the ballot over a new connection; one before it is left."""
+        """Return the election record over a new connection; the previous connection is closed."""
         backend = self._jet.backend.clone()
         self._leave()
         self._backend = backend

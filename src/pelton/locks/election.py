@@ -5,9 +5,9 @@
 
     await jet.elect("scheduler", on_won=lead, on_lost=rest).run()     # for as long as the program runs
 
-How it can be that there are never two: ``campaign.py``. What the key looks like: ``ballot.py``. Here is what happens in
-the user's event loop: the news of the candidate's thread come in order through one queue, and nothing is given up in
-the store before the user's side of the term is at an end.
+Why there are never two leaders: ``campaign.py``. What the key holds: ``election_record.py``. This module runs in
+the user's event loop: the events of the candidate's thread arrive in order through one queue, and nothing is given up
+in the store before the user's side of the term has ended.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ _STOPPED: Final = "it was stopped"
 
 
 class ElectionOptions(TypedDict, total=False):
-    """What a candidate can be told.
+    """Options of a candidate.
 
-    ``name`` of the candidate (made up). ``ttl``, the term, 1 s to 1 h: how long a leader that crashed keeps others
-    waiting; fixed when the election's bucket is made (30 s). ``bucket``: the key-value bucket, with the election's name
-    as the key, to share with other clients; else one for this election alone. ``on_won(term)``, ``on_lost(term)`` and
-    ``on_campaign(state)`` are called, and awaited. ``splay``: the first campaign waits up to so many seconds.
-    ``backoff``: pauses after campaigns that failed. ``strict``: the limits of nats-kv-leader-elect, 30 s to 1 h.
+    ``name`` of the candidate (generated). ``ttl``, the term, 1 s to 1 h: how long a crashed leader keeps others
+    waiting; fixed when the election's bucket is created (30 s). ``bucket``: the key-value bucket, with the election's
+    name as the key, to share with other clients; otherwise a bucket for this election alone. ``on_won(term)``,
+    ``on_lost(term)`` and ``on_campaign(state)`` are called, and awaited. ``splay``: the first campaign waits up to this
+    many seconds. ``backoff``: pauses after failed campaigns. ``strict``: the limits of nats-kv-leader-elect, 30 s to 1
+    h.
     """
 
     name: str
@@ -63,11 +64,11 @@ class ElectionOptions(TypedDict, total=False):
 
 
 class _StepDown:
-    """The user wishes to step down."""
+    """The user asked to step down."""
 
 
 class _Stop:
-    """The user wishes to end it."""
+    """The user asked to stop."""
 
 
 class _Failed:
@@ -78,7 +79,7 @@ class _Failed:
 
 
 class Election:
-    """A candidate of an election; made by ``jet.elect``. Run it once at a time."""
+    """A candidate of an election; returned by ``jet.elect``. Run it only once at a time."""
 
     def __init__(
         self,
@@ -132,13 +133,13 @@ class Election:
 
     @property
     def term(self) -> Term | None:
-        """The term that goes on, if this candidate leads."""
+        """The current term, if this candidate leads."""
         return self._term
 
     async def leader(self) -> Leader | None:
-        """Return who holds the key now, and since when; None for nobody.
+        """Return the current holder of the key, and since when; None if there is none.
 
-        One that has just won it may not have announced itself yet: it waits until the one before must have stood down.
+        A new holder may not have announced its win yet: it waits until its predecessor must have stood down.
         Raises ConfigError.
         """
         try:
@@ -157,10 +158,10 @@ class Election:
     async def run(self) -> None:
         """Campaign, lead, campaign again, until :meth:`stop` or cancelled; then step down.
 
-        ``on_won(term)`` is called when the term began, ``on_lost(term)`` when it ended, also by the end of this.
-        A coroutine function as ``on_won`` may go on for as long as the term does: it is cancelled when the term ends,
-        and what it raises ends this. Raises ConfigError, and what the store raises if it can't be used any more: then
-        the term is lost.
+        ``on_won(term)`` is called when the term began, ``on_lost(term)`` when it ended, also when this call ends. A
+        coroutine function as ``on_won`` may run for the whole term: it is cancelled when the term ends, and an error it
+        raises ends this call. Raises ConfigError, and what the store raises if it can't be used any more: then the term
+        is lost.
         """
         await self._open()
         try:
@@ -173,7 +174,7 @@ class Election:
         self._wish(_Stop())
 
     def step_down(self) -> None:
-        """Give the term up for somebody else, and campaign again when somebody has won, or after a TTL.
+        """Give the term up to another candidate, and campaign again when one has won, or after a TTL.
 
         From any thread. No effect when it does not run.
         """
@@ -187,7 +188,7 @@ class Election:
     def _check_free(self) -> None:
         self._jet.backend.check_loop()
         if self._inbox is not None:
-            raise ConfigError(f"election {self.election!r}: this candidate runs already; make another with jet.elect")
+            raise ConfigError(f"election {self.election!r}: this candidate already runs; create another with jet.elect")
 
     async def _open(self) -> None:
         self._check_free()
@@ -238,7 +239,7 @@ class Election:
                 raise news.error
             elif isinstance(news, StoreEnded):
                 if self._block is not None:
-                    # It says more than that the term was lost.
+                    # It says more than a lost term.
                     self._block.error = news.error
                 await self._end(f"its store cannot be used any more ({news.error})")
                 raise news.error
@@ -254,7 +255,7 @@ class Election:
         assert self._office is not None
         term = Term(self.election, self.name, token, self._office)
         if not term.is_held:
-            # It ended before it could begin; what follows among the news says so.
+            # It ended before it could begin; a later event says so.
             return
         self._term, self._state = term, "leader"
         if self._block is not None:
@@ -293,14 +294,14 @@ class Election:
             self._inbox, self._state = None, "unknown"
             office, self._office = self._office, None
             if office is not None:
-                # Whoever is cancelled here must not lead for ever, on a thread that nobody can end.
+                # If this is cancelled, the candidate must not lead for ever, on a thread that cannot be ended any more.
                 await self._jet.runtime.finish(office.close(), f"pelton election: leave {self.election}")
 
     # --- as a context
 
     async def __aenter__(self) -> Term:
         """Campaign, and return the term when it began."""
-        # What is refused here leaves the term of the one that runs alone.
+        # A refusal here does not affect the term of a candidate that already runs.
         self._check_free()
         block = self._block = _Block()
         try:
@@ -314,8 +315,8 @@ class Election:
     async def _serve_block(self, block: _Block) -> None:
         try:
             await self._serve()
-            block.fail(ElectionError(self.election, f"election {self.election!r} was stopped from elsewhere"))
-        except Exception as error:  # a callback's: the block is told
+            block.fail(ElectionError(self.election, f"election {self.election!r} was stopped by another caller"))
+        except Exception as error:  # a callback's: the block raises it
             block.fail(error)
 
     async def _leave_block(self, block: _Block) -> None:
@@ -362,18 +363,18 @@ class _Block:
         self._is_cancelled = False
 
     def begin(self, term: Term) -> None:
-        """Let the block begin."""
+        """Let the block start."""
         if not self.won.done():
             self.won.set_result(term)
 
     def end(self) -> None:
         """Cancel the block, once."""
         if not self.is_over and not self._is_cancelled and self._task is not None and self.won.done():
-            # False for a task that is done: the blocking face enters and leaves in a task each.
+            # False for a finished task: the blocking API enters and leaves in one task each.
             self._is_cancelled = self._task.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error of ours."""
+        """End the block with this error."""
         self.error = error
         if self.won.done():
             self.end()

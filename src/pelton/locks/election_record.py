@@ -1,8 +1,8 @@
-"""The key of an election where it is kept: what it holds, writing it under a condition, following it.
+"""The key of an election in the store: reads it, writes it under a condition, follows it.
 
-The form is that of nats-kv-leader-elect: a key-value bucket whose TTL is the term, and under the key the name of the
-candidate that leads. Ours adds headers that others ignore: whose term a renewal belongs to, and on the deletion of a
-leader that stepped down that it had stood down before.
+The format is that of nats-kv-leader-elect: a key-value bucket whose TTL is the term, and under the key the name of the
+candidate that leads. Pelton adds headers that others ignore: the term of a renewal, and on the deletion of a
+leader that stepped down a note that it had stood down before.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _RELEASED: Final = "Pelton-Term-Released"
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads. ``token`` and ``since_ns`` (when it won, by its wall clock) are 0 for leaders that do not tell.
+    """The leader. ``token`` and ``since_ns`` (when it won, by its wall clock) are 0 for leaders of other clients.
 
-    ``renewed_ns`` is when it last said so, ``revision`` that of the key.
+    ``renewed_ns`` is when it last renewed the key, ``revision`` that of the key.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def since(self) -> str:
-        """When the key was won, as RFC 3339 text; empty where that is not told."""
+        """When the key was won, as RFC 3339 text; empty if unknown."""
         return rfc3339(self.since_ns) if self.since_ns else ""
 
 
@@ -71,11 +71,11 @@ class ElectionRecord:
 
     @property
     def ttl(self) -> float:
-        """How long a term lasts that is not renewed."""
+        """How long a term lasts without renewal."""
         return self._stream.config.max_age.seconds
 
     def over(self, jet: Streams) -> ElectionRecord:
-        """Return the same ballot over another connection."""
+        """Return the same record over another connection."""
         other = ElectionRecord.__new__(ElectionRecord)
         other.__dict__.update(self.__dict__)
         other._jet, other._stream = jet, Stream(jet.backend, self._stream.config, jet.runtime)
@@ -84,14 +84,14 @@ class ElectionRecord:
     # --- reading
 
     async def look(self) -> Observation:
-        """Return what the key holds now."""
+        """Return the current content of the key."""
         try:
             return _observation(await self._stream.get_last_message(self._subject))
         except MessageNotFoundError:
             return Observation("absent", (await self._stream.info()).state.last_seq)
 
     async def leader(self) -> Leader | None:
-        """Return whose name the key holds."""
+        """Return the leader that the key names."""
         try:
             message = await self._stream.get_last_message(self._subject)
         except MessageNotFoundError:
@@ -110,7 +110,7 @@ class ElectionRecord:
         )
 
     async def follow(self) -> AsyncGenerator[Observation, None]:
-        """Hand out what the key holds, and what it comes to hold, for ever."""
+        """Yield the content of the key, and its changes, for ever."""
         reader = OrderedReader(
             self._jet.backend,
             self._jet.runtime,
@@ -168,7 +168,7 @@ def _observation(message: StoredMessage | Delivered) -> Observation:
 async def open_record(
     jet: Streams, bucket: str, key: str, name: str, ttl: float | None, *, strict: bool, make: bool
 ) -> ElectionRecord:
-    """Return the ballot, making its bucket if it is new and ``make``. Raises ConfigError, BucketNotFoundError."""
+    """Return the record, creating its bucket if missing and ``make``. Raises ConfigError, BucketNotFoundError."""
     shortest = _STRICT_SHORTEST_S if strict else _SHORTEST_S
     _check_ttl(f"election {bucket}/{key}", _DEFAULT_TTL_S if ttl is None else ttl, shortest)
     try:
@@ -183,11 +183,11 @@ async def open_record(
 
 
 async def _make(jet: Streams, bucket: str, ttl: float) -> None:
-    # The limit marker tells watchers of an expiry, and lets the mark of a clean end outlive the TTL.
+    # The limit marker shows watchers an expiry, and lets the marker of a clean end outlive the TTL.
     try:
         await create_bucket(jet, bucket, None, ttl=ttl, limit_marker_ttl=ttl, description="an election")
     except ApiError as error:
-        # Another candidate was faster, with another TTL: what it made is looked at next.
+        # Another candidate was faster, with another TTL: its bucket is checked next.
         if error.constant != "JSStreamNameExistErr":
             raise
 
@@ -195,7 +195,7 @@ async def _make(jet: Streams, bucket: str, ttl: float) -> None:
 def _check_bucket(bucket: str, config: StreamConfig, ttl: float | None, shortest: float) -> None:
     kept = config.max_age.seconds
     if ttl is not None and abs(kept - ttl) > 1e-6:
-        raise ConfigError(f"bucket {bucket!r} has a TTL of {kept:g} s, and that is the term: leave ttl={ttl:g} out")
+        raise ConfigError(f"bucket {bucket!r} has a TTL of {kept:g} s, which is the term: leave ttl={ttl:g} out")
     _check_ttl(f"bucket {bucket!r}", kept, shortest)
 
 

@@ -1,4 +1,4 @@
-"""What is held of a lock, in its holder's hands."""
+"""The handle of a held lock."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TRIES: Final = 3
 
 
 class LockLease:
-    """A lock, or a slot of a semaphore, that is held, renewed in the background until it is released.
+    """A held lock, or a slot of a semaphore, renewed in the background until you release it.
 
-    ``token`` is its fencing token: larger than that of whoever held it before. Send it along with what you write to
-    other systems, and let them refuse a smaller one than they have seen: that is what protects them from a holder that
-    was stopped in the middle of a write.
+    ``token`` is its fencing token: larger than those of all earlier holders. Send it along with your writes to
+    other systems, and let them refuse a smaller one than they have seen: this protects them from a holder that
+    was suspended in the middle of a write.
     """
 
     def __init__(self, manager: LockManager, spec: LockSpec, got: Got) -> None:
@@ -40,7 +40,7 @@ class LockLease:
         self._ended = Signal()
         self._loop = asyncio.get_running_loop()
         self._guards: list[Guard] = []
-        # The keeper must not keep alive what nobody can release any more.
+        # The keeper must not keep a lock alive that its program has dropped.
         told = weakref.WeakMethod(self._told)
         manager.keeper.hold(Renewal(got.lease, got.holding, lambda: _call(told)))
         weakref.finalize(self, manager.keeper.drop, got.lease)
@@ -51,17 +51,17 @@ class LockLease:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody else may hold it by now, as far as can be told this moment."""
+        """Whether another caller may hold it by now, as far as is known at this moment."""
         return self._lease.state != "released" and self._lease.is_over(moment(self._manager.clock))
 
     @property
     def caller(self) -> object:
-        """Who acquired it: a task, or a thread of the blocking face."""
+        """The caller that acquired it: a task, or a thread of the blocking API."""
         return self._caller
 
     @property
     def spec(self) -> str:
-        """What is held, as errors call it."""
+        """The name of the lock or semaphore, for errors."""
         return str(self._spec)
 
     @property
@@ -71,18 +71,18 @@ class LockLease:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is held this moment: neither lost nor released."""
+        """Whether it is held at this moment: neither lost nor released."""
         return not self._is_given_back and not self._lease.is_over(moment(self._manager.clock))
 
     def check(self) -> None:
-        """Raise LockLostError where it is lost, LockNotHeldError where it was released."""
+        """Raise LockLostError if it is lost, LockNotHeldError if it was released."""
         if self.lost:
             raise self._error()
         if not self.is_held:
             raise LockNotHeldError(str(self._spec))
 
     async def until_lost(self) -> bool:
-        """Return when it is lost, with True, or was released, with False."""
+        """Wait until it is lost, and return True, or released, and return False."""
         self._manager.check_loop()
         while self.is_held:
             seen = self._ended.generation
@@ -91,9 +91,9 @@ class LockLease:
         return self.lost
 
     async def release(self) -> None:
-        """Give it back: who is next in line has it at once.
+        """Release it: the next waiter acquires it at once.
 
-        Raises LockNotHeldError, LockLostError; StoreError where that cannot be stored: then its lease runs out.
+        Raises LockNotHeldError, LockLostError; StoreError if that cannot be stored: then its lease expires.
         """
         self._manager.check_loop()
         if self._is_given_back:
@@ -104,18 +104,18 @@ class LockLease:
         self._ended.notify()
         was_lost, failure = self.lost, await self._leave()
         if was_lost or self._lease.state == "lost" or (failure is not None and self.lost):
-            # Whatever else went wrong: that somebody else may hold it is what a caller has to know.
+            # Whatever else went wrong, the caller must learn that another may hold it.
             raise self._error() from failure
         if failure is not None:
             raise failure
         self._lease.release()
 
     async def _leave(self) -> PeltonError | TimeoutError | None:
-        """Remove what was held; return why that could not be done."""
+        """Remove the key; return the error if that failed."""
         try:
-            # What is lost ends by itself in this time: a store that does not answer is not waited for any longer.
+            # The lease expires by itself in this time: do not wait longer for a store that does not answer.
             seconds = self.ttl * ENDS_AFTER if self.lost else None
-            # Also where the caller is cancelled: those who wait in line must not wait for the lease to end.
+            # Even if the caller is cancelled: waiters in line must not wait for the lease to expire.
             removal = self._manager.runtime.finish(self._remove(), "pelton-lock-release")
             if not await (removal if seconds is None else within(self._manager.clock, seconds, removal)):
                 self._lease.lose("another has it")
@@ -124,7 +124,7 @@ class LockLease:
         return None
 
     async def _remove(self) -> bool:
-        """Remove what was held, if it is still ours; a renewal may be under way."""
+        """Remove the key, if it is still ours; a renewal may be in progress."""
         table, revision = self._manager.table, self._lease.revision
         for _ in range(_TRIES):
             try:
@@ -139,7 +139,7 @@ class LockLease:
         return False
 
     def guard(self) -> Guard:
-        """Cancel the running task if this is lost before the guard is left."""
+        """Return a guard that cancels the running task if the lock is lost before the guard is left."""
         guard = Guard()
         self._guards.append(guard)
         return guard
@@ -166,7 +166,7 @@ def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
 
 
 class Guard:
-    """Cancels the task that made it, when told, as :func:`asyncio.timeout` does."""
+    """Cancels the task that created it, when fired, as :func:`asyncio.timeout` does."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()
@@ -177,19 +177,19 @@ class Guard:
 
     def fire(self) -> None:
         """Cancel the task, if it is still in its block."""
-        # The blocking face's task has ended long before its block does.
+        # A task of the blocking API has ended long before its block does.
         if self._task is not None and not self._task.done():
             self._has_fired = True
             self._task.cancel()
 
     async def leave(self, kind: type[BaseException] | None) -> bool:
-        """Leave the block, which ended with an error of this kind; return whether it is our cancellation alone."""
+        """Leave the block, which ended with an error of this kind; return whether it is only our cancellation."""
         task, self._task = self._task, None
         if task is None or not self._has_fired:
             return False
         is_ours = task.uncancel() <= self._before
         if kind is None or not issubclass(kind, asyncio.CancelledError):
-            # The block has ended before it met its cancellation, which would strike at the next await.
+            # The block ended before its cancellation arrived, which would hit the next await.
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
             return False

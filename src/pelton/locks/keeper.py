@@ -1,13 +1,13 @@
-"""Renewing leases off their holders' code.
+"""Renews leases independently of their holders' code.
 
-Design: A keeper renews every lease when a third of its time to live has passed, tries again where no answer comes,
-and tells the holder that a lease is lost: when the store says so, or when time is up by the holder's own clock, also
-while a try is still under way. :class:`LockKeeper` runs on the event loop it is used on; :class:`ThreadKeeper` has a
-thread, a loop and a connection of its own, so that a holder that computes, or blocks its event loop, keeps its lease.
-The thread begins with the first lease, the connection with the first renewal: what is held for a moment costs neither.
+Design: A keeper renews every lease when a third of its time to live has passed, retries if no answer comes,
+and notifies the holder when a lease is lost: when the store says so, or when time is up by the holder's own clock, even
+while an attempt is still in progress. :class:`LockKeeper` runs on the event loop it is used on; :class:`ThreadKeeper`
+has its own thread, loop and connection, so that a holder that computes, or blocks its event loop, keeps its lease.
+The thread starts with the first lease, the connection with the first renewal: locks held briefly cost neither.
 
-A renewal expects the revision of the last write. Where that is refused the store is asked: if the key still has this
-holder's id, then a renewal arrived of which no answer came; otherwise the lease is lost.
+A renewal expects the revision of the last write. If that is refused, the key is read: if it still has this
+holder's id, an earlier renewal was stored without an answer; otherwise the lease is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAVE_S: Final = 5.0
 
 
 class Renewal:
-    """A lease in a keeper's hands: what is written to renew it, and who is told, on any thread, when it is lost."""
+    """A lease that a keeper renews: what to write, and the callback, on any thread, for when it is lost."""
 
     __slots__ = ("holding", "lease", "on_lost")
 
@@ -43,7 +43,7 @@ class Renewal:
 
 
 class _OwnTable:
-    """The table of locks over a connection of its own."""
+    """The table of locks over a separate connection."""
 
     def __init__(self, backend: Backend, runtime: Runtime, ended: Callable[[Exception], None]) -> None:
         self.table = LockTable(Streams(backend, runtime))
@@ -65,7 +65,7 @@ class LockKeeper:
         self._kept: dict[int, Renewal] = {}
         self._signal = Signal()
         self._wakes_at = float("inf")
-        # The soonest that a lease was due after it began, of those held lately.
+        # The shortest time after which a lease was due, among those held recently.
         self._soonest = float("inf")
         self._has_held = False
         self._is_running = False
@@ -83,11 +83,11 @@ class LockKeeper:
             self._nudge()
 
     def drop(self, lease: HeldLease) -> None:
-        """Renew a lease no longer."""
+        """Stop renewing a lease."""
         self._kept.pop(id(lease), None)
 
     async def close(self) -> None:
-        """Renew nothing any more: what is still held is lost."""
+        """Stop renewing: all leases still held are lost."""
         self._is_stopping = True
         for kept in list(self._kept.values()):
             self._lose(kept, "the store was closed")
@@ -117,7 +117,7 @@ class LockKeeper:
             await self._connection.leave()
 
     def _turn(self) -> None:
-        # Before the leases are looked at: one that is added meanwhile, on another thread, wakes us then.
+        # Before the leases are checked: one added during that, by another thread, then wakes us.
         self._wakes_at = float("inf")
         now = moment(self._clock)
         for kept in list(self._kept.values()):
@@ -129,10 +129,10 @@ class LockKeeper:
         self._wakes_at = self._wake(now.boot)
 
     def _wake(self, now: float) -> float:
-        """Return when to look again.
+        """Return when to check again.
 
-        Locks that are taken and given back all the time must not wake this thread each time: while there are such, it
-        looks by itself as often as the next one may need it.
+        Locks that are acquired and released frequently must not wake this thread each time: while there are such, it
+        checks by itself as often as the next one may need it.
         """
         kept, has_held, self._has_held = list(self._kept.values()), self._has_held, False
         if not kept and not has_held:
@@ -144,11 +144,11 @@ class LockKeeper:
             await within(self._clock, seconds, self._write(kept))
         except WrongLastSequenceError as error:
             self._lose(kept, f"another has it, at revision {error.seq}")
-        except Exception as error:  # a keeper that dies silently would lose every lease
+        except Exception as error:  # a keeper that died silently would lose every lease
             _log.warning("could not renew %s: %s", kept.lease.key, error or type(error).__name__)
             kept.lease.failed(moment(self._clock))
             if not isinstance(error, TimeoutError):
-                # A store that is only slow is not left: leaving would wait for it as well.
+                # A connection to a slow store is kept: closing it would wait as well.
                 await self._connection.leave()
         self._signal.notify()
 
@@ -163,24 +163,24 @@ class LockKeeper:
                 raise
             lease.found(row.revision, moment(self._clock))
         else:
-            # It counts from before it was asked for, never from when we heard of it.
+            # It counts from before it was sent, never from its answer.
             lease.renewed(revision, counted_from(asked, moment(self._clock)))
 
     # --- the end of the store
 
     def _store_ended(self, error: Exception) -> None:
-        """The store the leases were taken through is at its end: none of them can be renewed any more."""
+        """Handle the end of the store that the leases were acquired through: none can be renewed any more."""
         for kept in list(self._kept.values()):
             self._lose(kept, f"its store cannot be used any more ({error})")
 
     def _disconnected(self, error: Exception) -> None:
-        """The connection of its own can't be used any more. Perhaps another can; if not, that is told now."""
+        """Handle the end of the separate connection: open another one, or report that it is impossible."""
         self._spawn(self._reconnect(), "pelton-keeper-reconnects")
 
     async def _reconnect(self) -> None:
         await self._connection.leave()
         if self._kept:
-            # What passes is met again by the next renewal.
+            # After a transient error the next renewal tries again.
             with suppress(PeltonError):
                 self._connection.get()
 
@@ -195,7 +195,7 @@ class LockKeeper:
 
 
 class ThreadKeeper(LockKeeper):
-    """Renews leases on a thread of its own, over a connection of its own."""
+    """Renews leases on its own thread, over its own connection."""
 
     def __init__(self, backend: Backend, runtime: Runtime) -> None:
         super().__init__(backend, runtime)
@@ -203,7 +203,7 @@ class ThreadKeeper(LockKeeper):
         self._thread = LoopThread(self._keep, "pelton-keeper")
 
     async def close(self) -> None:
-        """Renew nothing any more, and end the thread."""
+        """Stop renewing, and end the thread."""
         await super().close()
         if self._is_running:
             await asyncio.to_thread(self._thread.join)

@@ -1,14 +1,14 @@
 """A lease, as its holder sees it: pure.
 
-Design: A lease is a key with a time to live, written by its holder again and again. The store judges its end by its
+Design: A lease is a key with a time to live, written by its holder repeatedly. The store expires it by its
 own clock, from when it stored the last write; the holder by its own (:class:`pelton.runtime.LeaseClock`), from *before*
 it sent that write, and it stops four fifths into the time to live.
 
     held --- released             by its holder
-      `----- lost                 the store says that another has it, or it was not renewed in time
+      `----- lost                 another holder has it in the store, or it was not renewed in time
 
-Both ends are for good. The holder counts on both of its clocks: where all share one machine the wall clock is also the
-store's, so that setting it forward ends a lease for everybody at once.
+Both ends are final. The holder counts on both of its clocks: if all share one machine the wall clock is also the
+store's, so that setting it forward ends a lease for all at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pelton.runtime import Clock, LeaseClock, LeaseShares
 
 LeaseState = Literal["held", "released", "lost"]
 _SHARES: Final = LeaseShares(renew=1 / 3, stop=0.8, again=1 / 20, longest_try=1 / 4)
-# How long after its holder must have stopped the store ends a lease, as a share of the time to live.
+# How long after its holder must have stopped the store expires a lease, as a share of the time to live.
 ENDS_AFTER: Final = 1 - _SHARES.stop
 
 
@@ -60,7 +60,7 @@ class HeldLease:
 
     @property
     def renew_after(self) -> float:
-        """How many seconds after it was confirmed it is due to be renewed."""
+        """The seconds after a confirmation until it is due for renewal."""
         return self.clock.renew_after
 
     def is_over(self, now: ClockReading) -> bool:
@@ -79,20 +79,20 @@ class HeldLease:
         return True
 
     def is_due(self, now: ClockReading) -> bool:
-        """Whether it is to be renewed now."""
+        """Whether it must be renewed now."""
         return self.state == "held" and now.boot >= self._next_try
 
     def wake_at(self) -> float:
-        """Return the second since boot at which something is to be done about it."""
+        """Return when it needs attention, in seconds since boot."""
         return min(self._next_try, self.clock.over_at)
 
     def try_until(self, now: ClockReading) -> float:
-        """Begin to renew it: return for how many seconds at most. It is not due again before :meth:`failed`."""
+        """Start a renewal and return its time limit in seconds. It is not due again before :meth:`failed`."""
         self._next_try = float("inf")
         return self.clock.try_for(*now) if self.state == "held" else 0.0
 
     def renewed(self, revision: int, asked: ClockReading) -> None:
-        """Note that the store has taken a renewal that was sent at ``asked``."""
+        """Note that the store has accepted a renewal sent at ``asked``."""
         self.revision = revision
         self.clock.confirm(*asked)
         self._next_try = self.clock.due_at
@@ -107,11 +107,11 @@ class HeldLease:
         self._next_try = now.boot + self.clock.pause
 
     def lose(self, reason: str) -> None:
-        """End it: somebody else may hold the key."""
+        """End it: another holder may have the key."""
         if self.state == "held":
             self.state, self.reason = "lost", reason
 
     def release(self) -> None:
-        """End it by its holder's will."""
+        """End it, released by its holder."""
         if self.state == "held":
             self.state = "released"

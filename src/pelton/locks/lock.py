@@ -1,4 +1,4 @@
-"""Locks and semaphores in the hands of their users."""
+"""The handles of locks and semaphores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log: Final = logging.getLogger("pelton")
 
 
 class Exclusion:
-    """What a lock and a semaphore have in common. Any number of tasks may share one."""
+    """The common base of locks and semaphores. Any number of tasks may share one."""
 
     def __init__(self, manager: LockManager, spec: LockSpec) -> None:
         self.name: str = spec.name
@@ -34,7 +34,7 @@ class Exclusion:
         return f"<{type(self).__name__} {self.name!r}>"
 
     async def acquire(self, *, timeout: Seconds | None = None) -> LockLease:
-        """Wait until it can be had, first come, first served, for at most ``timeout`` (None: for ever).
+        """Acquire it, waiting at most ``timeout`` (None: for ever); first come, first served.
 
         Raises LockTimeoutError, LockReentryError, ConfigError.
         """
@@ -51,7 +51,7 @@ class Exclusion:
         return self._begin(got)
 
     async def try_acquire(self) -> LockLease | None:
-        """Return what is held now, or None where others hold it, or wait for it.
+        """Acquire it at once, or return None if others hold it, or wait for it.
 
         Raises LockReentryError, ConfigError.
         """
@@ -66,7 +66,7 @@ class Exclusion:
         return held
 
     async def release(self) -> None:
-        """Release what this caller acquired last, or the only one there is. Raises LockNotHeldError, LockLostError."""
+        """Release the lease that this caller acquired last, or the only one. Raises LockNotHeldError, LockLostError."""
         self._held = [one for one in self._held if not one.is_given_back]
         mine = [one for one in self._held if one.caller == owner()] or (self._held if len(self._held) == 1 else [])
         if not mine:
@@ -90,14 +90,14 @@ class Exclusion:
         try:
             await held.release()
         except PeltonError as failure:
-            # What the block itself raised says more, unless it is the cancellation that tells of the loss.
+            # The block's own error says more, unless it is the cancellation caused by the loss.
             if kind is None or is_ours:
                 raise
             if not isinstance(failure, LockLostError):
-                _log.warning("%s could not be released, it is free when its lease ends: %s", self._spec, failure)
+                _log.warning("%s could not be released, it is free when its lease expires: %s", self._spec, failure)
 
     async def holders(self) -> list[str]:
-        """Return who holds it now: host and process id of each."""
+        """Return the current holders: host and process id of each."""
         queue = WaitQueue(self._spec.keys, 0, 0)
         for row in await self._manager.table.read(self._spec.filters[:1]):
             queue.note(row, 0)
@@ -105,16 +105,16 @@ class Exclusion:
 
 
 class Lock(Exclusion):
-    """A lock of which there is one among all processes of a store or cluster, held for ``ttl`` seconds at a time.
+    """A lock shared by all processes of a store or cluster, held for ``ttl`` seconds at a time.
 
-    ``async with`` waits for it, and cancels its block with LockLostError if the lease is lost. Not re-entrant.
+    ``async with`` acquires it, and cancels its block with LockLostError if the lease is lost. Not re-entrant.
     """
 
 
 class Semaphore(Exclusion):
-    """What at most ``slots`` callers hold at once; each has a fencing token of its own.
+    """A semaphore that at most ``slots`` callers hold at once; each gets its own fencing token.
 
-    ``async with`` as with a :class:`Lock`. A caller may hold several.
+    ``async with`` works as with a :class:`Lock`. A caller may hold several slots.
     """
 
     def __init__(self, manager: LockManager, spec: LockSpec) -> None:

@@ -1,4 +1,4 @@
-"""What the locks of an open store share: the table, the keeper, and who holds what in this process."""
+"""The shared state of an open store's locks: the table, the keeper, and the locks held in this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pelton.runtime import Runtime, owner
 
 
 class HeldLock(Protocol):
-    """What the manager has to know of a lock that is held."""
+    """A held lock, as the manager needs it."""
 
     @property
     def spec(self) -> str:
@@ -39,7 +39,7 @@ class HeldLock(Protocol):
 
 
 class LockManager:
-    """Behind the locks and semaphores of one open store."""
+    """Manages the locks and semaphores of one open store."""
 
     def __init__(self, jet: Streams, keeper: Callable[[Backend, Runtime], LockKeeper] = ThreadKeeper) -> None:
         self.runtime = jet.runtime
@@ -52,7 +52,7 @@ class LockManager:
         self._held: defaultdict[str, WeakSet[HeldLock]] = defaultdict(WeakSet)
 
     def acquisition(self, spec: LockSpec) -> Acquisition:
-        """Return a new way to a slot. Raises LockReentryError where a caller would wait for itself."""
+        """Return a new acquisition. Raises LockReentryError if a caller would wait for itself."""
         if spec.kind == "lock":
             caller = owner()
             for held in list(self._held.get(str(spec), ())):
@@ -61,11 +61,11 @@ class LockManager:
         return Acquisition(self.table, self.runtime, spec, self._who, self._waiting)
 
     def remember(self, held: HeldLock) -> None:
-        """Note that something is held."""
+        """Note that a lock is held."""
         self._held[held.spec].add(held)
 
     def forget(self, held: HeldLock) -> None:
-        """Note that something is not held any more."""
+        """Note that a lock is no longer held."""
         spec = held.spec
         found = self._held.get(spec)
         if found is not None:
@@ -74,5 +74,5 @@ class LockManager:
                 del self._held[spec]
 
     async def close(self) -> None:
-        """Renew nothing any more; what is held is lost."""
+        """Stop renewing; held locks are lost."""
         await self.keeper.close()

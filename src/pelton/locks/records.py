@@ -1,16 +1,16 @@
-"""What locks keep in their bucket: keys and values.
+"""The records of locks in their bucket: keys and values.
 
 ===================================  ============================================================
 key in the bucket ``pelton_locks``   holds
 ===================================  ============================================================
-``lock.NAME``                        who has the lock (:class:`Holding`), with a time to live
-``semaphore.NAME.N``                 who has slot N, the same
+``lock.NAME``                        the holder (:class:`Holding`), with a time to live
+``semaphore.NAME.N``                 the holder of slot N, the same
 ``line.lock.NAME.ID``                a waiter's :class:`Ticket`, with a time to live
 ``line.semaphore.NAME.ID``           the same
 ===================================  ============================================================
 
-The fencing token is the revision of the write that took the slot. The bucket's stream begins at the microsecond of its
-making, so tokens grow even if it is removed and made anew.
+The fencing token is the revision of the write that took the slot. The bucket's stream starts at the microsecond of its
+creation, so tokens grow even if it is removed and created again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_SLOTS: Final = 1_000
 class LockRow(NamedTuple):
     """What the store holds under a key, since ``time_ns`` by its clock; ``data`` None for a marker.
 
-    A marker tells that it was released or removed, or (``is_expired``) that the store has ended it.
+    A marker means that it was released or removed, or (``is_expired``) that the store has expired it.
     """
 
     key: str
@@ -43,7 +43,7 @@ class LockRow(NamedTuple):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who has a slot: ``owner`` is the id of one acquisition, ``token`` what it was given (0: the revision itself)."""
+    """The holder of a slot: ``owner`` is the id of one acquisition, ``token`` its token (0: the revision itself)."""
 
     owner: str
     ttl: int
@@ -53,7 +53,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who waits, with the ``number`` of its first ticket (0: this is the first); ``presence``: see the port."""
+    """A waiter, with the ``number`` of its first ticket (0: this is the first); ``presence``: see the port."""
 
     number: int = 0
     who: str = ""
@@ -66,7 +66,7 @@ _ticket: Final = msgspec.json.Decoder(Ticket).decode
 
 
 def holding_of(data: bytes | None) -> Holding | None:
-    """Return who has a slot; None for nobody, and for what is no holding."""
+    """Return the holder of a slot; None if it is free, or the data is no holding."""
     try:
         return None if data is None else _holding(data)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -74,7 +74,7 @@ def holding_of(data: bytes | None) -> Holding | None:
 
 
 def ticket_of(data: bytes | None) -> Ticket | None:
-    """Return a waiter's ticket; None where there is none."""
+    """Return a waiter's ticket; None if there is none."""
     try:
         return None if data is None else _ticket(data)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -83,7 +83,7 @@ def ticket_of(data: bytes | None) -> Ticket | None:
 
 @dataclass(frozen=True)
 class LockSpec:
-    """A lock or a semaphore: what it is called, how many may have it, for how many seconds at a time."""
+    """A lock or a semaphore: its name, its number of slots, and its time to live in seconds."""
 
     kind: Kind
     name: str
@@ -101,7 +101,7 @@ class LockSpec:
 
     @property
     def filters(self) -> tuple[str, str]:
-        """What slots and tickets are found with."""
+        """The filters of slots and tickets."""
         base = f"{self.kind}.{self.name}"
         return (base if self.kind == "lock" else f"{base}.*", f"line.{base}.*")
 
@@ -111,7 +111,7 @@ class LockSpec:
 
 
 def lock_spec(kind: Kind, name: str, slots: int, ttl: Seconds) -> LockSpec:
-    """Return a lock or semaphore of these settings. Raises ConfigError."""
+    """Return a lock or semaphore with these settings. Raises ConfigError."""
     try:
         check_key(name)
     except ConfigError:

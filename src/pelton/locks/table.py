@@ -1,4 +1,4 @@
-"""The bucket that locks are kept in: read, asked, written, watched."""
+"""The bucket that locks are kept in: reads, writes, watches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 BUCKET: Final = "pelton_locks"
 _STREAM: Final = f"KV_{BUCKET}"
 _PREFIX: Final = f"$KV.{BUCKET}."
-# How long the store remembers that something was released, or has expired: a name that is used no more leaves nothing.
+# How long the store keeps the marker of a release or expiry: unused names leave nothing behind.
 _TRACE_S: Final = 60
 _NAME_IN_USE: Final = 10058
 _AGED: Final = "MaxAge"
@@ -36,14 +36,14 @@ _DELETED: Final = {OPERATION_HEADER: "DEL"}
 
 
 class LockTable:
-    """Keys of the bucket ``pelton_locks``, which is made when it is first needed."""
+    """Keys of the bucket ``pelton_locks``, which is created when it is first needed."""
 
     def __init__(self, jet: Streams) -> None:
         self._jet = jet
         self._is_ready = False
 
     async def read(self, filters: Iterable[str]) -> list[LockRow]:
-        """Return what is held under some keys; on a cluster a replica may answer, which lags behind."""
+        """Return the content of some keys; on a cluster a replica may answer, which lags behind."""
         request = DirectGet(multi_last=tuple(_PREFIX + text for text in filters))
 
         async def read() -> list[LockRow]:
@@ -56,7 +56,7 @@ class LockTable:
         return await self._in_bucket(read)
 
     async def ask(self, key: str) -> LockRow | None:
-        """Return what is held under a key, as who decides knows it."""
+        """Return the content of a key, from the leader."""
         try:
             found = (await self._jet.backend.call(MsgGet(stream=_STREAM, last_by_subj=_PREFIX + key))).message
         except (MessageNotFoundError, StreamNotFoundError):
@@ -79,15 +79,15 @@ class LockTable:
         await self._jet.publish(_PREFIX + key, headers=_DELETED, expected_last_subject_seq=expected, ttl=_TRACE_S)
 
     async def presence(self) -> str:
-        """Return the name by which others can ask whether this opening is still there."""
+        """Return the name by which others can ask whether this backend is still open."""
         return await self._jet.backend.presence()
 
     async def is_gone(self, presence: str) -> bool:
-        """Whether another opening is known to be gone."""
+        """Whether another backend is known to be gone."""
         return await self._jet.backend.is_gone(presence)
 
     async def watch(self, filters: Iterable[str]) -> AsyncGenerator[LockRow | None, None]:
-        """Follow some keys: what they hold now, then None, then what they hold as it changes."""
+        """Watch some keys: yields their current content, then None, then their changes."""
         subjects = [_PREFIX + text for text in filters]
         fields: dict[str, Any] = {"deliver_policy": "last_per_subject", "filter_subjects": subjects}
         reader = OrderedReader(self._jet.backend, self._jet.runtime, _STREAM, **fields)
@@ -106,7 +106,7 @@ class LockTable:
             await reader.close()
 
     async def _in_bucket(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Do something in the bucket, which is made if need be, also where it was removed meanwhile."""
+        """Execute an operation in the bucket, creating it if necessary, even if it is removed in between."""
         if not self._is_ready:
             await self._make()
         try:
@@ -121,7 +121,7 @@ class LockTable:
         except StreamNotFoundError:
             config = await self._create()
         if not config.allow_msg_ttl or not config.allow_direct:
-            raise ConfigError(f"bucket {BUCKET!r} was made without limit_marker_ttl, which locks need: delete it")
+            raise ConfigError(f"bucket {BUCKET!r} was created without limit_marker_ttl, which locks need: delete it")
         self._is_ready = True
 
     async def _create(self) -> StreamConfig:
@@ -144,7 +144,7 @@ class LockTable:
         except ApiError as error:
             if error.err_code != _NAME_IN_USE:
                 raise
-            # Somebody else was faster.
+            # Another process was faster.
             return (await self._jet.backend.call(StreamInfoRequest(name=_STREAM))).config
 
 

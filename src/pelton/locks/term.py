@@ -1,4 +1,4 @@
-"""A term: the time in which this candidate leads, and nobody else does."""
+"""A term: the time in which this candidate, and no other, leads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pelton.locks.candidate_runner import CandidateThread
 class Term:
     """A term that was won.
 
-    ``token`` is its fencing token: larger than those of all terms before it. Give it to whatever you write to, and
-    let that refuse smaller ones than it has seen.
+    ``token`` is its fencing token: larger than those of all terms before it. Send it along with your writes to other
+    systems, and let them refuse a smaller one than they have seen.
     """
 
     def __init__(self, election: str, name: str, token: int, office: CandidateThread) -> None:
@@ -25,19 +25,19 @@ class Term:
 
     @property
     def is_held(self) -> bool:
-        """Whether it goes on, by the clock, from any thread: also where the event loop is blocked."""
+        """Whether it continues, by the clock, from any thread: even if the event loop is blocked."""
         if not self._reason and not self._office.holds(self.token):
-            # Once lost is lost, whatever is confirmed later.
+            # Once lost it stays lost, whatever is confirmed later.
             self._reason = "it could not be renewed in time"
         return not self._reason
 
     @property
     def reason(self) -> str:
-        """Why it ended; empty while it goes on."""
+        """Why it ended; empty while it continues."""
         return self._reason
 
     def check(self) -> None:
-        """Raise TermLostError unless the term goes on; for steps of long work on a thread."""
+        """Raise TermLostError unless the term continues; for steps of long work on a thread."""
         if not self.is_held:
             raise TermLostError(self.election, self.token, self._reason)
 
@@ -48,7 +48,7 @@ class Term:
         return self._reason
 
     def end(self, reason: str) -> None:
-        """Note that it ended; the candidate's to call."""
+        """Note that it ended; called by the candidate."""
         self._reason = self._reason or reason
         self._ended.set()
 

@@ -1,21 +1,21 @@
-"""Who may take what, as one who wants it sees it: pure.
+"""Decides which slot a waiter may take, from its own view: pure.
 
-Design: A lock is a slot, a semaphore several: keys that hold who has them. Who has to wait takes a ticket, a key of
-its own with a time to live that it renews, and its place in line is the order in which tickets were first stored. When
-a slot is free, the first in line takes it. Those behind do not rely on the first one to be alive. Where a free slot is
-still free a moment later, it is asked whether the first one is still there: one whose process has died is crossed off
-at once. One that is there, or of which nobody can tell, is passed by after ``PATIENCE_S``, and so on; its ticket is
-removed with that, so that it keeps others waiting once. If it lives after all it stores its ticket again, under its old
-number. All that decides, in the end, is the store: a slot is taken by a write that expects the last revision.
+Design: A lock is one slot, a semaphore several: keys that hold their holder. A waiter stores a ticket, its own key
+with a time to live that it renews, and its place in line is the order in which tickets were first stored. When
+a slot is free, the first in line takes it. Those behind do not rely on the first one to be alive. If a free slot is
+still free a moment later, they ask whether the first one is still there: one whose process has died is removed
+at once. One that lives, or whose state is unknown, is passed after ``PATIENCE_S``, and so on; its ticket is
+removed then, so that it delays others only once. If it is alive after all it stores its ticket again, under its old
+number. In the end only the store decides: a slot is taken by a write that expects the last revision.
 
 A slot is free when its key holds nothing, or a marker: released, or expired by the store's clock. It is also free when
-its holder has been seen to renew nothing for a whole time to live, and a second more in which the store should have
-said so, by *this* waiter's own clock: then its holder has stopped (see :mod:`pelton.locks.lease`), whatever
+its holder was observed not to renew it for a whole time to live, and a second more in which the store should have
+expired it, by *this* waiter's own clock: then its holder has stopped (see :mod:`pelton.locks.lease`), whatever
 the store's clock does, and the expected revision makes sure of it.
 
-A marker that comes too early is not believed. A server that ends a key writes the marker a moment later, and what was
-stored in that moment is wiped out by it: its holder finds out when it renews. So where the store's own times say that
-less than a time to live has passed since the last write that was seen, that much is waited by one's own clock.
+A marker that comes too early is not trusted. A server that expires a key writes the marker a moment later, and
+overwrites what was stored in that moment: its holder finds out when it renews. So if by the store's own times
+less than a time to live has passed since the last observed write, the waiter waits for the rest by its own clock.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Final, NamedTuple
 
 from pelton.locks.records import Holding, LockRow, holding_of, ticket_of
 
-# How long one in line waits for each one before it to take what is free.
+# How long a waiter waits for each one before it to take a free slot.
 PATIENCE_S: Final = 0.5
-# How long one in line has to take what is free before it is asked whether it is still there.
+# How long a waiter has to take a free slot before others ask whether it is still there.
 GLANCE_S: Final = 0.02
-# How long a store may take to say that a key has ended.
+# How long a store may take to expire a key.
 _GRACE_S: Final = 1.0
-# After how long something that is not understood is asked about.
+# After how long a slot in an unknown state is read again.
 _LOOK_S: Final = 5.0
 
 
@@ -56,9 +56,9 @@ class _Free(NamedTuple):
 
 @dataclass(frozen=True)
 class TakeSlot:
-    """The slot ``key`` is to be taken, where ``revision`` is still its last.
+    """Take the slot ``key``, if ``revision`` is still its last.
 
-    ``passes``: those who are passed by with that, each with the revision of its ticket.
+    ``passes``: the waiters that are passed, each with the revision of its ticket.
     """
 
     key: str
@@ -68,14 +68,14 @@ class TakeSlot:
 
 @dataclass(frozen=True)
 class AskSlot:
-    """The slot ``key`` is to be asked about."""
+    """Read the slot ``key``."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class AskPresence:
-    """Whether the opening ``presence`` is gone, where ``owner`` waits, is to be asked; ``revision`` of its ticket."""
+    """Ask whether the backend ``presence`` of the waiter ``owner`` is gone; ``revision`` is that of its ticket."""
 
     owner: str
     presence: str
@@ -84,16 +84,16 @@ class AskPresence:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing is to be done before there is news, or this second since boot."""
+    """Wait for an update, or until this second since boot."""
 
     until: float
 
 
 @dataclass
 class _Slot:
-    """A slot at one revision, known since the second ``seen``; ``holder`` None where there is none.
+    """A slot at one revision, known since the second ``seen``; ``holder`` is None if it has none.
 
-    Of a slot that ``is_unknown`` only the revision is known.
+    If it ``is_unknown``, only the revision is known.
     """
 
     revision: int
@@ -101,18 +101,18 @@ class _Slot:
     holder: Holding | None = None
     is_unknown: bool = False
     time_ns: int = 0
-    # For how long a marker is not believed.
+    # For how long a marker is not trusted.
     doubt: float = 0.0
 
     @property
     def free_at(self) -> float | None:
-        """The second from which it may be taken, None where that cannot be told."""
+        """The second from which it may be taken, None if unknown."""
         if self.is_unknown:
             return None
         return self.seen + (self.holder.ttl + _GRACE_S if self.holder is not None else self.doubt)
 
     def doubt_about(self, marker: LockRow, now: float) -> float:
-        """Return for how many seconds a marker that follows this is not to be believed."""
+        """Return for how many seconds not to trust a marker that follows this."""
         if self.holder is None or not marker.is_expired or marker.time_ns - self.time_ns >= self.holder.ttl * _NS:
             return 0.0
         return max(0.0, self.seen + self.holder.ttl - now)
@@ -123,15 +123,15 @@ class _Waiter:
     number: int
     revision: int
     ends: float
-    # Its owner has had a slot since: the ticket is left over.
+    # Its owner has since had a slot: the ticket is obsolete.
     is_served: bool = False
     presence: str = ""
-    # When it was last asked about and not known to be gone.
+    # When it was last asked about without being known to be gone.
     asked: float = -math.inf
 
 
 class WaitQueue:
-    """What is known of slots and of those who wait for them. Times are seconds since boot, by one clock."""
+    """The known state of slots and their waiters. Times are seconds since boot, by one clock."""
 
     def __init__(self, slots: Iterable[str], ticket_ttl: float, now: float) -> None:
         self.slots = {key: _Slot(0, now) for key in slots}
@@ -139,7 +139,7 @@ class WaitQueue:
         self._waiters: dict[str, _Waiter] = {}
 
     def note(self, row: LockRow, now: float) -> None:
-        """Take in what the store holds under a key."""
+        """Note the content of a key."""
         if row.key in self.slots:
             self._note_slot(row, now)
         else:
@@ -171,16 +171,16 @@ class WaitQueue:
             self._waiters[owner] = _Waiter(number, row.revision, ends, is_served, ticket.presence, asked)
 
     def refused(self, key: str, last: int | None, now: float) -> None:
-        """Note that a slot's last revision is ``last`` (0: it has none, None: not told), and nothing else of it."""
+        """Note that a slot's last revision is ``last`` (0: it has none, None: unknown), and nothing else of it."""
         known = self.slots[key].revision
         self.slots[key] = _Slot(known if last is None else last, now, is_unknown=last != 0)
 
     def absent(self, key: str, now: float) -> None:
-        """Note that the store holds nothing under a slot."""
+        """Note that a slot's key does not exist."""
         self.slots[key] = _Slot(0, now)
 
     def answered(self, ask: AskPresence, now: float, *, is_gone: bool) -> None:
-        """Note whether one who waits is gone, as far as can be known; one that has renewed its ticket is not."""
+        """Note whether a waiter is known to be gone; one that has renewed its ticket is not."""
         waiter = self._waiters.get(ask.owner)
         if waiter is None:
             return
@@ -190,12 +190,12 @@ class WaitQueue:
             waiter.asked = now
 
     def disagreement(self, slots: int) -> int:
-        """Return how many slots a holder believes there are, where that is another number; else 0."""
+        """Return the number of slots that a holder uses, if it differs; otherwise 0."""
         held = (slot.holder.slots for slot in self.slots.values() if slot.holder is not None)
         return next((number for number in held if number != slots), 0)
 
     def position(self, me: str, now: float) -> int:
-        """Return how many are before ``me`` in line."""
+        """Return how many waiters are before ``me`` in line."""
         return len(self._ahead(me, now))
 
     def _ahead(self, me: str, now: float) -> list[str]:
@@ -213,7 +213,7 @@ class WaitQueue:
         )
 
     def decide(self, me: str, now: float, glance: float = GLANCE_S) -> TakeSlot | AskSlot | AskPresence | Wait:
-        """Return what ``me``, who holds nothing, is to do now; ``glance``: see ``GLANCE_S``."""
+        """Return the next step of ``me``, a waiter that holds nothing; ``glance``: see ``GLANCE_S``."""
         unknown = [key for key, slot in self.slots.items() if slot.is_unknown and now >= slot.seen + _LOOK_S]
         if unknown:
             return AskSlot(unknown[0])
@@ -236,7 +236,7 @@ class WaitQueue:
         return Wait(min(wake, default=now + _LOOK_S))
 
     def _doubted(self, owners: Iterable[str], since: float) -> AskPresence | None:
-        """Return the first of those whose turn it is who was not asked about since then."""
+        """Return the first waiter whose turn it is and that was not asked about since then."""
         waiters = ((owner, self._waiters[owner]) for owner in owners)
         doubted = ((owner, one) for owner, one in waiters if one.presence and one.asked < since)
         return next((AskPresence(owner, one.presence, one.revision) for owner, one in doubted), None)

@@ -1,8 +1,8 @@
-"""The outside world, injected: time, chance, identities and background tasks.
+"""The outside world, injected: time, randomness, ids and background tasks.
 
-Decisions elsewhere in Pelton are functions of what they are given. What a program normally takes from the air
+Decisions elsewhere in Pelton are functions of their arguments. What a program normally takes from globals
 (the clock, a random number, a new id, a task) comes from one `Runtime` passed down at construction, so a test
-can hand in one whose clock moves only when told. This is the only room that may touch `time`, `random` or
+can pass one whose clock moves only on demand. This is the only package that may use `time`, `random` or
 `secrets`.
 """
 

@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 stopwatch: Final = time.perf_counter
-"""Seconds since an arbitrary start, of the finest resolution."""
+"""Return the seconds since an arbitrary start, at the finest resolution."""
 
 pause: Final = time.sleep
-"""Block the calling thread for so many seconds."""
+"""Block the calling thread for this many seconds."""

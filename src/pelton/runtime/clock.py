@@ -1,11 +1,11 @@
-"""Three clocks in one: the wall clock for what is written down, the monotonic clock for what is waited for, and the
+"""Three clocks in one: the wall clock for stored times, the monotonic clock for waiting, and the
 time since boot for leases.
 
 Wall time is an integer of nanoseconds since the epoch, the unit of JetStream's own fields, and may jump when
 an operator or NTP corrects it. Monotonic time is seconds as a float, never jumps, and means nothing to
 another process. Timers and sleeps follow the monotonic clock, so a corrected wall clock neither fires nor
-delays them. The monotonic clock stands still while a machine sleeps. The time since boot does not: a laptop that
-slept past its lease has to know that somebody else may hold it.
+delays them. The monotonic clock stops while a machine sleeps. The time since boot does not: a laptop that
+slept past its lease has to know that another process may hold it.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-# Linux has a clock for it; on macOS the POSIX clock runs on in sleep, Python's own does not. Elsewhere, as on Windows,
-# the monotonic clock does.
+# Linux has a clock for it; on macOS the POSIX clock keeps running in sleep, Python's own does not. Elsewhere, as on
+# Windows, the monotonic clock does.
 _BOOTTIME: Final[int | None] = getattr(time, "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME", None)
 
 
 class Timer(Protocol):
-    """A call that has been promised for later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Withdraw the promise; no effect once the call was made or withdrawn."""
+        """Cancel the call; no effect once it was made or cancelled."""
 
 
 class Clock(Protocol):
-    """Where time comes from. The real one is `SystemClock`; tests use `pelton.testing.ManualClock`."""
+    """The source of time. The real one is `SystemClock`; tests use `pelton.testing.ManualClock`."""
 
     def now(self) -> int:
         """Wall time in nanoseconds since the epoch."""
@@ -39,7 +39,7 @@ class Clock(Protocol):
         """Seconds since an arbitrary start, those in which the machine slept included; never goes backwards."""
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
-        """Call `fn` on the event loop after `delay_s` seconds; 0 or less means on its next turn."""
+        """Call `fn` on the event loop after `delay_s` seconds; 0 or less: on its next iteration."""
 
     async def sleep(self, delay_s: float) -> None:
         """Suspend the calling task for `delay_s` seconds."""

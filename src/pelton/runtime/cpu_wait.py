@@ -1,4 +1,4 @@
-"""How long a thread was kept from running, which is nobody's fault but that of too few CPUs."""
+"""How long a thread was ready to run but had to wait for a CPU."""
 
 from contextlib import suppress
 from typing import Final
@@ -8,7 +8,7 @@ _PLACE: Final = "/proc/thread-self/schedstat"
 
 
 def cpu_wait() -> float:
-    """Seconds that the calling thread could run and had no CPU, since it began; 0 where the system does not tell."""
+    """Return the seconds that the calling thread waited for a CPU since its start; 0 if the system does not tell."""
     with suppress(OSError, ValueError, IndexError), open(_PLACE, "rb", buffering=0) as file:
         return int(file.read().split()[1]) / _NS
     return 0.0

@@ -1,4 +1,4 @@
-"""Long work on a thread that ends soon, and before its caller goes on, when the caller is cancelled."""
+"""Long work on a thread that ends soon after its caller is cancelled, and before the caller continues."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Halted(Exception):  # noqa: N818  # nobody sees it: who waited was cancelled
-    """The work was given up because nobody waits for it any more."""
+class Halted(Exception):  # noqa: N818  # never seen: its caller was cancelled
+    """The work was abandoned because its caller was cancelled."""
 
 
 class Halt:
-    """Whether work on a thread is to end; looked at by the work now and then."""
+    """A request to end work on a thread; the work checks it periodically."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether the work is to end now."""
+        """Whether the work should end now."""
         return self._event.is_set()
 
     def ask(self) -> None:
-        """Let the work end; from any thread."""
+        """Ask the work to end; from any thread."""
         self._event.set()
 
     def check(self) -> None:
-        """Raise Halted if the work is to end."""
+        """Raise Halted if the work should end."""
         if self._event.is_set():
             raise Halted
 
 
 async def on_thread(work: Callable[[Halt], T]) -> T:
-    """Return what ``work`` returns on a thread.
+    """Run ``work`` on a thread and return its result.
 
-    If the caller is cancelled the work is asked to halt, and has ended when this does: whatever it has half done it
-    has undone by then.
+    If the caller is cancelled, the work is asked to halt, and this returns only after it has ended and undone its
+    incomplete steps.
     """
     halt = Halt()
     running = asyncio.ensure_future(asyncio.to_thread(work, halt))
@@ -51,9 +51,9 @@ async def on_thread(work: Callable[[Halt], T]) -> T:
             try:
                 await asyncio.wait([running])
             except asyncio.CancelledError:
-                # It ends soon anyway, and may not be left behind.
+                # It ends soon anyway, and must not be left behind.
                 continue
         if not running.cancelled():
-            # Whatever it ended with, nobody asks any more.
+            # Retrieve the error, which no one awaits any more, so that asyncio does not log it.
             running.exception()
         raise

@@ -5,7 +5,7 @@ random value and moves by a random step. Uniqueness rests on the prefix (71 bits
 id cheap.
 
 A forked child inherits the parent's prefix and counter and would hand out the same ids, so the process id is
-compared on every call and a child draws anew.
+compared on every call and a child draws again.
 """
 
 import itertools

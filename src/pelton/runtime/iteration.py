@@ -1,7 +1,7 @@
-"""Async iterations that stay on the event loop of what they iterate over.
+"""Async iterations that stay on the event loop of their source.
 
-An error that is raised within an async generator ends it. One that is used on a foreign event loop must not end:
-what it has taken in advance belongs to the loop that goes on with it. So the loop is checked before each step, outside
+An error raised inside an async generator ends it. But use on a foreign event loop must not end it:
+its prefetched items belong to the loop that continues with it. So the loop is checked before each step, outside
 of the generator.
 """
 
@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Iteration(AsyncGenerator[T, None]):
-    """An async generator each of whose steps ``check`` may refuse, without an effect on it."""
+    """An async generator whose steps ``check`` may refuse, without affecting the generator."""
 
     __slots__ = ("_check", "_source")
 
@@ -29,12 +29,12 @@ class Iteration(AsyncGenerator[T, None]):
         return self._source.__anext__()
 
     def asend(self, value: None, /) -> Coroutine[Any, Any, T]:
-        """Go on."""
+        """Continue."""
         self._check()
         return self._source.asend(value)
 
     def athrow(self, *raised: Any) -> Coroutine[Any, Any, T]:
-        """Go on with an error."""
+        """Continue with an error."""
         self._check()
         return self._source.athrow(*raised)
 
@@ -45,7 +45,7 @@ class Iteration(AsyncGenerator[T, None]):
 
 
 def at_home(method: F) -> F:
-    """Have the async generators of a method check the event loop at each step: by its object's ``_check_loop``."""
+    """Make the async generators of a method check the event loop at each step, with its object's ``_check_loop``."""
 
     @wraps(method)
     def iterated(self: Any, *args: Any, **kwargs: Any) -> Iteration[Any]:

@@ -17,10 +17,10 @@ _NS: Final = 1e9
 
 
 class LeaseShares(NamedTuple):
-    """When what is due, as shares of a lease's duration.
+    """The times of a lease, as shares of its duration.
 
     ``renew``: its age when it is renewed; ``stop``: its age when its holder must have stopped; ``again``: the pause
-    after a try that failed; ``longest_try``: how long a try may take.
+    after a failed attempt; ``longest_try``: how long an attempt may take.
     """
 
     renew: float
@@ -45,12 +45,12 @@ class LeaseClock:
         self._wall = wall
 
     def confirm(self, asked: float, wall: int = 0) -> None:
-        """Note that it is confirmed, as was asked for then."""
+        """Note that it is confirmed by a request sent then."""
         self.confirmed, self._wall = asked, wall
 
     @property
     def renew_after(self) -> float:
-        """How many seconds after it was confirmed it is to be renewed."""
+        """The seconds after a confirmation until it must be renewed."""
         return self.duration * self._shares.renew
 
     @property
@@ -65,7 +65,7 @@ class LeaseClock:
 
     @property
     def pause(self) -> float:
-        """How many seconds after a try that failed there is to be another."""
+        """The seconds between a failed attempt and the next."""
         return self.duration * self._shares.again
 
     def is_due(self, now: float) -> bool:

@@ -1,11 +1,11 @@
-"""An event loop on a thread of its own, for what must go on while other threads are busy or blocked.
+"""An event loop on its own thread, for work that must continue while other threads are busy or blocked.
 
     new -> running -> ended
 
-The loop runs one coroutine function and ends with it, after all tasks that are left were cancelled. How that function
-is told to return is the matter of whoever wrote it. Calls from other threads are taken from ``start`` on, before the
-thread has got so far, and refused once the loop has ended. The thread is a daemon: a program that forgot to end it can
-end. After ``fork`` the child has no such thread: calls are refused there, and there is nothing to wait for.
+The loop runs one coroutine function and ends with it, after cancelling all remaining tasks. That function defines how
+it is asked to return. Calls from other threads are accepted from ``start`` on, even before the
+thread runs, and refused once the loop has ended. The thread is a daemon: a program that forgot to end it can
+exit. After ``fork`` the child has no such thread: calls are refused there, and there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log: Final = logging.getLogger("pelton")
 
 
 class LoopThread:
-    """Runs ``main`` on an event loop of its own; ``name`` is the thread's. An error that ends it is logged."""
+    """Runs ``main`` on its own event loop; ``name`` is the thread's. An error that ends it is logged."""
 
     def __init__(self, main: Callable[[], Coroutine[Any, Any, object]], name: str) -> None:
         self._main = main
@@ -31,7 +31,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin, once."""
+        """Start the thread; call it once."""
         loop = asyncio.new_event_loop()
         self._loop = loop
         try:
@@ -57,7 +57,7 @@ class LoopThread:
         return not self.is_inherited and self._thread.is_alive()
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> bool:
-        """Have a function called on the loop, from any thread; return False where there is none to call it."""
+        """Schedule a function on the loop, from any thread; return False if the loop is not running."""
         if self._loop is None or self.is_inherited:
             return False
         try:
@@ -74,7 +74,7 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def join(self) -> None:
-        """Wait until the loop has ended; not on its own thread, where that would be for ever."""
+        """Wait until the loop has ended; returns at once on its own thread, which would wait for ever."""
         if self.is_alive and not self.is_here:
             self._thread.join()
 
@@ -84,7 +84,7 @@ class LoopThread:
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(self._main())
-        except Exception:  # there is nobody to raise it to
+        except Exception:  # no one could catch it
             _log.exception("the event loop of thread %r ended", self._thread.name)
         finally:
             loop.close()

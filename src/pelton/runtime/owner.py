@@ -1,6 +1,6 @@
-"""Who is calling: what belongs to one caller is found again by it, and by nobody else.
+"""Identifies the caller, so that what belongs to one caller is found by it alone.
 
-That is the task that runs, or, for calls that a blocking face makes one task each, the thread that waits for them.
+The caller is the running task, or, for the blocking API, which runs each call in its own task, the waiting thread.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ _waiting: Final[ContextVar[tuple[Hashable, object] | None]] = ContextVar("pelton
 
 
 def calls_for(waiter: Hashable) -> None:
-    """Note that the running task does its work for a thread that waits for it; what it spawns does not."""
+    """Note that the running task works for a waiting thread; tasks that it spawns do not."""
     _waiting.set((waiter, asyncio.current_task()))
 
 
 def this_thread() -> Hashable:
-    """Return what stands for the calling thread."""
+    """Return an identity of the calling thread."""
     return ("thread", threading.get_ident())
 
 
 def owner() -> Hashable | None:
-    """Return who is calling; None outside a task."""
+    """Return the identity of the caller; None outside a task."""
     try:
         task = asyncio.current_task()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""The one object that carries the outside world down to whoever needs it."""
+"""The one object that carries the outside world to the code that needs it."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Runtime:
-    """Clock, chance, ids and background tasks of one Pelton instance."""
+    """Clock, randomness, ids and background tasks of one Pelton instance."""
 
     clock: Clock
     random: random.Random
@@ -29,9 +29,9 @@ class Runtime:
         return self.tasks.spawn(coro, name)
 
     async def finish(self, coro: Coroutine[Any, Any, _T], name: str) -> _T:
-        """Await `coro`, which goes on to its end in the background if the caller is cancelled meanwhile.
+        """Await `coro`, which finishes in the background if the caller is cancelled.
 
-        For what must not be left half done, such as letting go of something that others wait for.
+        For work that must not be left half done, such as releasing something that others wait for.
         """
         done = self.spawn(_outcome(coro), name)
         try:
@@ -45,7 +45,7 @@ class Runtime:
 
 
 async def _outcome(coro: Coroutine[Any, Any, _T]) -> tuple[_T | None, Exception | None]:
-    # A task that fails is logged; here the caller is told, as long as there is one.
+    # A task that fails is logged; here the error is raised to the caller, if it still waits.
     try:
         return await coro, None
     except Exception as error:
@@ -58,7 +58,7 @@ def _tell(done: asyncio.Task[tuple[object, Exception | None]]) -> None:
 
 
 def system_runtime() -> Runtime:
-    """The machine's clock and entropy.
+    """Return a runtime with the machine's clock and entropy.
 
     The system's generator has no state of its own, so forked children do not repeat each other.
     """

@@ -1,4 +1,4 @@
-"""One lifecycle for everything that is started and stopped.
+"""One lifecycle for everything that starts and stops.
 
     new -> running -> stopped
       `----------------^
@@ -23,7 +23,7 @@ class ServiceState(enum.Enum):
 
 
 class Service(ABC):
-    """A base for whatever holds tasks, files or connections between `start` and `stop`."""
+    """A base for objects that hold tasks, files or connections between `start` and `stop`."""
 
     def __init__(self) -> None:
         """A service in state `new`; nothing is acquired before `start`."""
@@ -49,7 +49,7 @@ class Service(ABC):
             await self._acquire()
 
     async def stop(self) -> None:
-        """Release everything and return when it is released; no effect when the service is not running."""
+        """Release everything, and return when that is done; no effect when the service is not running."""
         async with self._transition:
             was, self._state = self._state, ServiceState.STOPPED
             if was is ServiceState.RUNNING:

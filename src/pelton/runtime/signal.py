@@ -8,7 +8,7 @@ another one.
     while not (work := look()):
         seen = await signal.wait(seen)
 
-With a deadline it is `await signal.wait_at_most(clock, seconds, seen)`; then it is time to look again, too.
+With a deadline use `await signal.wait_at_most(clock, seconds, seen)`, and look again when it returns.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ class Signal:
     """Wakes every waiter of one event loop. Another thread notifies through `loop.call_soon_threadsafe`."""
 
     def __init__(self) -> None:
-        """A signal that has never been given: generation 0."""
+        """A signal that was never notified: generation 0."""
         self._generation = 0
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property
     def generation(self) -> int:
-        """How many notifications there have been."""
+        """The number of notifications so far."""
         return self._generation
 
     def notify(self) -> None:
-        """Wake all who wait now, and all who will wait with a generation read before this call."""
+        """Wake all current waiters, and all future ones that wait with a generation read before this call."""
         self._generation += 1
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
@@ -39,15 +39,15 @@ class Signal:
     async def wait(self, seen: int | None = None) -> int:
         """Return the generation as soon as it differs from `seen`.
 
-        Without `seen` it waits for the next notification after this call; use that only where nothing was
-        looked at before.
+        Without `seen` it waits for the next notification after this call; use that only if you have not looked for
+        work before.
         """
         if seen is None or seen == self._generation:
             await self._wait(asyncio.get_running_loop().create_future())
         return self._generation
 
     async def wait_at_most(self, clock: Clock, seconds: float | None, seen: int) -> int:
-        """Do the same, but return after so many seconds of `clock` at the latest; None: wait for ever."""
+        """Do the same, but return after at most `seconds` of `clock`; None: wait for ever."""
         if seen == self._generation:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             timer = None if seconds is None else clock.call_later(seconds, lambda: _wake(waiter))

@@ -1,11 +1,11 @@
-"""SIGTERM and SIGINT, taken while something runs that can be stopped, and only if nobody else handles them.
+"""Handles SIGTERM and SIGINT while something runs that can be stopped, unless other handlers are installed.
 
-A web server, a notebook or your own program installs handlers because it runs the process: taking them away would
-make it miss its signal. So a signal is taken only where it would otherwise do what Python does by itself. The first
-one asks for an orderly stop and gives all handlers back: a second one does what it did before.
+A web server, a notebook or your own program installs handlers because it runs the process: replacing them would
+make it miss its signal. So a signal is handled only if it still has Python's default behaviour. The first
+one requests an orderly stop and restores all handlers: a second one does what it did before.
 
-``signal.signal`` rather than the event loop's own handlers: these replace one another silently, and nobody could see
-whether a handler is still ours when it is to be given back.
+``signal.signal`` rather than the event loop's own handlers: these replace one another silently, and it could not be
+known whether a handler is still ours when it is to be restored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Calls ``stop`` once, on the main thread and between two of its instructions, at the first signal taken."""
+    """Calls ``stop`` once, on the main thread and between two of its instructions, at the first handled signal."""
 
     def __init__(self, stop: Callable[[], object]) -> None:
         self._stop = stop
@@ -30,11 +30,11 @@ class StopSignals:
 
     @property
     def taken(self) -> bool:
-        """Whether a signal would be heard."""
+        """Whether a signal would be handled."""
         return self._is_active
 
     def take(self) -> None:
-        """Take the signals that nobody handles; none on a thread other than the main one, where that is impossible."""
+        """Handle the signals that have no other handler; only on the main thread, elsewhere it is impossible."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._is_active = True
@@ -45,10 +45,10 @@ class StopSignals:
                 signal.signal(number, self._signalled)
 
     def give_back(self) -> None:
-        """Put the handlers back that are still ours. Idempotent."""
+        """Restore the original handlers where ours are still installed. Idempotent."""
         self._is_active = False
         for number, before in list(self._before.items()):
-            # Somebody who came after us may keep ours, to put it back in the end: see _signalled.
+            # A later handler may have saved ours, to restore it in the end: see _signalled.
             if signal.getsignal(number) == self._signalled:
                 signal.signal(number, before)
                 del self._before[number]
@@ -58,7 +58,7 @@ class StopSignals:
             self.give_back()
             self._stop()
             return
-        # We had left, and somebody has put our handler back since.
+        # We had given up the signal, but our handler was restored since.
         signal.signal(number, self._before.pop(number, signal.SIG_DFL))
         signal.raise_signal(number)
 

@@ -1,7 +1,7 @@
-"""Background tasks that neither vanish nor fail in silence.
+"""Background tasks that neither vanish nor fail silently.
 
-The event loop holds tasks weakly: one that nobody refers to can be collected in mid-flight, and its error
-shows, if ever, at collection. Here a task is held until it is done, and an error nobody asked for is logged
+The event loop holds tasks weakly: an unreferenced one can be collected in mid-flight, and its error
+shows, if ever, at collection. Here a task is held until it is done, and an unobserved error is logged
 when it happens.
 """
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks:
-    """The set of background tasks that are alive."""
+    """The set of live background tasks."""
 
     def __init__(self) -> None:
         """An empty set."""

@@ -1,4 +1,4 @@
-"""Waiting no longer than so many seconds of an injected clock (for a signal: ``Signal.wait_at_most``)."""
+"""Waiting with a time limit on an injected clock (for a signal: ``Signal.wait_at_most``)."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,28 +10,28 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """The time that is so many seconds of a clock away when this is made; None: never."""
+    """A deadline some seconds after its creation; None: never."""
 
     __slots__ = ("_clock", "_end")
 
     def __init__(self, clock: Clock, seconds: float | None) -> None:
-        """Begin to count."""
+        """Start to count."""
         self._clock = clock
         self._end = None if seconds is None else clock.monotonic() + seconds
 
     @property
     def left(self) -> float | None:
-        """How many seconds are left, 0 at the least; None: for ever."""
+        """The seconds left, at least 0; None: for ever."""
         return None if self._end is None else max(self._end - self._clock.monotonic(), 0.0)
 
     @property
     def is_over(self) -> bool:
-        """Whether the time has come."""
+        """Whether the time is over."""
         return self._end is not None and self._clock.monotonic() >= self._end
 
 
 async def within(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
-    """Await something for at most so many seconds of ``clock``; then it is cancelled. Raises TimeoutError."""
+    """Await something for at most ``seconds`` of ``clock``; then it is cancelled. Raises TimeoutError."""
     task = asyncio.current_task()
     assert task is not None
     before = task.cancelling()

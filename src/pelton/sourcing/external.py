@@ -1,7 +1,7 @@
-"""Sources and mirrors that name a place outside of the store: ``external`` and ``consumer`` (ADR-59). Pure.
+"""Sources and mirrors outside of the store: ``external`` and ``consumer`` (ADR-59). Pure.
 
-They are parts of a NATS system. What a server refuses of them is refused with its codes; what it would take an embedded
-store refuses as well, and says what carries messages from elsewhere.
+They refer to a NATS system. What a server refuses is refused with its codes; what it would accept an embedded
+store refuses as well, with an error that names the alternative, ``feed``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
 
 
 def check_places(config: StreamConfig) -> None:
-    """Raise ApiError or ConfigError where a mirror or source is to come from elsewhere."""
+    """Raise ApiError or ConfigError if a mirror or source is outside of the store."""
     named = set()
     for kind, source in _origins(config):
         consumer = source.consumer
@@ -43,7 +43,7 @@ def _origins(config: StreamConfig) -> Iterator[tuple[str, StreamSource]]:
 
 
 def _is_consumer(source: StreamSource, consumer: SourceConsumer) -> bool:
-    """Whether a consumer can be one to take messages from: it alone says where to begin, and which."""
+    """Whether a consumer can be used as a source: it alone then decides on the start and the filters."""
     named = bool(consumer.name) and not any(char in _NOT_IN_NAMES for char in consumer.name)
     chosen = source.filter_subject or source.opt_start_seq or source.opt_start_time
     return named and is_subject(consumer.deliver_subject) and not chosen
@@ -62,7 +62,7 @@ def _check_external(config: StreamConfig, external: External) -> None:
 def _elsewhere(config: StreamConfig, kind: str, source: StreamSource) -> ConfigError:
     field = "external" if source.external is not None else "consumer"
     return ConfigError(
-        f"stream {config.name!r}: {field!r} in its {kind.lower()} of {source.name!r} names a part of a NATS system, "
-        "and an embedded store takes from its own streams only: leave it out, or carry the messages over with "
+        f"stream {config.name!r}: {field!r} in its {kind.lower()} of {source.name!r} refers to a NATS system, "
+        "but an embedded store takes from its own streams only: leave it out, or copy the messages with "
         f"other.feed({source.name!r}, jet)"
     )

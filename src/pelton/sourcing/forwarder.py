@@ -1,18 +1,17 @@
-"""Carrying a stream's messages to another store or cluster: store and forward, over any two backends.
+"""Copies a stream's messages to another store or cluster: store and forward, over any two backends.
 
-Design: A durable consumer of the origin, ``feed_<name>``, is the position (``origin.py``): it lies in the origin,
-and a batch is acknowledged only when the target has stored it durably. One batch is on its way and the next one is
-fetched meanwhile: that is all there ever is in memory, however long the target is away. While it is away the same batch
-is tried again.
+Design: A durable consumer of the origin, ``feed_<name>``, is the position (``origin.py``): it is kept in the origin,
+and a batch is acknowledged only when the target has stored it durably. While one batch is in flight the next one is
+fetched: never more is in memory, however long the target is away. While it is away the same batch is retried.
 
-A process that dies between the target's store and its own note leaves a doubt: the next one begins at the first
-message that is not acknowledged, in order (the consumer is reset), and asks before it sends. Each message carries where
-it is from (``Pelton-Feed``); since the order of a subject is kept, the last message of a subject in the target tells
-whether one was stored. Where that cannot be told (others publish to the subject, or it was consumed), the message id,
-the same each time, makes the target drop the second within its duplicate window.
+If a process dies between the target's store and its own ack, it is unknown what was stored: the next one starts at the
+first unacknowledged message, in order (the consumer is reset), and asks before it sends. Each message carries its
+origin (``Pelton-Feed``); since the order of a subject is kept, the last message of a subject in the target shows
+whether one was stored. If it cannot (others publish to the subject, or it was consumed), the message id,
+the same each time, makes the target drop the duplicate within its duplicate window.
 
-One process feeds at a time: who begins takes over, and the one before stops. One that stood still with a batch in its
-hands cannot know for how long others went on: before it stores that, it looks whether it still feeds, and what is
+One process feeds at a time: a new one takes over, and the previous one stops. A process that was suspended with a batch
+cannot know for how long others continued: before it stores the batch, it checks whether it still feeds, and what is
 missing.
 """
 
@@ -54,14 +53,14 @@ _NOT_COUNTED: Final = (*_NOT_CARRIED, headers.INCREMENT, headers.COUNTER_SOURCES
 
 
 class _Last(NamedTuple):
-    """What the target has of a subject: the sequence of our last message, 0 where it cannot tell; its total."""
+    """The target's state of a subject: the sequence of our last message, 0 if unknown; its total."""
 
     seq: int = 0
     total: int | None = None
 
 
 class Forwarder:
-    """Carries the messages of ``stream`` of ``origin`` to whichever stream of ``target`` takes their subjects."""
+    """Copies the messages of ``stream`` of ``origin`` to the streams of ``target`` that take their subjects."""
 
     def __init__(self, origin: Backend, target: Backend, stream: str, name: str, runtime: Runtime) -> None:
         self._backend = origin
@@ -71,15 +70,15 @@ class Forwarder:
         self._runtime = runtime
         self._identity = ""
         self._doubtful = True
-        # When the batch in hand was asked for: monotonic seconds, wall nanoseconds.
+        # When the current batch was requested: monotonic seconds, wall nanoseconds.
         self._asked = (0.0, 0)
         self._streams: dict[str, str] = {}
         self._totals = Totals()
 
     async def run(self, filters: Sequence[str], *, until_empty: bool) -> int:
-        """Carry on, for ever or until nothing is left; return how many messages were carried.
+        """Copy messages, for ever or until nothing is left; return how many were copied.
 
-        Raises ApiError for what the target never takes (no stream for a subject, a message too large),
+        Raises ApiError for messages that the target never takes (no stream for a subject, a message too large),
         AckRejectedError when another process has taken over, StoreClosedError.
         """
         info = await self._backend.call(StreamInfoRequest(name=self._stream))
@@ -102,14 +101,14 @@ class Forwarder:
                 batch = []
 
     async def _carried(self, batch: Sequence[Delivered], *, wait: bool) -> list[Delivered]:
-        """Carry a batch, and return the next one."""
+        """Copy a batch, and return the next one."""
         asked = self._moment()
         following = self._runtime.spawn(self._origin.pull(wait=wait), f"feed of {self._stream}")
         try:
             await self._store(batch)
             await self._origin.note(batch)
             if wait and len(batch) < BATCH:
-                # Who waits may be given everything, and never see a gap.
+                # A waiting pull may get everything, and never see a gap.
                 await self._origin.check_owner()
             found = await following
             self._asked = asked
@@ -121,7 +120,7 @@ class Forwarder:
         return self._runtime.clock.monotonic(), self._runtime.clock.now()
 
     def _is_stale(self) -> bool:
-        """Whether the batch in hand is old: this process stood still, or the machine, which one clock may not show."""
+        """Whether the current batch is old: process or machine was suspended, which one clock alone may not show."""
         (then, wall_then), (now, wall_now) = self._asked, self._moment()
         return max(now - then, (wall_now - wall_then) / 1e9) > _STALE_S
 
@@ -155,7 +154,7 @@ class Forwarder:
         self._totals.forget()
 
     def _outgoing(self, message: Delivered) -> Outgoing:
-        # Its own id is the one that has to be known again: a publisher's may have been used twice.
+        # Use our own message id for deduplication: a publisher's may have been used twice.
         name = f"{self._identity}.{message.seq}"
         place = f"{self._identity} {message.seq}"
         data, asked = message.data, ""
@@ -169,15 +168,15 @@ class Forwarder:
         ours = f"{headers.MSG_ID}: {name}\r\n{FEED}: {place}\r\n{asked}\r\n".encode()
         return Outgoing(message.subject, data, block[:-2] + ours)
 
-    # --- what the target has
+    # --- the state of the target
 
     async def _missing(self, batch: Sequence[Delivered]) -> list[Delivered]:
-        """Return the messages that the target has not, as far as it can tell."""
+        """Return the messages that the target is not known to have."""
         last = await self._lasts(message.subject for message in batch)
         return [message for message in batch if message.seq > last[message.subject].seq]
 
     async def _learn_totals(self, batch: Sequence[Delivered]) -> None:
-        """See how far the counters of a batch were carried."""
+        """Look up the totals to which the counters of a batch were copied."""
         counters = {message.subject for message in batch if is_counted(message)}
         for subject, last in (await self._lasts(one for one in counters if not self._totals.knows(one))).items():
             self._totals.learn(subject, last.total)

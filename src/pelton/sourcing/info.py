@@ -1,4 +1,4 @@
-"""What a stream's info tells of its mirror or of each of its sources."""
+"""The state of a mirror or of sources, for a stream's info."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _problem: Final = msgspec.json.Decoder(ErrorBody).decode
 
 
 def source_info(source: StreamSource, link: SourceLink | None, now: int) -> StreamSourceInfo:
-    """Return what is known of a source; ``feed`` None where its origin does not exist."""
+    """Return the state of a source; ``link`` is None if its origin does not exist."""
     info = StreamSourceInfo(
         name=source.name, filter_subject=source.filter_subject, subject_transforms=source.subject_transforms
     )

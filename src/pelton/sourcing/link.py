@@ -1,17 +1,17 @@
-"""Carrying messages from an origin to one stream that sources or mirrors it, inside the transaction that stored them.
+"""Copies messages from an origin to one stream that sources or mirrors it, inside the transaction that stored them.
 
-Design: A feed has a position: all messages of its origin up to there were taken, or passed. It goes on from there
-whenever messages were stored in the origin, in the same transaction, before the origin's limits are applied; and where
-that was too much for one transaction (a new source of a large stream), in further ones, by whichever process has the
-store open. Messages and position are rows of one transaction, so nothing is taken twice or left out, whoever dies when.
+Design: A link has a position: all messages of its origin up to there were taken or skipped. It continues from there
+whenever messages were stored in the origin, in the same transaction, before the origin's limits are applied; and if
+that is too much for one transaction (a new source of a large stream), in further ones, by any process that has the
+store open. Messages and position are rows of one transaction, so no crash makes it take one twice or leave one out.
 
-What is refused is never lost. A message that there is no room for on its subject (or that is refused for what it is)
-is *parked*: the feed passes it, and all that come after it on its subject, and goes on with others. Each time a
-message leaves that subject, the oldest parked ones are tried again, in the transaction in which it left. Where the
-stream is full altogether the feed *stalls*: it stops before the message and goes on when anything leaves. A mirror
+Refused messages are never lost. A message for whose subject there is no space (or that is refused for its content)
+is *parked*: the link skips it, and all that follow on its subject, and continues with others. Each time a
+message is removed from that subject, the oldest parked ones are retried, in the transaction of the removal. If the
+whole stream is full the link *stalls*: it stops before the message and continues when any message is removed. A mirror
 never parks: it would change the order.
 
-Invariants: a parked message lies at or before the position; nothing of a subject is taken while an earlier message of
+Invariants: a parked message is at or before the position; nothing of a subject is taken while an earlier message of
 it is parked.
 """
 
@@ -41,7 +41,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class SourceLink:
-    """One source of ``stream``, or what it mirrors: the messages of ``origin`` that ``plan`` names."""
+    """One source of ``stream``, or its mirror: the messages of ``origin`` that ``plan`` selects."""
 
     def __init__(
         self, database: Database, stream: StreamLog, origin: StreamLog, plan: Plan, now: Callable[[], int]
@@ -54,16 +54,16 @@ class SourceLink:
         self._mirrors = stream.config.mirror is not None
         self._identity = identity_of(origin.name, origin.created)
 
-    # --- going on
+    # --- continuing
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages of the origin lie ahead, and nothing keeps them from being taken."""
+        """Whether more messages of the origin can be taken now."""
         position = self.position
         return not position.load() or (position.seq < self.origin.state.last and not position.stalled)
 
     def go_on(self) -> list[int]:
-        """Take what lies ahead, a bounded number of messages; return the sequences taken."""
+        """Take the next messages, a bounded number; return the sequences taken."""
         self._begin()
         position, origin, taken = self.position, self.origin, []
         start = position.seq
@@ -82,7 +82,7 @@ class SourceLink:
         return taken
 
     def _begin(self) -> None:
-        """Find where to begin, if nothing was taken of this origin yet."""
+        """Find the start position, if nothing was taken of this origin yet."""
         position, source = self.position, self.plan.source
         if position.load() and (position.origin == self.origin.id or self._mirrors):
             return
@@ -97,7 +97,7 @@ class SourceLink:
             self.stream.copier.skip_to(seq + 1)
 
     def takes_next(self, subject: str) -> bool:
-        """Whether a message that the origin stores next under a subject is taken."""
+        """Whether the next message that the origin stores under a subject will be taken."""
         position = self.position
         return self.plan.takes(subject) and not (position.load() and position.seq > self.origin.state.last)
 
@@ -170,14 +170,14 @@ class SourceLink:
             taken.append(seq)
         return taken
 
-    # --- what was refused
+    # --- refused messages
 
     def _stall(self, seq: int, refusal: ApiError) -> None:
         self.position.seq, self.position.stalled = seq - 1, True
         self._note(refusal)
 
     def _note(self, refusal: ApiError) -> None:
-        """Report what is more than a lack of room."""
+        """Report a refusal other than a lack of space."""
         if isinstance(refusal, LimitError) and not isinstance(refusal, MessageTooLargeError):
             return
         body = ErrorBody(code=refusal.code, err_code=refusal.err_code, description=refusal.description)
@@ -186,13 +186,11 @@ class SourceLink:
     def _is_sound(self, row: MessageRow) -> bool:
         if intact(row):
             return True
-        _log.error(
-            "message %d of stream %r is damaged: %r does not get it", row.seq, self.origin.name, self.stream.name
-        )
+        _log.error("message %d of stream %r is damaged: %r skips it", row.seq, self.origin.name, self.stream.name)
         return False
 
     def retry(self, subjects: Iterable[str] | None) -> list[int]:
-        """Try what is parked for these subjects again, None: for all; return the sequences taken."""
+        """Retry the messages parked for these subjects, None: for all; return the sequences taken."""
         position = self.position
         if not position.load() or not position.parked:
             return []
@@ -219,16 +217,16 @@ class SourceLink:
         return taken
 
     def wake(self) -> None:
-        """There may be room again."""
+        """Note that there may be space again."""
         position = self.position
         if position.load() and position.stalled:
             position.stalled, position.problem = False, ""
             position.save()
 
-    # --- what the origin has lost, and what it must keep
+    # --- removals from the origin
 
     def forget(self, removed: Iterable[Removed]) -> None:
-        """Messages have left the origin: nobody waits with them any more."""
+        """Note that messages were removed from the origin: they are no longer parked."""
         position = self.position
         if not position.load() or not position.parked:
             return
@@ -238,7 +236,7 @@ class SourceLink:
         position.save()
 
     def forget_all(self) -> None:
-        """The origin was emptied."""
+        """Note that the origin was emptied."""
         if self.position.load() and self.position.parked:
             self.position.forget_parked()
             self.position.save()
@@ -260,7 +258,7 @@ class SourceLink:
 
 
 def _is_for_all(refusal: ApiError) -> bool:
-    """Whether the stream has no room for a message of any subject."""
+    """Whether the stream is full for messages of all subjects."""
     if refusal.err_code == _SEALED:
         return True
     return isinstance(refusal, LimitError) and not isinstance(refusal, _MAY_WAIT)

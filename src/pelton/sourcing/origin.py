@@ -1,13 +1,13 @@
-"""The end of a feed where messages come from: a durable consumer, which is the position, and who may move it.
+"""The origin's end of a feed: a durable consumer, which is the position, and its ownership.
 
-Design: Who begins to feed writes its name into the consumer (metadata ``pelton.feeder``), and resets it: it begins
-at the first message that is not acknowledged. Deliveries are numbered without a gap, and nothing comes again by itself,
-so a gap says that a delivery went to somebody else, or was lost on the way. What lies behind a gap is never stored: it
-would be stored before what comes first. Then the name in the consumer tells who goes on: its owner resets it once more
-and begins at the first message that is not acknowledged, anybody else stops.
+Design: A process that starts to feed writes its name into the consumer (metadata ``pelton.feeder``), and resets it: it
+starts at the first unacknowledged message. Deliveries are numbered without a gap, and nothing is redelivered by itself,
+so a gap means that a delivery went to another process, or was lost on the way. Messages after a gap are never stored:
+they would overtake the missing one. Then the name in the consumer decides who continues: its owner resets it again
+and starts at the first unacknowledged message, any other process stops.
 
-So whoever stores, stores without a gap from a message before which everything was stored; two who do so at the same
-time, until one of them notices, store the same in the same order.
+So a process stores without a gap from a message before which everything was stored; two that do so at the same
+time, until one of them notices, store the same messages in the same order.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _OWNER: Final = "pelton.feeder"
 BATCH: Final = 1000
 _BYTES: Final = 8 * 1024 * 1024
 _LOOK_NS: Final = 5 * SECOND
-# An outage of the target must not have its messages delivered again: nobody else is to have them.
+# An outage of the target must not cause redeliveries: no other process may get the messages.
 _NEVER: Final = Duration(366 * 24 * 3600)
 PATIENCE: Final = Backoff(base=0.05, cap=5.0)
 
 
 class Origin:
-    """The consumer ``feed_<name>`` of a stream, in the hands of one who feeds."""
+    """The consumer ``feed_<name>`` of a stream, used by one process that feeds."""
 
     def __init__(self, backend: Backend, stream: str, name: str, runtime: Runtime) -> None:
         self._backend = backend
@@ -60,7 +60,7 @@ class Origin:
         self._gaps = 0
 
     async def begin(self, filters: tuple[str, ...]) -> None:
-        """Take over: what is delivered next is the first message that is not acknowledged."""
+        """Take over: the next delivery is the first unacknowledged message."""
         config = ConsumerConfig(
             durable_name=self._consumer,
             ack_policy="explicit",
@@ -79,12 +79,12 @@ class Origin:
         self._number, self._seq = info.delivered.consumer_seq, info.reset_seq - 1
 
     async def pull(self, *, wait: bool) -> list[Delivered]:
-        """Return the next messages: those that lie ready, or, where one may ``wait``, that come within some seconds."""
+        """Return the next messages: those ready now, or with ``wait`` those that come within some seconds."""
         request = PullRequest(batch=BATCH, max_bytes=_BYTES, no_wait=not wait, expires_ns=_LOOK_NS if wait else None)
         return await self._until_answered(lambda: self._backend.pull(self._stream, self._consumer, request))
 
     def follows(self, batch: Sequence[Delivered]) -> bool:
-        """Whether nothing is missing between what came before and a batch."""
+        """Whether a batch follows the previous one without a gap."""
         number, seq = self._number, self._seq
         for message in batch:
             if message.consumer_seq != number + 1 or message.seq <= seq:
@@ -94,13 +94,13 @@ class Origin:
         return True
 
     async def is_done(self) -> bool:
-        """Whether, with nothing in our hands, nothing is on its way that was delivered and did not come."""
+        """Whether, with no batch pending here, no delivery is in flight or was lost."""
         return not (await self._info()).num_ack_pending
 
     async def go_back(self) -> None:
-        """Begin once more at the first message that is not acknowledged.
+        """Start again at the first unacknowledged message.
 
-        Raises AckRejectedError where somebody else has taken over.
+        Raises AckRejectedError if another process has taken over.
         """
         await self.check_owner()
         self._gaps += 1
@@ -109,7 +109,7 @@ class Origin:
         await self._reset()
 
     async def check_owner(self) -> None:
-        """Raise AckRejectedError where somebody else has taken over."""
+        """Raise AckRejectedError if another process has taken over."""
         if (await self._info()).config.metadata.get(_OWNER) != self._me:
             reason = "another process feeds this stream now"
             raise AckRejectedError(self._stream, self._consumer, self._seq + 1, reason)
@@ -119,7 +119,7 @@ class Origin:
         return await self._until_answered(lambda: self._backend.call(request))
 
     async def note(self, batch: Sequence[Delivered]) -> None:
-        """Acknowledge what the target has; AckRejectedError when somebody else carries it as well."""
+        """Acknowledge messages that the target has; AckRejectedError if another process copies them as well."""
         acks = [AckOp(seq=message.seq, consumer_seq=message.consumer_seq, token=message.token) for message in batch]
         tries = 0
 
@@ -129,7 +129,7 @@ class Origin:
             return await self._backend.ack(self._stream, self._consumer, acks)
 
         for refused in await self._until_answered(acknowledge):
-            # After an outage of the origin, what was noted before it is refused the second time.
+            # After an outage of the origin, acks that took effect before it are refused when retried.
             if refused is not None and tries == 1:
                 raise refused
 

@@ -1,4 +1,4 @@
-"""One mirror or source, compiled: which messages of its origin it takes, and what becomes of them. Pure."""
+"""One mirror or source, compiled: which messages of its origin it takes, and how it changes them. Pure."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _OURS: Final = b"\nNats-"
 
 
 def filters_of(source: StreamSource) -> tuple[str, ...]:
-    """Return the filters of what is taken; none for everything."""
+    """Return the filters of the messages to take; empty for all."""
     named = tuple(transform.src for transform in source.subject_transforms)
     return named or ((source.filter_subject,) if source.filter_subject else ())
 
 
 def key_of(source: StreamSource) -> str:
-    """Return what tells a source from others of the same stream: origin, filters and destinations."""
+    """Return the key that distinguishes a source from others of the same stream: origin, filters and destinations."""
     dests = (transform.dest or _ALL for transform in source.subject_transforms)
     filters = _BETWEEN.join(filters_of(source)) or _ALL
     return f"{source.name} {filters} {_BETWEEN.join(dests) or _ALL}"
 
 
 def identity_of(name: str, created: object) -> str:
-    """Return eight characters that tell a stream from one of the same name that was there before."""
+    """Return eight characters that distinguish a stream from an earlier one of the same name."""
     digest = sha256(f"{name} {created}".encode()).digest()
     return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:8])
 
 
 class Plan:
-    """What is to be done with the messages of a source's origin."""
+    """How to treat the messages of a source's origin."""
 
     def __init__(self, source: StreamSource, draw: Draw) -> None:
         self.source = source
@@ -48,7 +48,7 @@ class Plan:
             (each.src, Transform(each.src, each.dest, draw) if each.dest else None)
             for each in source.subject_transforms
         ]
-        # What the line that tells where a message is from holds between its sequence and its subject.
+        # The part of the source header between the sequence and the subject.
         self._middle = self.key.removeprefix(f"{source.name} ")
 
     def takes(self, subject: str) -> bool:
@@ -56,14 +56,14 @@ class Plan:
         return not self.filters or any(matches(text, subject) for text in self.filters)
 
     def renamed(self, subject: str) -> str:
-        """Return the subject that a message which is taken has from now on."""
+        """Return the subject under which a message is stored."""
         for src, transform in self._transforms:
             if matches(src, subject):
                 return (transform.apply(subject) or subject) if transform is not None else subject
         return subject
 
     def signed(self, hdr: bytes | None, seq: int, subject: str, identity: str) -> bytes:
-        """Return a header block that also tells where its message is from; without conditions and older such lines."""
+        """Return a header block that also names the message's origin, without conditions and older such headers."""
         line = f"{headers.STREAM_SOURCE}: {self.source.name} {seq} {self._middle} {subject} {identity}\r\n\r\n"
         if hdr is None:
             return f"NATS/1.0\r\n{line}".encode()
@@ -73,5 +73,5 @@ class Plan:
 
 
 def unconditional(hdr: bytes | None) -> bytes | None:
-    """Return a block without the conditions of the first publisher."""
+    """Return a block without the conditions of the original publisher."""
     return hdr if hdr is None or _OURS not in hdr else without_headers(hdr, _CONDITIONS)

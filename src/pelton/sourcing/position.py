@@ -1,7 +1,7 @@
-"""How far a source has come, as rows: the last sequence taken, and what was passed because it had to wait.
+"""The position of a source, as rows: the last sequence taken, and the parked messages.
 
-A copy of the row is kept in memory while ``is_fresh``; whoever changes it saves it in the same transaction as the
-messages that it tells of.
+A copy of the row is kept in memory while ``is_fresh``; a change is saved in the same transaction as the
+messages that it describes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MAKE: Final = "INSERT INTO sourcing VALUES(NULL, ?, ?, ?, ?, 0, 0, 0, 0, '')"
 class Position:
     """The position of the source ``key`` of the stream with row id ``stream``.
 
-    ``origin`` is the row id of the stream that ``seq`` is about, ``taken`` the last sequence that was really taken, and
-    ``active`` when; 0 for none. ``stalled``: the stream has no room for whatever comes next. ``problem``: the error, as
-    JSON, that keeps a message from being taken for another reason than room.
+    ``origin`` is the row id of the stream that ``seq`` refers to, ``taken`` the last sequence that was actually taken,
+    and ``active`` when; 0 for none. ``stalled``: the stream has no space for the next message. ``problem``: the error,
+    as JSON, why a message cannot be taken, other than a lack of space.
     """
 
     def __init__(self, database: Database, stream: int, key: str) -> None:
@@ -36,7 +36,7 @@ class Position:
         self.problem = ""
 
     def load(self) -> bool:
-        """Read the row where it may have changed; return whether there is one."""
+        """Read the row if it may have changed; return whether there is one."""
         if self.is_fresh:
             return bool(self.id)
         row = self._db.execute(_LOAD, (self._stream, self.key)).fetchone()
@@ -51,7 +51,7 @@ class Position:
         return True
 
     def begin(self, origin: int, seq: int) -> None:
-        """Begin after ``seq`` of an origin; what an earlier stream of its name has left behind is forgotten."""
+        """Start after ``seq`` of an origin; forget the state of an earlier stream of its name."""
         if self.load():
             self.forget_parked()
             self.origin, self.seq, self.taken, self.stalled, self.problem = origin, seq, 0, False, ""
@@ -66,25 +66,25 @@ class Position:
         self._db.execute(_SAVE, state)
 
     def took(self, sequences: Sequence[int], now: int) -> None:
-        """Messages were taken."""
+        """Note that messages were taken."""
         self.taken = max(self.taken, *sequences)
         self.active = now
 
-    # --- what has to wait
+    # --- parked messages
 
     def park(self, subject: str, seq: int) -> None:
         self._db.execute("INSERT INTO parked VALUES(?, ?, ?)", (self.id, subject, seq))
         self.parked += 1
 
     def is_parked(self, subject: str) -> bool:
-        """Whether a message waits that would be stored under a subject."""
+        """Whether a message is parked for a subject."""
         if not self.parked:
             return False
         sql = "SELECT 1 FROM parked WHERE source=? AND subject=? LIMIT 1"
         return self._db.value(sql, (self.id, subject)) is not None
 
     def parked_of(self, subject: str, limit: int) -> list[int]:
-        """Return the sequences that wait for a subject, in order."""
+        """Return the sequences parked for a subject, in order."""
         sql = "SELECT seq FROM parked WHERE source=? AND subject=? ORDER BY seq LIMIT ?"
         return column(self._db.execute(sql, (self.id, subject, limit)))
 
@@ -93,11 +93,11 @@ class Position:
         return [text(subject) for (subject,) in self._db.execute(sql, (self.id,)).fetchall()]
 
     def all_parked(self) -> list[int]:
-        """Return every sequence that waits."""
+        """Return all parked sequences."""
         return column(self._db.execute("SELECT seq FROM parked WHERE source=?", (self.id,)))
 
     def unpark(self, subject: str, seq: int) -> None:
-        """A message waits no longer, if it did."""
+        """Remove a message from the parked ones, if it is one."""
         self._db.execute("DELETE FROM parked WHERE source=? AND subject=? AND seq=?", (self.id, subject, seq))
         self.parked -= self._db.connection.changes()
 

@@ -1,4 +1,4 @@
-"""Which mirrors and sources a stream may have, and which of them may change. Pure.
+"""Rules for a stream's mirror and sources, and for changing them. Pure.
 
 Codes and texts are nats-server 2.15's.
 """
@@ -17,7 +17,7 @@ _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
 
 
 def check_sourcing(config: StreamConfig) -> None:
-    """Raise ApiError or ConfigError where a resolved configuration cannot mirror, or take from others, as it says."""
+    """Raise ApiError or ConfigError if the mirror or sources of a resolved configuration are invalid."""
     if config.mirror is not None:
         _check_mirror(config, config.mirror)
     keys = set()
@@ -79,7 +79,7 @@ def _check_transform(config: StreamConfig, transform: SubjectTransform, kind: st
 
 
 def check_circle(config: StreamConfig, others: Iterable[StreamConfig]) -> None:
-    """Raise ApiError (10052) where a stream would take from itself in the end, whatever the filters on the way."""
+    """Raise ApiError (10052) if a stream would, directly or indirectly, take from itself, regardless of filters."""
     if not origins_of(config):
         return
     origins = {other.name: origins_of(other) for other in others} | {config.name: origins_of(config)}
@@ -105,7 +105,7 @@ def origins_of(config: StreamConfig) -> list[str]:
 
 
 def check_mirror_change(old: StreamConfig, new: StreamConfig) -> None:
-    """Raise ApiError (10055) where an update changes what is mirrored; a mirror may become a stream of its own."""
+    """Raise ApiError (10055) if an update changes the mirror; but a mirror may become an ordinary stream."""
     if new.mirror is not None and new.mirror != old.mirror:
         raise _not_updatable(new)
 

@@ -1,8 +1,8 @@
-"""All feeds of a store: who takes from whom, and when each goes on.
+"""All links of a store: which streams take from which, and when each link continues.
 
-A feed goes on in the very transaction that gives it something to do: its origin stored messages, its stream lost some,
-or it was made or changed. Chains need nothing more: what a feed stores is stored in the origin of the next one. They
-end, because no stream takes from itself on any way.
+A link continues in the same transaction that gives it work: its origin stored messages, its stream removed some,
+or it was created or changed. Chains need nothing more: a link stores into the origin of the next one. They
+end, because no stream takes from itself, directly or indirectly.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pelton.subjects import Draw
 
 
 class Owner(Protocol):
-    """Who has the streams."""
+    """The owner of the streams."""
 
     def use(self, log: StreamLog, /) -> StreamLog:
         """Return a stream with fresh state, to be flushed when the transaction ends."""
 
     def released(self, log: StreamLog, sequences: list[int], /) -> None:
-        """Messages of a stream that keeps them for others were taken: remove those that nobody wants any more."""
+        """Note that messages of a stream that keeps them for others were taken: remove those no longer needed."""
 
 
 class SourceGraph:
-    """The feeds between the streams of ``owner``."""
+    """The links between the streams of ``owner``."""
 
     def __init__(self, database: Database, owner: Owner, now: Callable[[], int], draw: Draw) -> None:
         self._db = database
@@ -41,19 +41,19 @@ class SourceGraph:
         self._of_stream: dict[StreamLog, list[SourceLink]] = {}
         self._of_origin: dict[StreamLog, list[SourceLink]] = {}
         self._logs: dict[int, StreamLog] = {}
-        # Of the streams that others take from, if there are such.
+        # The links of the streams that others take from, if any.
         self._named: set[str] = set()
         # Row ids of the streams that take from others, or others from them.
         self.watched: set[int] = set()
-        # Streams whose feeds were made or changed in this transaction.
+        # Streams whose links were created or changed in this transaction.
         self._changed: set[str] = set()
         # Whether messages are left for the next transaction.
         self._has_more = False
 
-    # --- who takes from whom
+    # --- the links
 
     def rebuild(self, streams: dict[str, StreamLog]) -> None:
-        """Follow a change of the streams."""
+        """Rebuild the links after a change of the streams."""
         self._of_stream, self._of_origin = {}, {}
         self._named = {source.name for log in streams.values() for source in sources_of(log)}
         for log in streams.values():
@@ -65,7 +65,7 @@ class SourceGraph:
         self.watched.update(self._logs)
 
     def concerns(self, log: StreamLog) -> bool:
-        """Whether a stream takes from others, or is named by one that does; as of the last :meth:`rebuild`."""
+        """Whether a stream takes from others, or others from it; as of the last :meth:`rebuild`."""
         return bool(sources_of(log)) or log.name in self._named
 
     def _connect(self, link: SourceLink) -> None:
@@ -73,11 +73,11 @@ class SourceGraph:
         self._of_origin.setdefault(link.origin, []).append(link)
 
     def takers(self, origin: StreamLog) -> list[SourceLink]:
-        """Return the feeds that take from a stream."""
+        """Return the links that take from a stream."""
         return self._of_origin.get(origin, [])
 
     def is_ticking(self, log: StreamLog) -> bool:
-        """Whether what ends in a stream makes room for what it takes, so that somebody has to look at the clock."""
+        """Whether expiring messages of a stream make space for those it takes, so that a timer is needed."""
         return log in self._of_stream and bool(log.config.max_age or log.state.is_timed)
 
     @property
@@ -86,12 +86,12 @@ class SourceGraph:
         return bool(self._of_stream)
 
     def changed(self, stream: str) -> None:
-        """A stream was made or changed: its feeds go on before this transaction ends."""
+        """Note that a stream was created or changed: its links continue before this transaction ends."""
         if self._of_stream:
             self._changed.add(stream)
 
     def invalidate(self) -> None:
-        """Others have written, or what was written does not hold."""
+        """Drop cached state: other processes have written, or the transaction was rolled back."""
         for links in self._of_stream.values():
             for link in links:
                 link.position.is_fresh = False
@@ -102,14 +102,14 @@ class SourceGraph:
         self._has_more = False
 
     def take_more(self) -> bool:
-        """Whether the transaction that was committed has left messages for the next one; asked once."""
+        """Return whether the committed transaction has left messages for the next one, and reset that."""
         has_more, self._has_more = self._has_more, False
         return has_more
 
-    # --- going on
+    # --- continuing
 
     def written(self, stream: int) -> None:
-        """Go on with what others take from a stream: it was written, and its limits are not applied yet."""
+        """Continue the links that take from a stream: it was written, and its limits are not applied yet."""
         if stream in self.watched:
             for link in self._of_origin.get(self._logs[stream], ()):
                 self._go_on(link)
@@ -128,7 +128,7 @@ class SourceGraph:
             self._owner.released(origin, taken)
 
     def settle(self) -> bool:
-        """Do what the changes of this transaction ask for; return whether there was anything, so ask again."""
+        """Do the work caused by this transaction's changes; return whether there was any: then call it again."""
         acted = False
         for log in self._logs.values():
             removed, emptied = log.state.effects.take_removed()
@@ -144,7 +144,7 @@ class SourceGraph:
         return acted
 
     def _lost(self, log: StreamLog, removed: list[Removed] | None) -> None:
-        """Messages have left a stream; None: all of them."""
+        """Handle the removal of messages from a stream; None: all of them."""
         for link in self._of_origin.get(log, ()):
             if removed is None:
                 link.forget_all()
@@ -162,7 +162,7 @@ class SourceGraph:
         self._go_on(link)
 
     def catch_up(self) -> None:
-        """Go on with what was left; in a transaction of its own."""
+        """Continue with the remaining messages, in a separate transaction."""
         self._has_more = False
         for links in self._of_stream.values():
             for link in links:
@@ -170,7 +170,7 @@ class SourceGraph:
                 self._go_on(link)
 
     def is_behind(self) -> bool:
-        """Whether something was left that could be taken."""
+        """Whether remaining messages could be taken."""
         for links in self._of_stream.values():
             for link in links:
                 self._owner.use(link.origin)
@@ -178,17 +178,17 @@ class SourceGraph:
                     return True
         return False
 
-    # --- what is told, and what goes with a stream
+    # --- infos, and deletion
 
     def infos(self, log: StreamLog) -> list[StreamSourceInfo]:
-        """Return what is known of each source of a stream, or of what it mirrors."""
+        """Return the state of each source of a stream, or of its mirror."""
         links = {link.plan.source: link for link in self._of_stream.get(log, ())}
         for link in links.values():
             self._owner.use(link.origin)
         return [source_info(source, links.get(source), self._now()) for source in sources_of(log)]
 
     def links(self, log: StreamLog) -> list[SourceLink]:
-        """Return the feeds of a stream."""
+        """Return the links of a stream."""
         return self._of_stream.get(log, [])
 
     def origins(self, log: StreamLog) -> list[StreamLog]:
@@ -196,7 +196,7 @@ class SourceGraph:
         return [link.origin for link in self._of_stream.get(log, ())]
 
     def drop(self, log: StreamLog) -> list[StreamLog]:
-        """Forget all that is kept for a stream which is deleted; return the streams that it took from."""
+        """Delete the rows of a deleted stream; return the streams that it took from."""
         self._db.execute("DELETE FROM parked WHERE source IN (SELECT id FROM sourcing WHERE stream=?)", (log.id,))
         self._db.execute("DELETE FROM sourcing WHERE stream=?", (log.id,))
         for link in self._of_origin.get(log, ()):
@@ -205,5 +205,5 @@ class SourceGraph:
 
 
 def sources_of(log: StreamLog) -> tuple[StreamSource, ...]:
-    """Return what a stream takes from others: what it mirrors, or its sources."""
+    """Return a stream's mirror or sources."""
     return (log.config.mirror,) if log.config.mirror is not None else log.config.sources

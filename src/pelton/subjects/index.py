@@ -1,8 +1,8 @@
-"""Many filters, one subject: who is interested?
+"""Finds, among many filters, those that match a subject.
 
-Filters hang in a trie, one level a token, wildcards as children like any other, so finding the interested
-costs the depth of the subject and the wildcards on its way, not the number of filters. Real traffic repeats
-its subjects, so answers are also remembered. The memory is bounded, and is emptied whole whenever it is full
+Filters are kept in a trie, one level per token, wildcards as children like any other, so a lookup
+costs the depth of the subject and the wildcards on its path, not the number of filters. Real traffic repeats
+its subjects, so answers are also cached. The cache is bounded, and is cleared completely whenever it is full
 or the filters change: then an answer is either right or absent, and there is no bookkeeping to get wrong.
 """
 
@@ -16,19 +16,19 @@ _CACHE_LIMIT: Final = 65_536
 
 
 class _Node(Generic[_T]):
-    """The filters that begin with the tokens on the way here."""
+    """The filters that begin with the tokens on the path to this node."""
 
     __slots__ = ("children", "star", "tail", "values")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node[_T]] = {}
-        # The wildcards among the children, asked for at every step: an attribute is found faster than a key.
+        # The wildcards among the children, needed at every step: an attribute is found faster than a key.
         self.star: _Node[_T] | None = None
         self.tail: _Node[_T] | None = None
-        self.values: dict[_T, int] = {}  # value -> when it came, in insertions
+        self.values: dict[_T, int] = {}  # value -> the number of its insertion
 
     def adopt(self, token: str, child: _Node[_T] | None) -> _Node[_T]:
-        """Make `child` the node below for a token, or with None drop the one there is; return it."""
+        """Make `child` the node for a token, or with None drop the existing one; return it."""
         changed = self.children.pop(token) if child is None else self.children.setdefault(token, child)
         if token == "*":
             self.star = child
@@ -37,7 +37,7 @@ class _Node(Generic[_T]):
         return changed
 
     def beside(self, token: str) -> list[_Node[_T]]:
-        """The nodes below for tokens that a token of a filter may mean, and the other way round."""
+        """Return the child nodes whose tokens overlap with a token of a filter."""
         if token == "*":
             return [child for name, child in self.children.items() if name != ">"]
         found = (self.children.get(token), self.star)
@@ -58,7 +58,7 @@ class SubjectIndex(Generic[_T]):
         return self._size
 
     def insert(self, filter: str, value: _T) -> None:
-        """Add the pair; no effect when it is there already. `filter` must be valid (`is_filter`)."""
+        """Add the pair; no effect if it already exists. `filter` must be valid (`is_filter`)."""
         node = self._root
         for token in filter.split("."):
             child = node.children.get(token)
@@ -70,7 +70,7 @@ class SubjectIndex(Generic[_T]):
             self._cache.clear()
 
     def remove(self, filter: str, value: _T) -> None:
-        """Take the pair out. Raises KeyError when it is not there."""
+        """Remove the pair. Raises KeyError if it does not exist."""
         path = self._path(filter)
         if value not in path[-1][1].values:
             raise KeyError((filter, value))
@@ -80,7 +80,7 @@ class SubjectIndex(Generic[_T]):
         _prune(self._root, path)
 
     def overlapping(self, filter: str) -> set[_T]:
-        """The values of all filters that some subject of `filter` matches, too."""
+        """Return the values of all filters that share a subject with `filter`."""
         level, found = [self._root], set[_T]()
         for token in filter.split("."):
             found.update(value for node in level if node.tail is not None for value in node.tail.values)
@@ -90,7 +90,7 @@ class SubjectIndex(Generic[_T]):
         return found.union(*(node.values for node in level))
 
     def match(self, subject: str) -> tuple[_T, ...]:
-        """The values whose filter matches, in the order they came; once for each matching filter of a value.
+        """Return the values whose filter matches, in insertion order; once for each matching filter of a value.
 
         `subject` must be literal (`is_subject`).
         """
@@ -106,7 +106,7 @@ class SubjectIndex(Generic[_T]):
         return found
 
     def _ends(self, subject: str) -> list[dict[_T, int]]:
-        """The values of each filter that matches `subject`."""
+        """Return the values of each filter that matches `subject`."""
         level, ends = [self._root], []
         for token in subject.split("."):
             below = []
@@ -128,14 +128,14 @@ class SubjectIndex(Generic[_T]):
         for token in filter.split("."):
             child = node.children.get(token)
             if child is None:
-                child = _Node()  # holds nothing, so the caller finds nothing to remove
+                child = _Node()  # empty, so the caller finds nothing to remove
             path.append((token, child))
             node = child
         return path
 
 
 def _all_below(node: _Node[_T]) -> set[_T]:
-    """The values of all filters that go on behind a node."""
+    """Return the values of all filters below a node."""
     found, left = set[_T](), list(node.children.values())
     while left:
         child = left.pop()
@@ -145,7 +145,7 @@ def _all_below(node: _Node[_T]) -> set[_T]:
 
 
 def _merge(ends: list[dict[_T, int]]) -> tuple[_T, ...]:
-    """The values of several filters, in the order they came."""
+    """Return the values of several filters, in insertion order."""
     pairs = [(order, value) for values in ends for value, order in values.items()]
     pairs.sort(key=_order)
     return tuple([value for _, value in pairs])
@@ -156,7 +156,7 @@ def _order(pair: tuple[int, object]) -> int:
 
 
 def _prune(root: _Node[_T], path: list[tuple[str, _Node[_T]]]) -> None:
-    """Drop the nodes at the end of `path` that hold nothing any more."""
+    """Drop the nodes at the end of `path` that have become empty."""
     parents = [root, *(node for _, node in path[:-1])]
     for parent, (token, node) in zip(reversed(parents), reversed(path), strict=True):
         if node.values or node.children:

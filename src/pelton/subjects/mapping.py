@@ -1,7 +1,7 @@
-"""What a token of a transform's destination says: text, or one of the mapping functions (ADR-30).
+"""Parses a token of a transform's destination: text, or one of the mapping functions (ADR-30).
 
-Spellings, arguments and the texts of the refusals are nats-server 2.15's. A function stands between `{{` and
-`}}`, each word of its name begins with a small or a capital letter; `$2` is short for `{{wildcard(2)}}`. What
+Spellings, arguments and error texts are nats-server 2.15's. A function is written between `{{` and
+`}}`, each word of its name begins with a small or a capital letter; `$2` is short for `{{wildcard(2)}}`. A token that
 only looks like a function (`x{{left(1,2)}}`, `$name`) is text.
 """
 
@@ -39,13 +39,13 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class TransformError(ValueError):
-    """A pair of source and destination that maps nothing; the text is nats-server's."""
+    """A source and destination do not form a valid transform; the text is nats-server's."""
 
 
 class Function(NamedTuple):
-    """A mapping function and its arguments; which of them mean something depends on the kind.
+    """A mapping function and its arguments; which of them are used depends on the kind.
 
-    ``wildcards`` count from 1 as they are written, ``number`` is a length, a position or a number of buckets.
+    ``wildcards`` count from 1 as written, ``number`` is a length, a position or a number of buckets.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Function(NamedTuple):
 
 
 def check_form(destination: str) -> None:
-    """Raise TransformError where a destination is malformed, whatever its source is and its arguments are."""
+    """Raise TransformError if a destination is malformed, regardless of its source and arguments."""
     ended = False
     for token in destination.split("."):
         if not token or ended:
@@ -69,13 +69,13 @@ def check_form(destination: str) -> None:
 
 
 def function_of(token: str) -> Function | None:
-    """The mapping function of a destination token, None for plain text. Raises TransformError."""
+    """Return the mapping function of a destination token, None for plain text. Raises TransformError."""
     if token.startswith("$"):
         wildcard = _integer(token[1:], _INT64)
         return None if wildcard is None else Function("wildcard", (wildcard,))
     if not _is_mustache(token):
         return None
-    # One after another, as the server looks: a token may hold more than one name.
+    # One after another, in the server's order: a token may hold more than one name.
     for kind, pattern, read in _FUNCTIONS:
         found = pattern.search(token)
         if found is not None:
@@ -88,7 +88,7 @@ def _is_mustache(token: str) -> bool:
 
 
 def refusal(text: str, token: str) -> TransformError:
-    """The error that names the token."""
+    """Return the error that names the token."""
     return TransformError(f"{text} in {token}" if token else text)
 
 

@@ -1,7 +1,7 @@
 """How filters relate to subjects and to each other.
 
-All arguments are taken to be valid (`is_subject`, `is_filter`): checking belongs at the door, these run on
-every message.
+All arguments must be valid (`is_subject`, `is_filter`): they are checked at the public API, because these functions
+run on every message.
 """
 
 import re
@@ -11,12 +11,12 @@ from pelton.subjects.validate import has_wildcard
 
 
 def matches(filter: str, subject: str) -> bool:
-    """Whether the filter names the subject. To ask one filter about many, use `compile_filter`."""
+    """Whether the filter matches the subject. To test many subjects, use `compile_filter`."""
     return filter == subject or is_subset(subject, filter)
 
 
 def is_subset(a: str, b: str) -> bool:
-    """Whether every subject that filter `a` names is named by filter `b` too."""
+    """Whether filter `b` matches every subject that filter `a` matches."""
     narrow, wide = a.split("."), b.split(".")
     for ours, theirs in zip(narrow, wide, strict=False):
         if theirs == ">":
@@ -27,7 +27,7 @@ def is_subset(a: str, b: str) -> bool:
 
 
 def overlaps(a: str, b: str) -> bool:
-    """Whether some subject is named by both filters."""
+    """Whether some subject matches both filters."""
     left, right = a.split("."), b.split(".")
     for ours, theirs in zip(left, right, strict=False):
         if ours == ">" or theirs == ">":
@@ -38,7 +38,7 @@ def overlaps(a: str, b: str) -> bool:
 
 
 def compile_filter(filter: str) -> Callable[[str], bool]:
-    """The fastest test for one filter: a comparison or a prefix where that is enough, else a pattern."""
+    """Return the fastest test for one filter: a comparison or a prefix if that is enough, else a pattern."""
     if filter == ">":
         return lambda subject: True
     if not has_wildcard(filter):

@@ -1,14 +1,14 @@
-"""Transforms: from the subjects that a filter names to other subjects (ADR-30).
+"""Transforms: map the subjects that a filter matches to other subjects (ADR-30).
 
     Transform("orders.*.*", "by-item.{{wildcard(2)}}.{{partition(8,1)}}").apply("orders.eu.spade")
 
 The source is compiled to a pattern, each function of the destination to a small function of its match, and
-results are remembered, because real traffic repeats its subjects. The memory is bounded and emptied whole
-when it is full; what holds `random` is never remembered.
+results are cached, because real traffic repeats its subjects. The cache is bounded and cleared completely
+when it is full; results of `random` are never cached.
 
-What the functions make is looked at where it could be no subject: `split` may leave nothing, a cut may leave a
+Results that could be invalid subjects are checked: `split` may leave nothing, a cut may leave a
 lone `*`. A NATS server stores messages under such names; here the transform has no result then. Lengths count
-bytes of UTF-8, as there, but a cut inside a character moves behind it.
+bytes of UTF-8, as there, but a cut inside a character moves to its end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pelton.subjects.mapping import OUT_OF_RANGE, Function, TransformError, chec
 from pelton.subjects.validate import is_filter, is_subject
 
 Draw = Callable[[int], int]
-"""Draws an integer from 0 up to, and without, its argument."""
+"""Draws an integer from 0 up to, but excluding, its argument."""
 
 _Part = Callable[[re.Match[str]], str]
 _Maker = Callable[[str], str | None]
@@ -33,14 +33,14 @@ _MEMORY: Final = 65_536
 _BAD_SUBJECT: Final = "invalid subject"
 _ALL: Final = ">"
 _UINT32: Final = 0xFFFFFFFF
-# From subjects these make nothing but subjects, of one token each; and these need no wildcard in the source.
+# These functions always make valid tokens from subjects; and these need no wildcard in the source.
 _FAITHFUL: Final = frozenset({"wildcard", "partition", "random"})
 _ANYWHERE: Final = frozenset({"partition", "random"})
 _ONE_TOKEN: Final = _FAITHFUL | {"left", "right"}
 
 
 class Transform:
-    """One source and destination, compiled; `draw` is asked by `random`."""
+    """One source and destination, compiled; `random` uses `draw`."""
 
     def __init__(self, src: str, dest: str, draw: Draw) -> None:
         """An empty `src` is `>`. Raises TransformError in nats-server's words."""
@@ -49,14 +49,14 @@ class Transform:
         functions = _functions(self.src, dest)
         kinds = {function.kind for function in functions if function is not None}
         self.reach = _reach(dest, functions)
-        """A filter that names every subject the transform makes."""
+        """A filter that matches every subject the transform makes."""
         self._make = _maker(self.src, dest, functions, draw)
         self._faithful = kinds <= _FAITHFUL
         self._remembers = "random" not in kinds
         self._memory: dict[str, str | None] = {}
 
     def apply(self, subject: str) -> str | None:
-        """The subject that a literal one is mapped to; None where the source does not name it."""
+        """Return the subject that a literal one is mapped to; None if the source does not match it."""
         memory = self._memory
         if subject in memory:
             return memory[subject]
@@ -71,7 +71,7 @@ class Transform:
 
 
 def _functions(src: str, dest: str) -> list[Function | None]:
-    """The function of each token of the destination, None for text; raises TransformError."""
+    """Return the function of each token of the destination, None for text; raises TransformError."""
     check_form(dest)
     tokens = dest.split(".")
     if not is_filter(src) or "*" in tokens or (src.split(".")[-1] == _ALL) != (tokens[-1] == _ALL):
@@ -111,7 +111,7 @@ def _reach(dest: str, functions: Sequence[Function | None]) -> str:
 
 
 def _maker(src: str, dest: str, functions: Sequence[Function | None], draw: Draw) -> _Maker:
-    """The function that makes the new subject, None of one that the source does not name."""
+    """Return the function that makes the new subject; it returns None if the source does not match."""
     sources = src.split(".")
     if not any(functions) and "*" not in sources:
         return _replaced(src, dest, open_ended=sources[-1] == _ALL)
@@ -124,7 +124,7 @@ def _maker(src: str, dest: str, functions: Sequence[Function | None], draw: Draw
             texts.append(text.replace("%", "%%"))
             continue
         texts.append("%s")
-        # What the source's tail names is its last group.
+        # The last group is what the source's tail matches.
         parts.append(itemgetter(wild + 1) if function is None else _part(function, wild, draw))
     template = ".".join(texts)
 
@@ -136,7 +136,7 @@ def _maker(src: str, dest: str, functions: Sequence[Function | None], draw: Draw
 
 
 def _replaced(src: str, dest: str, *, open_ended: bool) -> _Maker:
-    """Where nothing but the beginning changes."""
+    """Return the function for a transform that changes only the beginning."""
     if not open_ended:
         return lambda subject: dest if subject == src else None
     prefix, head = src[:-1], dest[:-1]
@@ -145,13 +145,13 @@ def _replaced(src: str, dest: str, *, open_ended: bool) -> _Maker:
 
 
 def _pattern(sources: Sequence[str]) -> re.Pattern[str]:
-    """Of the source, with a group for each wildcard."""
+    """Return the pattern of the source, with a group for each wildcard."""
     groups = {"*": "([^.]+)", _ALL: "(.+)"}
     return re.compile(r"\.".join([groups.get(token) or re.escape(token) for token in sources]), re.DOTALL)
 
 
 def _part(function: Function, wild: int, draw: Draw) -> _Part:
-    """What one function makes of a subject that the source names."""
+    """Return what computes one mapping function from a match of the source."""
     if function.kind == "random":
         below = abs(function.number)
         return lambda found: str(draw(below)) if below else "0"
@@ -167,12 +167,12 @@ def _part(function: Function, wild: int, draw: Draw) -> _Part:
 
 
 def _token(wildcard: int) -> _Part:
-    """What a wildcard stands for; one below 1 is the first token, as on the server."""
+    """Return the token that a wildcard matched; below 1 it is the first token, as on the server."""
     return itemgetter(wildcard) if wildcard > 0 else lambda found: found[0].partition(".")[0]
 
 
 def _partition(tokens: Sequence[_Part], buckets: int) -> _Part:
-    """A bucket for some tokens, or for the whole subject; a negative number of them wraps as on the server."""
+    """Return a bucket for some tokens, or for the whole subject; a negative number of them wraps as on the server."""
     buckets &= _UINT32
     if buckets == 0:
         return lambda found: "0"
@@ -195,7 +195,7 @@ def _split(token: _Part, separator: str) -> _Part:
     return lambda found: ".".join([piece for piece in token(found).split(separator) if piece])
 
 
-# Where each function cuts a token of so many bytes; a cut at either end is none.
+# Where each function cuts a token of a given length in bytes; a cut at either end has no effect.
 _CUTS: Final[dict[str, _Cuts]] = {
     "splitfromleft": lambda size, length: (length,),
     "splitfromright": lambda size, length: (size - length,),
@@ -224,7 +224,7 @@ def _cut(function: Function, token: _Part) -> _Part:
 
 
 def _pieces(token: bytes, cuts: Iterable[int]) -> list[str]:
-    """The token cut in pieces, none of them empty and no character torn."""
+    """Return the token cut into pieces; none is empty and no character is split."""
     bounds = [0]
     for cut in cuts:
         while cut < len(token) and token[cut] & 0xC0 == 0x80:

@@ -1,7 +1,7 @@
-"""Which strings are subjects, and which are filters.
+"""Validates subjects and filters.
 
-The rules are NATS's: tokens are separated by dots, none is empty, none holds white space, `>` stands only at
-the end. Three refusals go further, because such a string cannot travel or be stored faithfully: NUL, a lone
+The rules are NATS's: tokens are separated by dots, none is empty, none holds white space, `>` is only allowed at
+the end. Three checks go further, because such a string cannot be sent or stored faithfully: NUL, a lone
 surrogate, which has no UTF-8 form, and more than `LONGEST` bytes.
 """
 
@@ -12,8 +12,8 @@ from typing import Final
 LONGEST: Final = 3072
 """The most bytes of a subject or filter.
 
-A NATS server closes a connection whose line of control is longer than its `max_control_line`, 4,096 bytes by default,
-and does not say what it was set to. Beside a subject that line holds the inbox of the answer and, in requests and acks,
+A NATS server closes a connection whose control line is longer than its `max_control_line`, 4,096 bytes by default,
+and does not report its setting. Beside a subject that line holds the reply inbox and, in requests and acks,
 the names of a stream and a consumer, each of up to 255 bytes.
 """
 
@@ -47,7 +47,7 @@ def is_filter(subject: str) -> bool:
 
 
 def are_tokens(texts: Sequence[str]) -> bool:
-    """Whether each of many strings without dots may be a token of a subject."""
+    """Whether each of several strings without dots is a valid token of a subject."""
     return _SUBJECT.fullmatch(".".join(texts)) is not None
 
 
@@ -62,7 +62,7 @@ def fits(subject: str) -> bool:
 
 
 def fault_of(subject: str, *, wildcards: bool = False) -> str:
-    """What keeps a string from being a subject, or with `wildcards` a filter, as a clause; empty if nothing does."""
+    """Return why a string is no subject, or with `wildcards` no filter, as a clause; empty if it is valid."""
     if (is_filter if wildcards else is_subject)(subject):
         return ""
     for pattern, fault in _FAULTS:

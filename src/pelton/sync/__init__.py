@@ -4,8 +4,8 @@ with pelton.sync.open("garage.pelton") as jet:
     jet.create_stream("orders", subjects=["orders.>"])
     jet.publish("orders.eu.1", b"...")
 
-Each open store has an event loop on a thread of its own (``portal.py``); the classes here are derived from the
-async ones (``derive.py``) and any number of threads may share one. Ctrl-C during a call cancels the operation.
+Each open store has an event loop on its own thread (``portal.py``); the classes here are derived from the
+async ones (``derive.py``), and any number of threads may share a handle. Ctrl-C during a call cancels the operation.
 Their signatures for type checkers are in ``__init__.pyi``, written by ``tools/sync_stub.py``.
 """
 
@@ -118,7 +118,7 @@ LockLease = derive(locks.LockLease)
 
 @functools.wraps(connect.open)
 def open(address: str | os.PathLike[str], **options: Any) -> Any:
-    """Open a store, as :func:`pelton.open` does, and return it open; close it, or use it in a ``with``."""
+    """Open a store, as :func:`pelton.open` does, and return it; close it, or use it in a ``with``."""
     opening = connect.open(address, **options)
     portal = Portal(os.fspath(address))
     try:

@@ -1,6 +1,6 @@
 """Blocking classes made from async ones, so that nothing is written twice.
 
-``derive(Stream)`` gives a class whose instances stand for a ``Stream`` that lives on a portal's event loop:
+``derive(Stream)`` returns a class whose instances stand for a ``Stream`` that lives on a portal's event loop:
 
 =====================================  ====================================================================
 of the async class                     of its twin
@@ -9,12 +9,12 @@ coroutine method                       blocks and returns the result
 async generator, async iterator        generator, iterator; ending the loop early closes it at once
 ``async with``, ``async for``          ``with``, ``for``
 plain method                           runs on the loop too, where its object lives
-property, attribute                    is read where the caller is
-``__call__``                           is called where the caller is: a decorated function stays what it was
+property, attribute                    is read on the caller's thread
+``__call__``                           is called on the caller's thread: a decorated function stays what it was
 =====================================  ====================================================================
 
-Handles go through in both directions, alone or in a list or tuple: what comes back is wrapped as its twin,
-what is passed in is unwrapped. A function that comes back (a decorator, say) has its own result wrapped.
+Handles pass in both directions, alone or in a list or tuple: results are wrapped as their twins,
+arguments are unwrapped. If a function is returned (such as a decorator), its own result is wrapped.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def derive(
     stops: Mapping[str, str] = MappingProxyType({}),
     as_given: Collection[str] = (),
 ) -> type[Twin]:
-    """Return the blocking twin of an async class, known from now on wherever such an object comes back.
+    """Return the blocking twin of an async class, and register it for all returned objects of that class.
 
-    ``ends_portal`` names the method after which the portal has nothing left to do; ``opens`` names methods whose
-    result has to live on a portal of its own. ``stops`` names methods
-    that go on until told, each with the plain method that tells them: signals do, as they would for the async
-    class. ``as_given`` names methods that run through iterators themselves, on another thread than the loop's.
+    ``ends_portal`` names the method after which the portal can stop; ``opens`` names methods whose
+    result needs its own portal. ``stops`` names methods that run until stopped, each with the plain method that stops
+    them: signals call it, as they would for the async class. ``as_given`` names methods that consume iterators
+    themselves, on another thread than the loop's.
     """
     members: dict[str, Any] = {"__slots__": (), "__doc__": source.__doc__, "__module__": "pelton.sync"}
     for name in public_names(source):
@@ -155,7 +155,7 @@ def _opening(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _making(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A class method that makes a handle from another one, on whose portal both live."""
+    """Return a class method that makes a handle from another one, on whose portal both live."""
 
     @functools.wraps(method)
     def making(cls: type[Twin], /, *args: Any, **kwargs: Any) -> Any:
@@ -171,7 +171,7 @@ def _stopped_by_signals(method: Callable[..., Any], stop: str) -> Callable[..., 
     def stopped(self: Twin, /, *args: Any, handle_signals: bool = True, **kwargs: Any) -> Any:
         if not handle_signals:
             return method(self, *args, handle_signals=False, **kwargs)
-        # Later, not now: the handler runs on the thread that is waiting.
+        # Schedule it, don't wait: the handler runs on the thread that is waiting.
         with stopping(lambda: self._portal.start_later(getattr(self._inner, stop))):
             return method(self, *args, **kwargs)
 
@@ -190,7 +190,7 @@ def _ending(close: Callable[[Twin], None]) -> Callable[[Twin], None]:
     @functools.wraps(close)
     def ending(self: Twin) -> None:
         try:
-            # Somebody else may be closing it at this very moment.
+            # Another thread may be closing it at this moment.
             with suppress(StoreClosedError):
                 if self._portal.is_usable:
                     close(self)
@@ -201,7 +201,7 @@ def _ending(close: Callable[[Twin], None]) -> Callable[[Twin], None]:
 
 
 def wrap(value: Any, portal: Portal) -> Any:
-    """Return the blocking face of what an async method returned; plain values are themselves."""
+    """Return the blocking twin of an async method's result; plain values are returned unchanged."""
     if isinstance(value, AsyncIterator) and twin_of(type(value)) is None:
         return iterate(value, portal)
     if isinstance(value, FunctionType | MethodType):
@@ -210,11 +210,11 @@ def wrap(value: Any, portal: Portal) -> Any:
 
 
 def wrap_handle(value: Any, portal: Portal) -> Any:
-    """Return the twin of a handle, or a list, tuple or dict of twins; anything else as it is."""
+    """Return the twin of a handle, or a list, tuple or dict of twins; anything else unchanged."""
     twin = twin_of(type(value))
     if twin is not None:
         return twin(value, portal)
-    # Nothing else is mixed with handles: the first one tells.
+    # Handles are never mixed with other values: checking the first is enough.
     if type(value) in (list, tuple) and value and twin_of(type(value[0])) is not None:
         return type(value)(wrap_handle(item, portal) for item in value)
     if type(value) is dict:
@@ -239,13 +239,13 @@ def twin_of(source: type) -> type[Twin] | None:
 
 
 def unwrap(value: Any) -> Any:
-    """Return what an async method takes for what a blocking caller passes."""
+    """Return a blocking caller's argument as the async method takes it."""
     if isinstance(value, Twin):
         return value._inner
     if type(value) in (list, tuple):
         return type(value)(item._inner if isinstance(item, Twin) else item for item in value)
     if isinstance(value, Iterator):
-        # Run out here: on the loop's thread its blocking calls would wait for themselves.
+        # Consume it here: on the loop's thread its blocking calls would wait for themselves.
         return [unwrap(item) for item in value]
     return value
 
@@ -279,5 +279,5 @@ def _close(source: AsyncIterator[Any], portal: Portal) -> None:
     if portal.is_usable:
         portal.run(source.aclose)
     else:
-        # The garbage collector may have chosen the loop's own thread for this.
+        # The garbage collector may run this on the loop's own thread.
         portal.start_later(source.aclose)

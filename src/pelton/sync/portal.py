@@ -1,14 +1,14 @@
-"""An event loop on a thread of its own, and how other threads get work done there.
+"""An event loop on its own thread, to which other threads submit work.
 
-Design: A blocking call becomes a :class:`_Call`: its function runs on the loop, and if that gives an awaitable
+Design: A blocking call becomes a :class:`_Call`: its function runs on the loop, and if that returns an awaitable
 it becomes a task; the calling thread sleeps on a future until the outcome is there. A thread that is
-interrupted while it sleeps (Ctrl-C) cancels its task, waits for the task to end, and only then raises: what
-was interrupted is over when the caller sees the interrupt. A second interrupt does not wait.
+interrupted while it sleeps (Ctrl-C) cancels its task, waits for the task to end, and only then raises: the
+interrupted operation is over when the caller sees the interrupt. A second interrupt does not wait.
 
 Invariants:
-- A call is answered exactly once, also when the portal stops in the middle: a call is registered before
-  ``_stopping`` is read, and what is still registered when the loop ends is answered with an error.
-- Nobody waits for the loop on the loop's own thread.
+- A call is answered exactly once, even if the portal stops in the middle: a call is registered before
+  ``_stopping`` is read, and calls still registered when the loop ends are answered with an error.
+- No call waits for the loop on the loop's own thread.
 - After ``fork`` the child has no such thread: every call there is refused, and stopping does nothing.
 """
 
@@ -27,7 +27,7 @@ from pelton.runtime import LoopThread, calls_for, this_thread
 
 
 class _Call:
-    """One operation on its way: where it runs, and where its outcome goes."""
+    """One operation in progress: where it runs, and where its outcome goes."""
 
     __slots__ = ("_context", "_function", "_task", "_waiter", "outcome")
 
@@ -39,7 +39,7 @@ class _Call:
         self.outcome: Future[Any] = Future()
 
     def start(self) -> None:
-        """Begin, on the loop."""
+        """Start, on the loop."""
         if self.outcome.done():
             return
         try:
@@ -47,21 +47,21 @@ class _Call:
             if not isawaitable(result):
                 self._answer(result, None)
                 return
-            # Not Runtime.spawn: the thread that waits keeps the task, and it is told the error.
+            # Not Runtime.spawn: the waiting thread keeps the task, and gets its error.
             self._task = asyncio.get_running_loop().create_task(_finished(result, self._waiter), context=self._context)
             self._task.add_done_callback(self._ended)
         except Exception as error:  # whatever it is, it belongs to the caller
             self._answer(None, error)
 
     def cancel(self) -> None:
-        """Stop, on the loop."""
+        """Cancel, on the loop."""
         if self._task is not None:
             self._task.cancel()
         else:
             self._answer(None, asyncio.CancelledError())
 
     def drop(self) -> None:
-        """Never begin, on the loop; no effect on what has begun."""
+        """Discard, on the loop; no effect once started."""
         if self._task is None:
             self._answer(None, asyncio.CancelledError())
 
@@ -79,13 +79,13 @@ class _Call:
 
 
 async def _finished(awaitable: Any, waiter: Any) -> Any:
-    # A transaction goes from call to call with the thread that opened it.
+    # A transaction belongs to the thread that opened it, across its calls.
     calls_for(waiter)
     return await awaitable
 
 
 class Portal:
-    """A running event loop that other threads may use; ``name`` is what errors call it (the store's address)."""
+    """A running event loop that other threads may use; ``name`` names it in errors (the store's address)."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -94,7 +94,7 @@ class Portal:
         self._end = asyncio.Event()
         self._thread = LoopThread(self._until_stopped, f"pelton-sync {name}")
         self._thread.start()
-        # A daemon, so that a program that forgot to close can end; but an orderly end where there is one.
+        # A daemon, so that a program that forgot to close can exit; but with an orderly end if possible.
         atexit.register(self.stop)
 
     def another(self) -> Portal:
@@ -102,9 +102,9 @@ class Portal:
         return Portal(self._name)
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call ``function`` on the loop, await what it returns if that can be awaited, and return the result.
+        """Call ``function`` on the loop, await its result if that is awaitable, and return it.
 
-        Raises what the function raises; StoreClosedError when the portal is stopped, or stops meanwhile;
+        Raises what the function raises; StoreClosedError if the portal is stopped, or stops during the call;
         StoreForkedError in a child process; RuntimeError on the loop's own thread, where waiting would never
         end.
         """
@@ -116,7 +116,7 @@ class Portal:
                 raise StoreClosedError(self._name)
             return call.outcome.result()
         except asyncio.CancelledError:
-            raise StoreClosedError(self._name, "it was closed while this call was under way") from None
+            raise StoreClosedError(self._name, "it was closed during this call") from None
         except BaseException:
             self._interrupt(call)
             raise
@@ -139,7 +139,7 @@ class Portal:
         return not (self._thread.is_inherited or self._stopping or self.is_here)
 
     def stop(self) -> None:
-        """End the loop and its thread; calls under way fail with StoreClosedError. Idempotent."""
+        """End the loop and its thread; calls in progress fail with StoreClosedError. Idempotent."""
         if self._thread.is_inherited:
             return
         atexit.unregister(self.stop)
@@ -153,7 +153,7 @@ class Portal:
             raise StoreForkedError(self._name)
         if self.is_here:
             raise RuntimeError(
-                "the blocking face was called on its own event loop, which would wait for itself for ever: "
+                "the blocking API was called on its own event loop, which would wait for itself for ever: "
                 "use the async handles there, or make the function a plain one, which runs on a thread"
             )
 
@@ -165,6 +165,6 @@ class Portal:
 
     async def _until_stopped(self) -> None:
         await self._end.wait()
-        # The loop cancels what has begun. Whoever comes now sees that it stops.
+        # The loop cancels what has started. New calls see that it stops.
         for call in list(self._calls):
             call.drop()

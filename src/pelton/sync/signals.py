@@ -1,6 +1,7 @@
-"""Signals for a call that blocks the main thread until it is told to stop.
+"""Signals for a call that blocks the main thread until it is stopped.
 
-The event loop never runs on the main thread here, and signals come nowhere else: so the blocking caller takes them.
+The event loop never runs on the main thread here, but signals are only handled there: so the blocking caller
+handles them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pelton.runtime import StopSignals
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` at the first SIGTERM or SIGINT that nobody else handles, if this is the main thread."""
+    """Call ``stop`` at the first SIGTERM or SIGINT without another handler, if this is the main thread."""
     signals = StopSignals(stop)
     signals.take()
     try:

@@ -1,4 +1,4 @@
-"""The kit for testing programs that use Pelton, and Pelton itself."""
+"""Tools for testing programs that use Pelton, and Pelton itself."""
 
 from pelton.engine.maintenance.recount import recount
 from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime

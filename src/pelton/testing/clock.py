@@ -1,10 +1,10 @@
-"""Time that moves only when told.
+"""A clock that moves only on demand.
 
 `advance` moves both clocks and makes the calls that fall due, in the order of their deadlines, each seeing
-the time it was promised for. `set_wall` steps the wall clock alone, as NTP or an operator would; `suspend` is a
-machine that sleeps. Nothing here waits for real.
+the time it was scheduled for. `set_wall` steps the wall clock alone, as NTP or an operator would; `suspend` simulates
+a machine that sleeps. Nothing here waits for real.
 
-Calls happen inside `advance`; a task woken by one continues on the event loop's next turn, so await what it
+Calls happen inside `advance`; a task woken by one continues on the event loop's next iteration, so await what it
 signals.
 """
 
@@ -37,11 +37,11 @@ class ManualClock:
     """A `Clock` for tests. Wall time starts at `start_ns` nanoseconds, monotonic time at 0."""
 
     def __init__(self, start_ns: int = _START_NS) -> None:
-        """A clock that stands still until `advance`."""
+        """Create a clock that does not move until `advance`."""
         self._elapsed_ns = 0
         self._suspended_ns = 0
         self._wall_offset_ns = start_ns
-        self._order = itertools.count()  # equal deadlines fire in the order they were asked for
+        self._order = itertools.count()  # equal deadlines fire in the order they were scheduled
         self._timers: list[tuple[int, int, _ManualTimer]] = []
 
     def now(self) -> int:
@@ -49,11 +49,11 @@ class ManualClock:
         return self._wall_offset_ns + self._elapsed_ns
 
     def monotonic(self) -> float:
-        """Seconds this clock was advanced in all."""
+        """The total seconds this clock was advanced."""
         return self._elapsed_ns / _NS
 
     def boottime(self) -> float:
-        """Seconds this clock was advanced or suspended in all."""
+        """The total seconds this clock was advanced or suspended."""
         return self.monotonic() + self._suspended_ns / _NS
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
@@ -69,7 +69,7 @@ class ManualClock:
             await asyncio.sleep(0)
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # A sleeper that was cancelled may not have run its `finally` yet when its time comes.
+        # A cancelled sleeper may not have run its `finally` yet when its time comes.
         timer = self.call_later(delay_s, lambda: None if woken.done() else woken.set_result(None))
         try:
             await woken
@@ -77,12 +77,12 @@ class ManualClock:
             timer.cancel()
 
     def suspend(self, seconds: float) -> None:
-        """Let the machine sleep: wall time and the time since boot go on, the monotonic clock and timers do not."""
+        """Let the machine sleep: wall time and the time since boot advance, the monotonic clock and timers do not."""
         self._suspended_ns += round(seconds * _NS)
         self._wall_offset_ns += round(seconds * _NS)
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks forward and make every call due on the way, also those asked for on the way.
+        """Move both clocks forward and make every call that falls due, including those scheduled in between.
 
         Raises ValueError when `seconds` is negative: time does not go back (`set_wall` does).
         """
@@ -102,11 +102,11 @@ class ManualClock:
 
 @dataclass(frozen=True)
 class ManualRuntime(Runtime):
-    """A `Runtime` whose clock is known to be manual."""
+    """A `Runtime` with a manual clock."""
 
     clock: ManualClock
 
 
 def manual_runtime(seed: int = 0) -> ManualRuntime:
-    """A runtime in which equal seeds give equal ids and equal chances, and time stands until advanced."""
+    """Return a runtime in which equal seeds give equal ids and random numbers, and time moves only by `advance`."""
     return ManualRuntime(clock=ManualClock(), random=Random(seed), ids=Ids(Random(seed)))

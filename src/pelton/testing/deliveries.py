@@ -1,23 +1,23 @@
-"""Does what happened keep the promises of streams and consumers? A checker of recorded histories. Pure.
+"""Checks whether recorded histories keep the promises of streams and consumers. Pure.
 
 Every process records each step before and after it takes it, with one clock of the machine (CLOCK_MONOTONIC,
-nanoseconds); :func:`check_deliveries` compares the records with what lies in the store at the end, when everything has
-been drained, and says what contradicts the promises:
+nanoseconds); :func:`check_deliveries` compares the records with the content of the store at the end, when everything
+has been drained, and reports what breaks the promises:
 
-- ``stored``: what was acknowledged to its publisher lies under its sequence, once, unless limits or settlement
-  removed it; and nothing lies there that nobody published.
-- ``settled``: a message whose ack was confirmed is never delivered again, and no ack counts twice.
-- ``lost``: every message is settled in the end, or was delivered as often as allowed; then it was told so, once.
-- ``token``: a delivery has a larger token than all those that had arrived before its pull began, and its own; also
-  after a consumer was deleted and made again under its name, where :func:`check_tokens` is all that can be asked.
+- ``stored``: a message acknowledged to its publisher is stored under its sequence, once, unless limits or settlement
+  removed it; and only published messages are stored.
+- ``settled``: a message whose ack was confirmed is never redelivered, and no ack counts twice.
+- ``lost``: every message is settled in the end, or was delivered as often as allowed, with one advisory.
+- ``token``: a delivery has a larger token than all those that had arrived before its pull began, and a unique one; also
+  after a consumer was deleted and created again under its name, for which there is :func:`check_tokens`.
 - ``count``: deliveries of a message are counted upwards, to the limit, and their numbers name one delivery each.
-- ``late``: an ack is refused only where its delivery was replaced, settled, exhausted or removed.
-- ``order``: with one message in flight a subject, the next comes after its predecessor was settled, and none comes
-  back after it.
+- ``late``: an ack is refused only if its delivery was replaced, settled, exhausted or removed.
+- ``order``: with one message in flight per subject, the next comes after its predecessor was settled, and none is
+  redelivered after it.
 
-A delivery is named by its number (``dseq``), which only grows: most rules compare numbers and trust no clock. A process
-that was killed may have done one thing more than it said, so an ack that was begun and not answered may hold or not,
-and deliveries that nobody recorded (numbers that are missing) may have gone to it.
+A delivery is named by its number (``dseq``), which only grows: most rules compare numbers and trust no clock. A killed
+process may have done one thing more than it recorded, so an ack that was begun and not answered may hold or not,
+and unrecorded deliveries (missing numbers) may have gone to it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ BrokenRule = Literal["stored", "settled", "lost", "token", "count", "late", "ord
 class Step(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
     """Something that one process did or saw.
 
-    ``at`` is nanoseconds of one machine-wide clock, ``began`` when the pull began that got a delivery. ``how`` says
-    what was answered to a delivery (ack, nak, term, progress), ``name`` is the message's own, each published once.
+    ``at`` is nanoseconds of one machine-wide clock, ``began`` when the pull of a delivery began. ``how`` is the kind
+    of ack of a delivery (ack, nak, term, progress), ``name`` is the message's own, each published once.
     ``token`` is the fencing token of a delivery; 0: not recorded.
     """
 
@@ -59,7 +59,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True)
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked of a consumer; made before anything was published."""
+    """The configuration of a consumer; created before anything was published."""
 
     stream: str
     consumer: str
@@ -70,9 +70,9 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """What lay in the store after everything was drained.
+    """The content of the store after everything was drained.
 
-    ``stored``: name by sequence, of each stream. ``floor``: the first sequence that limits left alone, where there are
+    ``stored``: name by sequence, of each stream. ``floor``: the first sequence not removed by limits, if there are
     limits. ``told``: stream, consumer and sequence of every advisory of a message given up.
     """
 
@@ -80,7 +80,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     floor: Mapping[str, int] = msgspec.field(default_factory=dict)
     told: Sequence[tuple[str, str, int]] = ()
     settled_away: Collection[str] = ()
-    """The streams that drop what is settled."""
+    """The streams that remove settled messages."""
 
 
 class BrokenPromise(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class BrokenPromise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_deliveries(steps: Iterable[Step], promises: Iterable[Promise], ending: Ending) -> list[BrokenPromise]:
-    """Return what contradicts the promises; an empty list for a good history. Steps may come in any order."""
+    """Return the broken promises; an empty list for a good history. Steps may come in any order."""
     published: dict[str, list[Step]] = defaultdict(list)
     of_consumers: dict[tuple[str, str], list[Step]] = defaultdict(list)
     for step in sorted(steps, key=lambda step: step.at):
@@ -112,7 +112,7 @@ def check_deliveries(steps: Iterable[Step], promises: Iterable[Promise], ending:
 
 
 def check_tokens(stream: str, consumer: str, steps: Iterable[Step]) -> Iterator[BrokenPromise]:
-    """Yield what is wrong with the tokens of a consumer, or of all consumers that had this name one after another."""
+    """Yield what is wrong with the tokens of a consumer, or of all consumers that successively had this name."""
     where = f"{stream}/{consumer}"
     delivered = [s for s in steps if s.kind == "delivered" and s.token and (s.stream, s.consumer) == (stream, consumer)]
     for token, times in Counter(step.token for step in delivered).items():
@@ -139,7 +139,7 @@ def _check_stored(
             yield BrokenPromise(rule="stored", where=stream, text=f"{name} is stored {times} times")
     for seq, name in kept.items():
         if name not in begun:
-            yield BrokenPromise(rule="stored", where=stream, text=f"message {seq}, {name}, was published by nobody")
+            yield BrokenPromise(rule="stored", where=stream, text=f"message {seq}, {name}, was never published")
     for step in (step for step in steps if step.kind == "published"):
         found = kept.get(step.seq)
         if found == step.name or (found is None and step.seq < floor):
@@ -147,7 +147,7 @@ def _check_stored(
         if found is None and stream in ending.settled_away and _may_be_gone(step, consumers):
             continue
         yield BrokenPromise(
-            rule="stored", where=stream, text=f"{step.name} was stored as {step.seq}, there lies {found}"
+            rule="stored", where=stream, text=f"{step.name} was stored as {step.seq}, but {found} is there"
         )
 
 
@@ -156,7 +156,7 @@ def _may_be_gone(step: Step, consumers: Sequence[_ConsumerCheck]) -> bool:
 
 
 def _answered(steps: Iterable[Step]) -> Iterator[tuple[Step, Step | None]]:
-    """Yield everything that was begun with its answer; None where whoever began it was killed."""
+    """Yield every step that was begun, with its answer; None if its process was killed."""
     waiting: dict[tuple[str, int, int], Step] = {}
     for step in steps:
         key = (step.who, step.seq, step.dseq)
@@ -205,7 +205,7 @@ class _ConsumerCheck:
         return any(matches(text, subject) for text in self.promise.filters)
 
     def may_be_settled(self, seq: int) -> bool:
-        """Whether somebody may have settled a message: an ack was begun, and not refused."""
+        """Whether a message may have been settled: an ack was begun, and not refused."""
         policy = self.promise.ack_policy
         if policy == "none":
             return True
@@ -237,7 +237,8 @@ class _ConsumerCheck:
     def _check_settled(self) -> Iterator[BrokenPromise]:
         for seq, ends in self._held.items():
             if seq < self._floor:
-                # Acks of what limits have removed meanwhile are taken, whoever sends them: there is nothing to settle.
+                # Acks of messages that limits have since removed are accepted from any client: there is nothing to
+                # settle.
                 continue
             if len(ends) > 1:
                 yield self._broken("settled", f"message {seq} was settled {len(ends)} times")
@@ -251,7 +252,7 @@ class _ConsumerCheck:
             yield from self._check_settled_before()
 
     def _check_settled_before(self) -> Iterator[BrokenPromise]:
-        """An ack of all settles what was delivered before it: a pull that began later gets none of it."""
+        """An ack-all settles earlier deliveries: a pull that began later gets none of them."""
         upto, times = 0, sorted((end.at, end.seq) for ends in self._held.values() for end in ends)
         place = 0
         deliveries = sorted((step for mine in self._deliveries.values() for step in mine), key=lambda step: step.began)
@@ -276,7 +277,7 @@ class _ConsumerCheck:
             if step.kind != "published" or step.seq < self._floor or not self.wants(step.subject):
                 continue
             if not self.may_be_settled(step.seq) and step.seq not in self._gone:
-                there = "is there" if step.seq in kept else "is gone"
+                there = "is stored" if step.seq in kept else "is gone"
                 yield self._broken("lost", f"message {step.seq} was never settled, nor given up, and {there}")
 
     def _check_late(self) -> Iterator[BrokenPromise]:
@@ -286,7 +287,7 @@ class _ConsumerCheck:
             settled = any(end.at < step.at for end in self._ends_of(step))
             if replaced or settled or step.seq in self._gone or step.seq < self._floor:
                 continue
-            # Whoever was killed may have been given it, and said nothing.
+            # A killed process may have received it without recording it.
             if not any(number not in self._numbers for number in range(step.dseq + 1, last + 1)):
                 yield self._broken("late", f"an ack of message {step.seq}, number {step.dseq}, was refused for nothing")
 

@@ -1,7 +1,7 @@
-"""Disks that fail when told: what an engine is given in place of the real way of writing and syncing.
+"""Disks that fail on demand, in place of an engine's real writes and syncs.
 
 Pass them as ``EngineSettings(path, sync_file=FaultySync())`` and ``EngineSettings(path, vfs=full_disk.vfs)``. A
-FaultySync syncs nothing by itself: a test never needs a power loss survived, and is faster without.
+FaultySync never really syncs: tests need not survive a power loss, and are faster without.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FaultySync:
     """
 
     def __init__(self) -> None:
-        """A disk that works, at once."""
+        """Create a disk that works, without delay."""
         self.broken = False
         self.calls = 0
         self.gate = threading.Event()
@@ -42,25 +42,25 @@ class FaultySync:
 class FullDisk:
     """A disk that can be filled, for all connections opened through :attr:`vfs`.
 
-    Every write takes room, also one that writes over what was there, as on file systems that copy on write.
+    Every write takes space, even one that overwrites, as on copy-on-write file systems.
     """
 
     def __init__(self, name: str) -> None:
-        """A disk with room. ``name`` is unique in the process; close the disk after its stores."""
+        """Create a disk with free space. ``name`` is unique in the process; close the disk after its stores."""
         self._room: int | None = None
         self._vfs = _Writing(name, self)
         self.vfs = f"multipleciphers-{name}"
 
     def fill(self, room: int = 0) -> None:
-        """Leave so many bytes of room."""
+        """Leave ``room`` bytes of free space."""
         self._room = room
 
     def empty(self) -> None:
-        """Make room again."""
+        """Free the space again."""
         self._room = None
 
     def take(self, size: int) -> None:
-        """Take room for a write. Raises apsw.FullError where there is too little."""
+        """Take space for a write. Raises apsw.FullError if there is too little."""
         if self._room is None:
             return
         if size > self._room:

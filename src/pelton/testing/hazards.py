@@ -1,13 +1,13 @@
-"""A simulated world: one store, clients of it that have bad days, and a clock that moves when told.
+"""A simulated world: one store, unreliable clients, and a clock that moves on demand.
 
 Design: a :class:`World` keeps an embedded store in memory under a manual clock, all on one event loop. Each
 :class:`SimulatedClient` reaches the store through a :class:`HazardBackend` that loses and delays traffic, as a network
-would: a request that was sent goes on whether its sender still waits, was told a timeout, or is dead. A client can be
-paused (its timers, its answers and its events wait, while its clocks go on, as under SIGSTOP), crashed for good, have
+would: a sent request is executed whether its sender still waits, got a timeout, or is dead. A client can be
+paused (its timers, its answers and its events wait, while its clocks advance, as under SIGSTOP), crashed for good, have
 its wall clock stepped, and its monotonic clock run fast or slow.
 
-Equal seeds give equal chances. How far the store's own work has come between two turns of the clock is not part of
-that: a turn gives the event loop some rounds, and what needs more is simply late.
+Equal seeds give equal random events. The progress of the store's own work between two steps of the clock is not part of
+that: a step gives the event loop some iterations, and work that needs more is simply late.
 
     async with World(seed=7) as world:
         client = world.client("a", Hazards(lost_reply=0.05, slow=0.1))
@@ -54,11 +54,11 @@ _ROUNDS: Final = 25
 
 @dataclass(frozen=True, kw_only=True)
 class Hazards:
-    """How often what befalls a client: shares from 0 to 1, and seconds.
+    """The likelihood of a client's failures: shares from 0 to 1, and seconds.
 
     A request may be lost on its way there, or its reply on the way back: both end in ServerTimeoutError after
-    ``patience``. A ``slow`` share of requests, replies and events takes up to ``longest``. ``drift`` is by how much at
-    most its monotonic clock is fast or slow.
+    ``patience``. A ``slow`` share of requests, replies and events takes up to ``longest``. ``drift`` bounds by how much
+    its monotonic clock is fast or slow.
     """
 
     lost_request: float = 0.0
@@ -71,10 +71,10 @@ class Hazards:
 
 
 class World:
-    """A store in memory, and the clients of it; ``async with`` opens and closes the store."""
+    """A store in memory, and its clients; ``async with`` opens and closes the store."""
 
     def __init__(self, seed: int = 0) -> None:
-        """A world that stands still; equal seeds give equal chances."""
+        """Create a world whose clock does not move yet; equal seeds give equal random events."""
         self.random = Random(seed)
         self.clock = ManualClock()
         self.clients: list[SimulatedClient] = []
@@ -95,7 +95,7 @@ class World:
 
     @property
     def jet(self) -> Jet:
-        """The store itself, to which nothing bad happens."""
+        """The store itself, without hazards."""
         assert self._jet is not None, "use the world in 'async with'"
         return self._jet
 
@@ -106,20 +106,20 @@ class World:
         return client
 
     def happens(self, share: float) -> bool:
-        """Draw whether something of this likelihood happens."""
+        """Draw whether an event of this likelihood happens."""
         return share > 0 and self.random.random() < share
 
     async def carry(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do what is under way already, whatever becomes of who waits for it."""
+        """Finish work that has already been sent, even if its caller is cancelled."""
         return await self._runtime.finish(work(), "carried")
 
     async def settle(self, rounds: int = _ROUNDS) -> None:
-        """Let the event loop run, while the clock stands."""
+        """Let the event loop run, without moving the clock."""
         for _ in range(rounds):
             await asyncio.sleep(0)
 
     async def run(self, seconds: float, *, tick: float = 0.1, watch: Callable[[], None] | None = None) -> None:
-        """Turn the clock for at least so long, in steps of ``tick``; ``watch`` is called after each."""
+        """Advance the clock by at least ``seconds``, in steps of ``tick``; ``watch`` is called after each."""
         for _ in range(math.ceil(seconds / tick)):
             self.clock.advance(tick)
             await self.settle()
@@ -128,10 +128,10 @@ class World:
 
 
 class ClientClock(Clock):
-    """A client's clocks: what the world's show, stepped and at its own pace; its timers wait while it is paused."""
+    """A client's clocks: the world's, stepped and at its own pace; its timers wait while it is paused."""
 
     def __init__(self, world: ManualClock, rate: float) -> None:
-        """A clock that agrees with the world's now, and runs ``rate`` times as fast."""
+        """Create a clock that agrees with the world's now, and runs ``rate`` times as fast."""
         self._world = world
         self._rate = rate
         self._wall_offset = 0
@@ -162,7 +162,7 @@ class ClientClock(Clock):
         return timer
 
     async def sleep(self, delay_s: float) -> None:
-        """Suspend the calling task for so many of this client's seconds."""
+        """Suspend the calling task for ``delay_s`` of this client's seconds."""
         await self._world.sleep(delay_s / self._rate)
         await self.gate()
 
@@ -172,11 +172,11 @@ class ClientClock(Clock):
             await self._resumed.wait()
 
     def pause(self) -> None:
-        """Let nothing of this client happen from now on."""
+        """Stop this client's timers and answers from now on."""
         self.is_paused = True
 
     def resume(self) -> None:
-        """Go on; what came due meanwhile happens now."""
+        """Continue; timers that came due during the pause fire now."""
         self.is_paused = False
         self._resumed.notify()
         waiting, self._waiting = self._waiting, []
@@ -207,10 +207,10 @@ class _ClientTimer:
 
 
 class SimulatedClient:
-    """Somebody who uses the store of a world: ``jet`` is the store as this client has it, ``clock`` its own."""
+    """A client of a world's store: ``jet`` is its handle of the store, ``clock`` its own clock."""
 
     def __init__(self, world: World, name: str, hazards: Hazards) -> None:
-        """A client that is alive; made by :meth:`World.client`."""
+        """Create a live client; called by :meth:`World.client`."""
         self.name = name
         self.world = world
         self.hazards = hazards
@@ -221,7 +221,7 @@ class SimulatedClient:
         self.jet = Jet(HazardBackend(world.jet.backend, self), self.runtime)
 
     def spawn(self, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something as this client, until it crashes."""
+        """Run a coroutine as this client, until it crashes."""
         return self.runtime.spawn(coro, self.name)
 
     def pause(self) -> None:
@@ -229,11 +229,11 @@ class SimulatedClient:
         self.clock.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         self.clock.resume()
 
     def crash(self) -> None:
-        """Kill it: nothing more is sent, nothing more happens; what was sent is under way."""
+        """Kill it: it does and sends nothing more; requests already sent are still executed."""
         self.is_alive = False
         assert isinstance(self.runtime.tasks, _MortalTasks)
         self.runtime.tasks.kill()
@@ -248,10 +248,10 @@ class _MortalTasks(Tasks):
 
 
 class HazardBackend:
-    """A ``Backend`` on which what a client sends and gets is lost and late, by the client's :class:`Hazards`."""
+    """A ``Backend`` that loses and delays a client's traffic, according to its :class:`Hazards`."""
 
     def __init__(self, inner: Backend, client: SimulatedClient) -> None:
-        """Reach ``inner`` as this client does."""
+        """Reach ``inner`` as this client."""
         self._inner = inner
         self._client = client
         self.refuses_late_acks = inner.refuses_late_acks
@@ -260,7 +260,7 @@ class HazardBackend:
         self.has_exclusive_subjects = inner.has_exclusive_subjects
 
     async def call(self, request: Request[R]) -> R:
-        """Do one administrative verb."""
+        """Execute one administrative request."""
         return await self._ask(lambda: self._inner.call(request))
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -276,7 +276,7 @@ class HazardBackend:
         return await self._ask(lambda: self._inner.publish_atomic(messages))
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
-        """Read messages where they lie."""
+        """Read messages by direct get."""
         return await self._ask(lambda: self._inner.direct_get(stream, request))
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
@@ -296,29 +296,29 @@ class HazardBackend:
         return await self._ask(lambda: self._inner.settle_many(endings, stream, consumer))
 
     def transaction(self, timeout: float) -> Transacting:
-        """Hold a transaction open: nothing bad happens to it."""
+        """Return a transaction; it has no hazards."""
         return self._inner.transaction(timeout)
 
     def backups(self) -> Backups:
-        """Make backups: nothing bad happens to them."""
+        """Return the backups; they have no hazards."""
         return self._inner.backups()
 
     def embedded(self, what: str) -> EmbeddedStore:
-        """Return the store itself, where it is one."""
+        """Return the store itself, if it is embedded."""
         return self._inner.embedded(what)
 
     async def subscribe(self, subject: str, queue: str = "") -> BackendSubscription:
-        """Listen; what is heard is late or lost."""
+        """Subscribe; messages may be late or lost."""
         return _HazardSubscription(await self._ask(lambda: self._inner.subscribe(subject, queue)), self)
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
-        """Tell a message, which may not arrive."""
+        """Send a message, which may not arrive."""
         await self._client.clock.gate()
         if self._client.is_alive and not self._client.world.happens(self._client.hazards.lost_event):
             await self._inner.send(subject, data, headers)
 
     def check_loop(self) -> None:
-        """Raise WrongLoopError where the world is on another event loop."""
+        """Raise WrongLoopError if the world is on another event loop."""
         self._inner.check_loop()
 
     async def presence(self) -> str:
@@ -326,7 +326,7 @@ class HazardBackend:
         return self._client.name
 
     async def is_gone(self, presence: str) -> bool:
-        """Whether a client has crashed; now and then also said of one that has just lost its connection."""
+        """Whether a client has crashed; sometimes also True for one that has just lost its connection."""
         world = self._client.world
 
         async def look() -> bool:
@@ -340,14 +340,14 @@ class HazardBackend:
         self._inner.on_end(told)
 
     def clone(self) -> HazardBackend:
-        """Another way to the same store for the same client."""
+        """Return another connection to the same store for the same client."""
         return HazardBackend(self._inner, self._client)
 
     async def close(self) -> None:
-        """The store stays open: it is the world's."""
+        """Do nothing: the store belongs to the world."""
 
     async def late(self) -> None:
-        """Wait as long as something on its way is late, and while the client is paused."""
+        """Wait for the delay of traffic, and while the client is paused."""
         client = self._client
         if client.world.happens(client.hazards.slow):
             await client.world.clock.sleep(client.world.random.uniform(0.0, client.hazards.longest))
@@ -381,7 +381,7 @@ class HazardBackend:
 
 
 class _HazardSubscription:
-    """A subscription whose messages come late, or not at all."""
+    """A subscription whose messages are late or lost."""
 
     def __init__(self, inner: BackendSubscription, backend: HazardBackend) -> None:
         self._inner = inner

@@ -1,12 +1,12 @@
-"""Does what happened keep the promises of an exclusive queue? A checker of recorded histories. Pure.
+"""Checks whether recorded histories keep the promises of an exclusive queue. Pure.
 
-Workers record events with one clock of the machine (CLOCK_MONOTONIC, nanoseconds), whoever enqueues records
-what was enqueued, and :func:`check_history` says what contradicts the promises:
+Workers record events with one clock of the machine (CLOCK_MONOTONIC, nanoseconds), the enqueuers record
+what was enqueued, and :func:`check_history` reports what breaks the promises:
 
-- ``exclusive``: attempts of one key never overlap, unless the earlier one was told that its lease was lost
-  before the later one started. A worker that stood still (SIGSTOP) cannot be told in time, and may even start
-  what was replaced meanwhile; name it in ``paused``. What a replaced attempt did never takes effect, paused
-  or not.
+- ``exclusive``: attempts of one key never overlap, unless the earlier one learned that its lease was lost
+  before the later one started. A stopped worker (SIGSTOP) cannot learn it in time, and may even start
+  an attempt that was replaced in the meantime; name it in ``paused``. The effects of a replaced attempt are never
+  committed, paused or not.
 - ``order``: jobs of a key start and take effect in the order in which they were enqueued, each after the one
   before it took effect.
 - ``lost`` and ``once``: every enqueued job takes effect, exactly once, by an attempt that had started.
@@ -14,7 +14,7 @@ what was enqueued, and :func:`check_history` says what contradicts the promises:
 - ``token``: every start of a key has a larger fencing token than all before it.
 
 An attempt is named by its token. One without an end (its worker was killed) is over when the next one of its
-key starts: a killed worker does nothing any more, and if it does, its later events show.
+key starts: a killed worker does nothing more, and if it does, its later events show it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Rule = Literal["exclusive", "order", "lost", "once", "attempts", "token"]
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to a job.
+    """An event of a job.
 
     ``enqueued``: it was accepted. ``start``, ``end``: its function began, returned or raised. ``lost``: the
-    attempt was told that its lease is lost. ``finished``: the attempt took effect (it was committed); ``at``
+    attempt learned that its lease was lost. ``finished``: the attempt took effect (it was committed); ``at``
     is then a moment before the commit. ``at`` is nanoseconds of one machine-wide clock. ``token``, ``worker``
-    and ``attempt`` name the attempt; an ``enqueued`` has none.
+    and ``attempt`` name the attempt; ``enqueued`` has none of them.
     """
 
     kind: EventKind
@@ -59,7 +59,7 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
 def check_history(
     events: Iterable[JobEvent], *, max_attempts: int, paused: Collection[str] = ()
 ) -> list[Contradiction]:
-    """Return what contradicts the promises; an empty list for a good history. Events may come in any order."""
+    """Return the broken promises; an empty list for a good history. Events may come in any order."""
     by_key: dict[str, list[JobEvent]] = defaultdict(list)
     for event in sorted(events, key=_when):
         by_key[event.key].append(event)
@@ -128,7 +128,7 @@ class _KeyCheck:
             self._check_replaced(start, start.at)
 
     def _check_replaced(self, start: JobEvent, next_start: int) -> None:
-        """Look at what an attempt still did after the next one of its key had started."""
+        """Check what an attempt still did after the next one of its key had started."""
         mine = [event for event in self._events if event.token == start.token and event.job == start.job]
         told = any(event.kind == "lost" and event.at <= next_start for event in mine)
         for event in mine:

@@ -1,18 +1,18 @@
-"""Is a recorded history of a bucket linearizable? A checker, after Wing and Gong, with Lowe's memory. Pure.
+"""Checks whether a recorded history of a bucket is linearizable, after Wing and Gong, with Lowe's caching. Pure.
 
 Every client records each operation with the moments at which it was called and answered, on one clock of the machine.
-A history is linearizable if every operation can be given one moment between its two, such that, done in the order of
-these moments one by one, each would have been answered what it was. The checker searches such an order for each key by
-itself (which suffices: linearizability is local), and remembers which sets of done operations led to which state, so
-that no way is walked twice.
+A history is linearizable if every operation can be assigned one moment between its two, such that, executed one by one
+in the order of these moments, each would have got its recorded answer. The checker searches such an order for each key
+separately (which suffices: linearizability is local), and caches which sets of done operations led to which state, so
+that no path is searched twice.
 
-A key is a register with revisions: state is its last revision and its value, or that it holds none. An operation whose
-client was killed, or whose answer was lost, may take its moment at any time after its call, or never. Its revision, and
-that of a delete, which is not answered with one, is known only if somebody has read what was written (so every write of
-a history has a value of its own), or was refused for it.
+A key is a register with revisions: its state is its last revision and its value, or no value. An operation whose
+client was killed, or whose answer was lost, may take effect at any time after its call, or never. Its revision, and
+that of a delete, whose answer contains none, is known only if a client has read what was written (so every write of
+a history has a unique value), or was refused because of it.
 
-Beside the order of each key, :func:`check_history` holds revisions against real time over all keys: a write that was
-answered before another was called has the smaller revision. And no two writes have the same.
+In addition to the order of each key, :func:`check_history` compares revisions with real time over all keys: a write
+that was answered before another was called has the smaller revision. And no two writes have the same.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ NEVER: Final = 1 << 62
 
 
 class Op(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What one client did with a key, when, and what it was answered.
+    """An operation of one client on a key, when, and its answer.
 
-    ``value`` is what was written, or read; each write has its own. ``expected`` is the revision that an update, or a
-    delete (0: none), asked for; ``revision`` what a write was answered, or a get found. The ``answer`` is ``refused``
-    where the condition did not hold (``revision`` is the last one then, if it was told), ``missing`` for a get that
-    found nothing, ``lost`` where there was none.
+    ``value`` is the value written or read; each write has its own. ``expected`` is the revision that an update, or a
+    delete (0: none), expects; ``revision`` that of a write's answer, or that a get found. The ``answer`` is ``refused``
+    if the condition did not hold (``revision`` is then the last one, if known), ``missing`` for a get that
+    found nothing, ``lost`` without an answer.
     """
 
     client: str
@@ -50,7 +50,7 @@ class Op(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class NotLinearizable(NamedTuple):
-    """Why a history is not linearizable: what is wrong, and the operations it is about."""
+    """Why a history is not linearizable: what is wrong, and the operations concerned."""
 
     key: str
     why: str
@@ -62,7 +62,7 @@ class NotLinearizable(NamedTuple):
 
 
 class State(NamedTuple):
-    """A key: the last revision, or a bound just below it where nobody knows it; its value, None where it holds none."""
+    """A key: the last revision, or a bound just below it if unknown; its value, None if it has none."""
 
     revision: float
     value: str | None
@@ -72,7 +72,7 @@ _NOTHING: Final = State(0, None)
 
 
 def check_history(history: Iterable[Op]) -> list[NotLinearizable]:
-    """Return what in a history contradicts that it is linearizable."""
+    """Return the violations of linearizability in a history."""
     ops = list(history)
     by_key: dict[str, list[Op]] = defaultdict(list)
     for op in ops:
@@ -82,7 +82,7 @@ def check_history(history: Iterable[Op]) -> list[NotLinearizable]:
 
 
 def _check_revisions(ops: Sequence[Op]) -> list[NotLinearizable]:
-    """Hold the revisions of answered writes against each other and against real time."""
+    """Compare the revisions of answered writes with each other and with real time."""
     writes = sorted((op for op in ops if op.answer == "done" and op.kind != "get" and op.revision), key=_by_revision)
     for one, other in pairwise(writes):
         if one.revision == other.revision:
@@ -101,7 +101,7 @@ def _by_revision(op: Op) -> int:
 
 
 def _check_key(key: str, ops: Sequence[Op]) -> NotLinearizable | None:
-    """Search an order of one key's operations that explains all answers."""
+    """Search for an order of one key's operations that explains all answers."""
     ordered = sorted(ops, key=lambda op: op.called)
     revisions = {op.value: op.revision for op in ordered if op.kind == "get" and op.answer == "done"}
     answered = sum(1 << index for index, op in enumerate(ordered) if op.answer != "lost")
@@ -127,7 +127,7 @@ def _check_key(key: str, ops: Sequence[Op]) -> NotLinearizable | None:
 
 
 def _next_ops(ordered: Sequence[Op], done: int) -> list[tuple[int, Op]]:
-    """Return the operations that may take their moment now: called before any that is left was answered."""
+    """Return the operations that may come next: called before any remaining one was answered."""
     found: list[tuple[int, Op]] = []
     horizon = NEVER
     for index, op in enumerate(ordered):
@@ -136,12 +136,12 @@ def _next_ops(ordered: Sequence[Op], done: int) -> list[tuple[int, Op]]:
         if not done >> index & 1:
             found.append((index, op))
             horizon = min(horizon, op.returned)
-    # The nearest answer is the likeliest moment: what is popped first stands last.
+    # The earliest answer most likely comes next: the last item is popped first.
     return sorted(((index, op) for index, op in found if op.called <= horizon), key=lambda one: -one[1].returned)
 
 
 def _step(state: State, op: Op, revisions: dict[str, int]) -> State | None:
-    """Return the state after an operation, None where it would have been answered otherwise."""
+    """Return the state after an operation, None if it would have got another answer."""
     if op.kind == "get":
         if op.answer == "lost":
             return state
@@ -161,14 +161,14 @@ def _explains(state: State, op: Op) -> bool:
 
 
 def _told(state: State, revision: int) -> State | None:
-    """Return the state of which a refusal told the last revision."""
+    """Return the state with the last revision known from a refusal."""
     if not revision or revision == state.revision:
         return state
     return State(revision, state.value) if state.revision % 1 and revision > state.revision else None
 
 
 def _condition(state: State, op: Op) -> bool:
-    """Whether what a write asks for holds."""
+    """Whether the condition of a write holds."""
     if op.kind == "create":
         return state.value is None
     if op.kind == "update" or op.expected:
@@ -180,6 +180,6 @@ def _written(state: State, op: Op, revisions: dict[str, int]) -> State | None:
     value = None if op.kind == "delete" else op.value
     revision: float = op.revision or (revisions.get(op.value, 0) if value is not None else 0)
     if not revision:
-        # Nobody knows it, so nobody can ask for it; what comes next has a larger one.
+        # The revision is unknown, so no operation can expect it; the next one is larger.
         revision = int(state.revision) + 0.5
     return State(revision, value) if revision > state.revision or (not op.revision and revision % 1) else None

@@ -1,10 +1,10 @@
-"""What subject transforms make, written down from nats-server 2.15: the unit tests and the conformance suite agree."""
+"""Results of subject transforms, recorded from nats-server 2.15, for unit tests and the conformance suite."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Source, destination, published and stored subject: as nats-server 2.15 stores them.
+# Source, destination, published and stored subject, as nats-server 2.15 stores it.
 MAPPINGS: Final = (
     ("a.*.*", "b.{{wildcard(2)}}.{{wildcard(1)}}", "a.x.y", "b.y.x"),
     ("a.*.*", "b.{{Wildcard(2)}}.{{ wildcard ( 1 ) }}", "a.x.y", "b.y.x"),
@@ -61,7 +61,7 @@ MAPPINGS: Final = (
     ("a.*", "b.{{right(1,-1)}}", "a.abcdefg", "b.abcdefg"),
 )
 
-# The same where a NATS server stores a message under what is no subject.
+# The same for results that are invalid subjects, which a NATS server stores nevertheless.
 FAITHFUL: Final = (
     ("a.*", "b.{{split(1,-)}}", "a.--x---y--", "b.x.y"),
     ("a.*", "b.{{split(1,-)}}", "a.--", "a.--"),
@@ -79,7 +79,7 @@ _TOO_FEW: Final = _INVALID + "not enough arguments passed to the function in "
 _TOO_MANY: Final = _INVALID + "too many arguments passed to the function in "
 _WRONG: Final = _INVALID + "function argument is invalid or in the wrong format in "
 
-# Source, destination and what is wrong with the destination.
+# Source, destination and the error of the destination.
 REFUSALS: Final = (
     ("a.*.*", "b.{{wildcard(3)}}", _OUT_OF_RANGE + "{{wildcard(3)}}: [3]"),
     ("a.*.*", "b.$3", _OUT_OF_RANGE + "$3: [3]"),

@@ -27,7 +27,7 @@ port: {port}
 
 
 class NatsServerError(Exception):
-    """The server ended, or did not come up in time; the text is its log."""
+    """The server ended, or did not start in time; the text is its log."""
 
 
 def binary() -> Path:
@@ -41,7 +41,7 @@ def binary() -> Path:
 class NatsServer:
     """A server that can be killed and started again on the same port and files below ``home``.
 
-    ``extra`` is added to its configuration; ``domain`` is that of its JetStream, ``name`` its own.
+    ``extra`` is added to its configuration; ``domain`` is its JetStream domain, ``name`` its own name.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address it listens on."""
         return f"nats://127.0.0.1:{self.port}"
 
     @property
@@ -68,7 +68,7 @@ class NatsServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start, and return when it takes connections. Raises NatsServerError."""
+        """Start, and return when it accepts connections. Raises NatsServerError."""
         store = json.dumps(str(self._home / "store"))
         jetstream = f"jetstream {{ store_dir: {store}, max_file_store: 8G, max_memory_store: 1G{self._domain} }}"
         config = self._home / "server.conf"
@@ -95,11 +95,11 @@ class NatsServer:
             process.wait()
 
     def pause(self) -> None:
-        """Let it stand still (SIGSTOP), as a machine that hangs, until :meth:`resume`."""
+        """Stop it (SIGSTOP), like a machine that hangs, until :meth:`resume`."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -107,14 +107,14 @@ class NatsServer:
             self._process.send_signal(number)
 
     def stop(self) -> None:
-        """End it in order. Idempotent."""
+        """Shut it down gracefully. Idempotent."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
         self.kill()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
-        """Follow its log, so that the pipe never fills."""
+        """Read its log, so that the pipe never fills."""
         assert process.stderr is not None
         with process.stderr as lines:
             for line in lines:
@@ -123,7 +123,7 @@ class NatsServer:
                     self.port = int(found[1])
                 if _READY in line:
                     self._ready.set()
-        # Ended: whoever waits for it should look.
+        # It has ended: wake those that wait for it.
         self._ready.set()
 
 
@@ -146,11 +146,11 @@ class NatsCluster:
 
     @property
     def url(self) -> str:
-        """Where they listen, as one address."""
+        """The address of all servers."""
         return f"nats://{','.join(self._hosts)}"
 
     def url_as(self, login: str) -> str:
-        """Return the address for somebody (``user:password``)."""
+        """Return the address with a login (``user:password``)."""
         return f"nats://{login}@{','.join(self._hosts)}"
 
     @property
@@ -162,8 +162,8 @@ class NatsCluster:
 def nats_cluster(home: Path, number: int = 3, *, extra: str = "", tags: Sequence[str] = ()) -> Iterator[NatsCluster]:
     """Run servers that are one JetStream cluster, with files below ``home``, for as long as the context lasts.
 
-    ``tags`` are one for each server in turn, to place streams by. The servers take connections when it begins; a
-    leader may not be elected yet.
+    ``tags`` has one tag per server, for the placement of streams. The servers accept connections when the context
+    starts; a leader may not be elected yet.
     """
     ports = free_ports(number)
     routes = [f"nats-route://127.0.0.1:{port}" for port in ports]
@@ -183,7 +183,7 @@ def nats_cluster(home: Path, number: int = 3, *, extra: str = "", tags: Sequence
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports nobody listens on, to be used at once."""
+    """Return unused ports; use them at once."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for one in sockets:

@@ -1,20 +1,20 @@
-"""A disk that can lose power: records what a store writes and syncs, and makes the files a crash may leave.
+"""A disk that can lose power: records a store's writes and syncs, and makes the files a crash may leave.
 
 Design: A :class:`RecordingDisk` is a VFS of SQLite below its encryption, and a ``sync_file`` for the engine, which
-syncs the log through a descriptor of its own. Both write to the real file system and keep a list of events: writes,
-truncations, removals, syncs, and the marks that a test puts between them ("this was acknowledged"). An image is
-what the power may leave at one moment of that list: all that a sync covers is there; of what was written to a file
+syncs the log through its own descriptor. Both write to the real file system and keep a list of events: writes,
+truncations, removals, syncs, and the marks that a test puts between them ("this was acknowledged"). An image holds
+the files that a power loss may leave at one moment of that list: all synced writes are there; of the writes to a file
 after its last sync any part may be lost, in any order, down to single sectors of one write.
 
-A sync covers what was written before it began, and counts from when it has ended. Names of files are taken for
-durable, in order, as on a file system with a journal; a removal that no sync of any file follows may be lost. The log
-is lengthened by zeros that are not recorded: an image may have some.
+A sync covers the writes before it began, and counts from when it has ended. File names are assumed to be
+durable, in order, as on a file system with a journal; a removal not followed by a sync of any file may be lost. The log
+is extended by zeros that are not recorded: an image may have some.
 
-A sync that fails (:meth:`RecordingDisk.fail`) does what Linux does: the error is reported once, what it should have
-written is on the medium or not, and the kernel takes it for written. Reading still finds it, but no later sync writes
-it, unless it is written again. Where the kernel also drops the pages from its cache, reading finds what the medium has.
+A failing sync (:meth:`RecordingDisk.fail`) does what Linux does: the error is reported once, its writes
+are on the medium or not, and the kernel considers them written. Reads still return them, but no later sync writes
+them, unless they are written again. If the kernel also drops the pages from its cache, reads return the medium.
 
-A process that is killed leaves its files as they are, but for its locks: :meth:`RecordingDisk.moved` goes on recording
+A killed process leaves its files unchanged, except for its locks: :meth:`RecordingDisk.moved` continues recording
 them in another folder, as if the process that had them open there were gone.
 """
 
@@ -68,7 +68,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class FailedSync:
-    """A file's sync failed: of the events before ``upto``, what no sync has covered by now no later sync covers."""
+    """A file's sync failed: no later sync covers the events before ``upto`` that were not yet covered."""
 
     file: str
     upto: int
@@ -76,7 +76,7 @@ class FailedSync:
 
 @dataclass(frozen=True, slots=True)
 class PowerMark:
-    """Something a test wants to remember the moment of."""
+    """A moment that a test has marked."""
 
     what: Any
 
@@ -86,7 +86,7 @@ Event = DiskWrite | Truncate | Remove | Sync | FailedSync | PowerMark
 
 @dataclass(slots=True)
 class _Failure:
-    """What the next syncs of some files come to."""
+    """How the next syncs of some files fail."""
 
     ending: str
     times: int
@@ -110,38 +110,38 @@ class RecordingDisk:
         self.vfs = f"multipleciphers-{name}"
 
     def close(self) -> None:
-        """Record no longer, and forget the VFS."""
+        """Stop recording, and forget the VFS."""
         self._vfs.unregister()
 
     def mark(self, what: Any) -> None:
-        """Remember that something happened now."""
+        """Record that something happened now."""
         self.events.append(PowerMark(what))
 
     def fail(self, ending: str, random: Random, *, times: int = 1, evicts: bool = False) -> None:
-        """Let the next syncs of files whose names end so fail; ``evicts``: the kernel drops the cached pages, too."""
+        """Make the next syncs of files whose names end with ``ending`` fail; ``evicts`` drops cached pages too."""
         self._failures.append(_Failure(ending, times, random, evicts))
 
     @property
     def is_failing(self) -> bool:
-        """Whether a sync is still to fail."""
+        """Whether another sync will fail."""
         return bool(self._failures)
 
     def heal(self) -> None:
-        """Let every sync succeed from now on."""
+        """Make every sync succeed from now on."""
         self._failures.clear()
 
     def moved(self, folder: str | os.PathLike[str]) -> None:
-        """Record from now on only what happens to the files, of the same names, in another folder."""
+        """Record from now on only the events of the files, of the same names, in another folder."""
         self._folder = os.fspath(folder)
 
     def sync_file(self, descriptor: int) -> None:
-        """Record the sync of a file through a descriptor of its own; the real disk is spared."""
+        """Record the sync of a file through its own descriptor, without a real sync."""
         upto = len(self.events)
         for path in self._paths(descriptor):
             self.synced(path, upto, lambda data, offset: os.pwrite(descriptor, data, offset))
 
     def write_file(self, descriptor: int, data: bytes, offset: int) -> int:
-        """Write to a file through a descriptor of its own, and record it."""
+        """Write to a file through its own descriptor, and record it."""
         done = os.pwrite(descriptor, data, offset)
         for path in self._paths(descriptor):
             self.record(path, DiskWrite(os.path.basename(path), offset, data[:done]))
@@ -152,11 +152,11 @@ class RecordingDisk:
         return [path for path in self._files if os.path.exists(path) and os.path.samestat(found, os.stat(path))]
 
     def opened(self, path: str) -> None:
-        """Know a file by its path."""
+        """Note the path of an opened file."""
         self._files.add(path)
 
     def record(self, path: str, event: Event) -> None:
-        """Remember what has happened to a file."""
+        """Record an event of a file."""
         if self._is_recorded(path):
             self.events.append(event)
 
@@ -164,7 +164,7 @@ class RecordingDisk:
         return self._folder is None or os.path.dirname(path) == self._folder
 
     def synced(self, path: str, upto: int, write: Callable[[bytes, int], object]) -> None:
-        """Remember a sync that succeeds, or raise OSError; ``write`` changes the file unseen."""
+        """Record a sync that succeeds, or raise OSError; ``write`` changes the file without recording."""
         name = os.path.basename(path)
         if not self._is_recorded(path):
             return
@@ -181,7 +181,7 @@ class RecordingDisk:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _evict(self, name: str, random: Random, write: Callable[[bytes, int], object]) -> None:
-        """Make the file what the medium has of it."""
+        """Make the file equal to the medium."""
         durable = _durable(self.events)
         medium, dropped = bytearray(), list[DiskWrite]()
         for index, event in enumerate(self.events):
@@ -197,12 +197,12 @@ class RecordingDisk:
             write(there.ljust(len(event.data), b"\0"), event.offset)
 
     def image(self, moment: int, random: Random) -> dict[str, bytes]:
-        """Return the files, by their names, that losing power after so many events may leave."""
+        """Return the files, by their names, that a power loss after ``moment`` events may leave."""
         events = self.events[:moment]
         files: dict[str, bytearray] = {}
         durable = _durable(events)
         last_sync = max((event.upto for event in events if isinstance(event, Sync)), default=0)
-        # How much of what was not synced survives differs from image to image: all, nothing, some.
+        # How many unsynced writes survive differs from image to image: all, none, some.
         kept = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
         newest = {event.file: index for index, event in enumerate(events) if not isinstance(event, PowerMark)}
         for index, event in enumerate(events):
@@ -224,7 +224,7 @@ class RecordingDisk:
 
 
 def _durable(events: list[Event]) -> set[int]:
-    """Return which events are on the medium for certain, by their indexes."""
+    """Return the indexes of the events that are certainly on the medium."""
     found: set[int] = set()
     waiting: dict[str, list[int]] = {}
     for index, event in enumerate(events):
@@ -239,7 +239,7 @@ def _durable(events: list[Event]) -> set[int]:
         if isinstance(event, Sync):
             found.update(covered)
         else:
-            # A length is in the file system's journal, which is not what failed.
+            # A file's length is in the file system's journal, which did not fail.
             waiting[event.file] += [one for one in covered if isinstance(events[one], Truncate)]
     return found
 
@@ -301,7 +301,7 @@ class _RecordedFile(apsw.VFSFile):
         self._disk.record(self._path, Truncate(self._name, newsize))
 
     def xSync(self, flags: int) -> None:  # noqa: N802  # SQLite's
-        # The real disk is spared; what a sync promises is kept by the images.
+        # No real sync is needed: the images keep the promise of a sync.
         try:
             self._disk.synced(self._path, len(self._disk.events), super().xWrite)
         except OSError as error:

@@ -100,7 +100,7 @@ def test_taking_over_before_the_kill_is_two_at_once(run: Run) -> None:
 
 def test_an_attempt_that_never_ended(run: Run) -> None:
     workers = [worker._replace(killed_ns=None) for worker in run.workers]
-    assert "never ended, and nobody was killed" in breach(checks.never_two(replace(run, workers=workers)))
+    assert "never ended, and no worker was killed" in breach(checks.never_two(replace(run, workers=workers)))
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,4 @@ def test_a_dead_worker_that_works(run: Run) -> None:
 def test_nobody_works_on(run: Run) -> None:
     killed = run.killed[0].killed_ns or 0
     stopped = replace(run, attempts=[a for a in run.attempts if a.start_ns < killed and a.done])
-    assert breach(checks.taken_over(stopped)) == "nobody worked on after worker 2 died"
+    assert breach(checks.taken_over(stopped)) == "no worker continued after worker 2 died"

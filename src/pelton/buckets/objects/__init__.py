@@ -1,4 +1,4 @@
-"""Object stores over a stream each: on every backend, and as every NATS client writes them (ADR-20)."""
+"""Object stores, each over one stream: on every backend, and compatible with every NATS client (ADR-20)."""
 
 from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus
 from pelton.buckets.objects.open import ObjectSettings, create_objects, delete_objects, objects_names, open_objects

@@ -1,9 +1,9 @@
-"""Removing what puts left behind whose process died: chunks that no description names.
+"""Removes the remains of puts whose process died: chunks that no description names.
 
-Design: Chunks that nobody describes may be of a put that goes on. So only those are taken whose last one is older
-than asked; and first a mark is stored behind that last one, on the condition that it still is the last. A put that
-wakes up counts its chunks and describes them on the same condition (:mod:`upload`): either it was faster and the mark
-is refused, or it fails. A put of another client knows no such condition: for it the age must be enough.
+Design: Chunks without a description may belong to a put in progress. So only those are removed whose last one is older
+than the given age; and first a mark is stored after that last one, on the condition that it still is the last. A put
+that resumes counts its chunks and describes them on the same condition (:mod:`upload`): either it was faster and the
+mark is refused, or it fails. A put of another client does not check this: for it only the age protects.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pelton.buckets.objects.watching import watched
 
 
 async def cleaned(records: Records, older_than_ns: int) -> int:
-    """Remove chunks that are nobody's, and return of how many objects."""
-    # Before the descriptions: what is described meanwhile is then found there.
+    """Remove orphaned chunks, and return of how many objects."""
+    # Before the descriptions are read: objects described in between are then found there.
     info = await records.stream.info(subjects_filter=chunk_subject(records.bucket, ">"))
     subjects = set(info.state.subjects or ())
     if not subjects:
@@ -42,7 +42,7 @@ async def _described(records: Records) -> set[str]:
 
 async def _removed(records: Records, subject: str, limit: int) -> bool:
     try:
-        # The leader's word: a replica may not know how far a put has come.
+        # Ask the leader: a replica may not know how far a put has come.
         reply = await records.jet.backend.call(MsgGet(stream=records.stream.name, last_by_subj=subject))
     except MessageNotFoundError:
         return False
@@ -54,7 +54,7 @@ async def _removed(records: Records, subject: str, limit: int) -> bool:
     except WrongLastSequenceError:
         return False
     except LimitError:
-        # A full store cannot be marked, and is the one that needs cleaning most.
+        # A full store cannot be marked, but needs cleaning most.
         pass
     await records.purge_chunks(subject.rpartition(".")[2])
     return True

@@ -1,6 +1,6 @@
-"""Getting an object: its chunks in order, a batch ahead, digested on a thread, held against what was written of it.
+"""Gets an object: its chunks in order, a batch ahead, digested on a thread, and verified against its description.
 
-An object that is replaced or deleted while it is read is noticed by the chunks that are gone: they belong to one object
+If an object is replaced or deleted while it is read, its chunks are gone: chunks belong to one object
 for ever, so there is never a mix.
 """
 
@@ -32,7 +32,7 @@ class _Chunk(NamedTuple):
 
 
 class Download:
-    """One object on its way out. ``take`` is given the chunks of each batch, on a thread."""
+    """The download of one object. ``take`` is called with the chunks of each batch, on a thread."""
 
     def __init__(self, records: Records, info: ObjectInfo, take: Callable[[list[bytes]], object] | None = None) -> None:
         self._records = records
@@ -43,7 +43,7 @@ class Download:
         self._done = 0
 
     async def batches(self) -> AsyncGenerator[list[bytes], None]:
-        """Hand out the chunks; after the last one it is known whether they are what was put.
+        """Yield the chunks; they are verified only after the last one.
 
         Raises ObjectDamagedError, ObjectChangedError, CorruptMessageError.
         """
@@ -52,13 +52,13 @@ class Download:
         while found:
             chunks = [chunk.data for chunk in found]
             self._done += sum(map(len, chunks))
-            # The thread first: an embedded store reads on this one.
+            # Start the thread first: an embedded store reads on this one.
             digesting = asyncio.to_thread(self._digested, chunks)
             following = self._fetch(found[-1].seq + 1) if self._done < size else _nothing()
             _, found = await asyncio.gather(digesting, following)
             yield chunks
         if self._done != size or (size and not is_digest(self._info.digest, self._digest)):
-            text = "what is stored is not what was put (its digest differs): put it again"
+            text = "its content is not what was put (the digest differs): put it again"
             raise ObjectDamagedError(self._info.bucket, self._info.name, text)
 
     def _digested(self, chunks: list[bytes]) -> None:
@@ -91,7 +91,7 @@ class Download:
         if latest is None or latest.deleted or latest.nuid != info.nuid:
             text = "it was replaced or deleted while it was read: read it again"
             return ObjectChangedError(info.bucket, info.name, text)
-        text = f"only {self._done} of its {info.size} bytes are there: the rest has expired or was removed"
+        text = f"only {self._done} of its {info.size} bytes exist: the rest has expired or was removed"
         return ObjectDamagedError(info.bucket, info.name, text)
 
 

@@ -1,4 +1,4 @@
-"""Files that objects are written into: under another name until they are whole."""
+"""Files that objects are written to: under another name until they are complete."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Target = str | os.PathLike[str] | BinaryIO
 
 
 class ObjectFile:
-    """A file being written; its methods block. ``unique`` keeps two that are written at once apart."""
+    """A file being written; its methods block. ``unique`` distinguishes files that are written at the same time."""
 
     def __init__(self, target: Target, unique: str) -> None:
-        """Open it. Raises ConfigError for what cannot be written to, OSError."""
+        """Open it. Raises ConfigError for a target that cannot be written to, OSError."""
         self._path: Path | None = None
         if isinstance(target, str | os.PathLike):
             self._path = _file(os.fspath(target))
@@ -29,14 +29,14 @@ class ObjectFile:
             raise ConfigError(f"{type(target).__name__} is no file: give a path, or a file opened for writing bytes")
 
     def write(self, chunks: list[bytes]) -> None:
-        """Append chunks; a file without a buffer may take a part of one at a time."""
+        """Append chunks; an unbuffered file may take only a part of one at a time."""
         for chunk in chunks:
             rest = memoryview(chunk)
             while rest:
                 rest = rest[self._file.write(rest) :]
 
     def keep(self) -> None:
-        """Give a whole file its name, once it is on disk."""
+        """Give the complete file its name, once it is on disk."""
         if self._path is None:
             return
         with self._file:
@@ -45,7 +45,7 @@ class ObjectFile:
         self._part.replace(self._path)
 
     def drop(self) -> None:
-        """Remove what was written under the other name; what was written to an open file stays."""
+        """Remove the file of the other name; what was written to an open file stays."""
         if self._path is not None:
             self._file.close()
             with suppress(FileNotFoundError):
@@ -53,7 +53,7 @@ class ObjectFile:
 
 
 def _file(target: str | bytes) -> Path:
-    """Return the path of a file that can be written; an OSError of the file system is left to the writing."""
+    """Return the path of a file to write; an OSError of the file system is left to the writing."""
     path = Path(os.fsdecode(target))
     if "\0" in str(path) or not _is_encodable(str(path)):
         raise ConfigError(f"{target!r} names no file: give the path of the file to write the object to")

@@ -1,4 +1,4 @@
-"""What is known of an object, and the JSON in which every NATS client writes it down (ADR-20)."""
+"""The metadata of an object, and the JSON in which every NATS client stores it (ADR-20)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 from pelton.api import ObjectDamagedError, rfc3339
 
 _DIGEST: Final = "SHA-256="
-# The time is that of the message; what stands for it in the JSON is Go's zero.
+# The time is that of the message; the JSON holds Go's zero time instead.
 _NO_TIME: Final = "0001-01-01T00:00:00Z"
 
 
 class ObjectLink(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a link leads: an object, or with no ``name`` a whole object store."""
+    """The target of a link: an object, or with no ``name`` a whole object store."""
 
     bucket: str
     name: str = ""
@@ -26,7 +26,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An object as it was put: ``size`` bytes in ``chunks`` parts of ``max_chunk_size``, stored under ``nuid``.
 
     ``mtime_ns`` is when it was last written, in wall nanoseconds since the epoch; ``revision`` is the sequence of its
-    description. ``link`` says where a link leads. Of a deleted one, what it was is gone.
+    description. ``link`` is the target of a link. A deleted object has lost its other fields.
     """
 
     name: str
@@ -51,7 +51,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An object store's settings and size: ``ttl`` in seconds, 0 for none; ``size`` in bytes with all there is."""
+    """An object store's settings and size: ``ttl`` in seconds, 0 for none; ``size`` in bytes, all included."""
 
     bucket: str
     description: str
@@ -71,7 +71,7 @@ class _Options(msgspec.Struct, omit_defaults=True):
 
 
 class _Written(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The fields in the order in which the Go client writes them; those without a default always stand there."""
+    """The fields in the order in which the Go client writes them; those without a default are always written."""
 
     name: str
     description: str | None = None
@@ -88,7 +88,7 @@ class _Written(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class _Read(msgspec.Struct, kw_only=True):
-    """The same, as lenient as clients are different."""
+    """The same fields, lenient for the differences between clients."""
 
     name: str
     description: str | None = None
@@ -129,7 +129,7 @@ def encoded(info: ObjectInfo) -> bytes:
 
 
 def decoded(bucket: str, subject: str, data: bytes, *, revision: int, time_ns: int) -> ObjectInfo:
-    """Return the object that a description is of. Raises ObjectDamagedError."""
+    """Return the object of a description. Raises ObjectDamagedError."""
     try:
         read = _decode(data)
     except msgspec.DecodeError as error:
@@ -159,12 +159,12 @@ def plain_headers(headers: Mapping[str, str | Sequence[str]]) -> dict[str, list[
 
 
 def digest_text(digest: Any) -> str:
-    """Return what is written for a finished digest."""
+    """Return the text of a finished digest."""
     return _DIGEST + urlsafe_b64encode(digest.digest()).decode()
 
 
 def is_digest(written: str, digest: Any) -> bool:
-    """Whether a written digest is this one: clients differ in the case of its name, and in what fills it up."""
+    """Whether a stored digest is this one: clients differ in the case of its name, and in its padding."""
     name, _, value = written.partition("=")
     ours = digest_text(digest).removeprefix(_DIGEST)
     return name.upper() == "SHA-256" and value.rstrip("=") == ours.rstrip("=")

@@ -10,7 +10,7 @@ from pelton.api.errors import brief
 from pelton.buckets.naming import check_bucket
 
 STREAM_PREFIX: Final = "OBJ_"
-# In base64, behind the name of its store, it makes a subject, in 3,072 bytes.
+# In base64, after the name of its store, it forms a subject, which may have 3,072 bytes.
 _LONGEST: Final = 2048
 
 
@@ -20,7 +20,7 @@ def stream_of(bucket: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return an object's name: any text of 1 to 2,048 bytes. Raises ConfigError."""
+    """Return the checked name of an object: any text of 1 to 2,048 bytes. Raises ConfigError."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{name!r} cannot name an object: give a text that is not empty")
     try:
@@ -38,7 +38,7 @@ def chunk_subject(bucket: str, nuid: str) -> str:
 
 
 def meta_subject(bucket: str, name: str) -> str:
-    """Return the subject under which an object is described."""
+    """Return the subject of an object's description."""
     return f"$O.{bucket}.M.{urlsafe_b64encode(name.encode()).decode()}"
 
 

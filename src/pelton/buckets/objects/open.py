@@ -1,4 +1,4 @@
-"""Making, opening, listing and removing object stores."""
+"""Creates, opens, lists and removes object stores."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SAME: Final = ("max_bytes", "storage", "description")
 
 
 class ObjectSettings(TypedDict, total=False):
-    """What an object store can be made with: how long it keeps objects (``ttl``, seconds or ``timedelta``), how many
-    bytes it takes with all there is (``max_bytes``), ``compression``, and where a cluster keeps it.
+    """Settings of an object store: how long it keeps objects (``ttl``, seconds or ``timedelta``), how many
+    bytes it takes in total (``max_bytes``), ``compression``, and where a cluster keeps it.
     """
 
     ttl: Seconds
@@ -34,7 +34,7 @@ class ObjectSettings(TypedDict, total=False):
 
 
 async def open_objects(jet: Streams, name: str) -> ObjectStore:
-    """Return an object store that exists. Raises BucketNotFoundError, ConfigError."""
+    """Return an existing object store. Raises BucketNotFoundError, ConfigError."""
     try:
         stream = await jet.stream(stream_of(name))
     except StreamNotFoundError:
@@ -43,7 +43,7 @@ async def open_objects(jet: Streams, name: str) -> ObjectStore:
 
 
 async def create_objects(jet: Streams, name: str, **settings: Unpack[ObjectSettings]) -> ObjectStore:
-    """Make an object store, or return the one there is with the same settings. Raises ConfigError, ApiError."""
+    """Create an object store, or return the existing one if its settings are the same. Raises ConfigError, ApiError."""
     about = f"object store {name!r}"
     check_known(about, settings, ObjectSettings.__annotations__)
     config = StreamConfig(

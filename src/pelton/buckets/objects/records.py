@@ -1,4 +1,4 @@
-"""The descriptions of an object store's objects, and the removal of their chunks: what every verb is made of."""
+"""The descriptions of an object store's objects, and the removal of their chunks: the basis of all operations."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Records:
         self.bucket = bucket
 
     async def find(self, name: str, *, latest: bool = False) -> ObjectInfo | None:
-        """Return an object, deleted or not; None where there never was one.
+        """Return an object, deleted or not; None if there never was one.
 
-        ``latest``: as the stream's leader has it, not as a replica may. Raises ConfigError, ObjectDamagedError.
+        ``latest`` asks the stream's leader, not a replica. Raises ConfigError, ObjectDamagedError.
         """
         subject = meta_subject(self.bucket, check_name(name))
         try:
@@ -50,7 +50,7 @@ class Records:
         return decoded(self.bucket, name, stored.data, revision=stored.seq, time_ns=stored.time_ns)
 
     async def get(self, name: str, *, latest: bool = False) -> ObjectInfo:
-        """Return an object that is there. Raises ObjectNotFoundError, ObjectDamagedError."""
+        """Return an existing object. Raises ObjectNotFoundError, ObjectDamagedError."""
         found = await self.find(name, latest=latest)
         if found is None or found.deleted:
             raise ObjectNotFoundError(self.bucket, name)
@@ -73,7 +73,7 @@ class Records:
         return written
 
     def written(self, info: ObjectInfo, ack: PubAck) -> ObjectInfo:
-        """Return an object with what is known once its description is stored."""
+        """Return an object with the fields known once its description is stored."""
         return msgspec.structs.replace(info, revision=ack.seq, mtime_ns=self.jet.runtime.clock.now())
 
     async def purge_chunks(self, nuid: str) -> None:

@@ -1,7 +1,7 @@
-"""What an object is made of: bytes, files, iterators and streams, cut into chunks and digested, a batch at a time.
+"""The content of an object: bytes, files, iterators and streams, cut into chunks and digested, a batch at a time.
 
-What blocks (files, plain iterators, digests) runs on a thread, so the next batch is read while the last one is stored.
-At most a batch is held here.
+Blocking work (files, plain iterators, digests) runs on a thread, so the next batch is read while the last one is
+stored. At most one batch is held here.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 from pelton.api import ConfigError
 
 BATCH_BYTES: Final = 2 * 1024 * 1024
-# As much is digested faster than a thread is woken.
+# Up to this size, digesting is faster than waking a thread.
 _INLINE_BYTES: Final = 256 * 1024
 
 Piece = bytes | bytearray | memoryview
 
 
 class AsyncReadable(Protocol):
-    """What is read with ``await``, such as an ``asyncio.StreamReader``."""
+    """A source that is read with ``await``, such as an ``asyncio.StreamReader``."""
 
     async def read(self, n: int = -1, /) -> bytes:
-        """Return at most ``n`` bytes; none at the end."""
+        """Return at most ``n`` bytes; empty at the end."""
         ...
 
 
 Content = Piece | os.PathLike[str] | BinaryIO | Iterable[Piece] | AsyncIterable[Piece] | AsyncReadable
-"""What can be put: bytes, a path, an open binary file, pieces of any size, or a stream of them."""
+"""Content that can be put: bytes, a path, an open binary file, pieces of any size, or a stream of them."""
 
 
 class Batch(NamedTuple):
-    """Chunks that are stored together. ``is_last``: nothing comes after them, as far as is known."""
+    """Chunks that are stored together. ``is_last``: nothing is known to follow them."""
 
     chunks: list[bytes]
     is_last: bool
@@ -57,11 +57,11 @@ class Chunker:
 
     @property
     def has_batch(self) -> bool:
-        """Whether there is a whole batch to take, or the last one."""
+        """Whether a full batch, or the last one, can be taken."""
         return self._ended or len(self._ready) >= self._limit
 
     def feed(self, piece: Any) -> None:
-        """Take a piece. Raises ConfigError for what is none."""
+        """Add a piece. Raises ConfigError if it is not bytes."""
         if not isinstance(piece, bytes | bytearray | memoryview):
             raise ConfigError(f"an object is made of bytes, and its source gave {type(piece).__name__}")
         if isinstance(piece, memoryview):
@@ -78,7 +78,7 @@ class Chunker:
             del rest[:whole]
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Note that nothing follows."""
         self._ended = True
         if self._rest:
             self._ready.append(bytes(self._rest))
@@ -104,18 +104,18 @@ class ChunkSource(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of what was opened."""
+        """Close what was opened."""
         ...
 
 
 def source_of(content: Content, size: int) -> ChunkSource:
-    """Return where the chunks of an object come from. Raises ConfigError for what cannot be put, OSError."""
+    """Return the source of an object's chunks. Raises ConfigError for content that cannot be put, OSError."""
     if isinstance(content, bytes | bytearray | memoryview):
         view = memoryview(content).cast("B")
         pieces = (view[start : start + size] for start in range(0, len(view), size))
         return _Blocking(pieces, size, inline=len(view) <= _INLINE_BYTES)
     if isinstance(content, str):
-        raise ConfigError("a text could be a path or the object itself: give pathlib.Path(text) or text.encode()")
+        raise ConfigError("text could be a path or the object itself: give pathlib.Path(text) or text.encode()")
     if isinstance(content, os.PathLike):
         file = open(content, "rb")  # noqa: SIM115  # a moment; closed with the source
         return _Blocking(_blocks(file, size), size, close=file.close)
@@ -190,5 +190,5 @@ class _Awaited:
 
     async def close(self) -> None:
         if isinstance(self._pieces, AsyncGenerator):
-            with suppress(RuntimeError):  # it may be in the middle of what was cancelled
+            with suppress(RuntimeError):  # a cancelled step may still be running
                 await self._pieces.aclose()

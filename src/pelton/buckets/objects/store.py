@@ -1,4 +1,4 @@
-"""An object store in the hands of its users.
+"""The handle of an object store.
 
 Design: An object store is a stream (ADR-20). An object is a description, the last message of a subject made from its
 name, and chunks, the messages of a subject of its own. Putting it: :mod:`upload`; getting it: :mod:`download`.
@@ -71,14 +71,14 @@ class ObjectStore:
         chunk_size: int = CHUNK_SIZE,
         progress: Progress | None = None,
     ) -> ObjectInfo:
-        """Store an object under a name, in the place of the one that has it; returns when it is durable.
+        """Store an object under a name, replacing an existing one; returns when it is durable.
 
-        ``content`` is bytes, a path, a binary file, an iterator or async iterator of bytes, or what is read with
-        ``await``; of any size, at most some batches of 2 MiB are in memory. The object is there as a whole or not at
-        all; until then the old one is. ``progress`` is called with how many bytes of how many (0: unknown) are done.
+        ``content`` is bytes, a path, a binary file, an iterator or async iterator of bytes, or a reader to
+        ``await``; whatever its size, only some batches of 2 MiB are in memory. Readers see the old object until the new
+        one is complete. ``progress`` is called with the bytes done and the total (0: unknown).
 
-        Raises ConfigError, LimitError where there is no room, ObjectChangedError where :meth:`cleanup` took a put for
-        dead, what ``content`` raises.
+        Raises ConfigError, LimitError if the store is full, ObjectChangedError if :meth:`cleanup` took this put for
+        dead, and what ``content`` raises.
         """
         about = self._about(name)
         check_whole(about, "chunk_size", chunk_size, 1)
@@ -101,14 +101,14 @@ class ObjectStore:
     # --- getting
 
     async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
-        """Return an object; of a link, what it leads to.
+        """Return an object; for a link, its target.
 
-        Raises ObjectNotFoundError; ObjectDamagedError where it is not what was put; ObjectChangedError where it was
-        replaced or deleted meanwhile; ObjectLinkError for a link to a whole store.
+        Raises ObjectNotFoundError; ObjectDamagedError if it is not what was put; ObjectChangedError if it was
+        replaced or deleted during the read; ObjectLinkError for a link to a whole store.
         """
         check_callback(self._about(name), "progress", progress)
         records, info = await self._followed(name)
-        # Whole from the start: what is written into it is not copied again.
+        # Full size from the start: it is not copied when it grows.
         content = BytesIO(bytes(info.size))
         await _drain(Download(records, info, content.writelines), info, progress)
         return content.getvalue()
@@ -116,8 +116,8 @@ class ObjectStore:
     async def get_file(self, name: str, target: Target, *, progress: Progress | None = None) -> ObjectInfo:
         """Write an object to a path, or to an open binary file.
 
-        The file has its name only once it is whole and on disk; what was written to an open one is not to be used when
-        this raises. Raises as :meth:`get`, OSError.
+        The file gets its name only once it is complete and on disk; discard what was written to an open one if this
+        raises. Raises what :meth:`get` raises, and OSError.
         """
         check_callback(self._about(name), "progress", progress)
         records, info = await self._followed(name)
@@ -132,9 +132,9 @@ class ObjectStore:
 
     @at_home
     async def get_chunks(self, name: str) -> AsyncGenerator[bytes, None]:
-        """Iterate over the chunks of an object; only after the last one it is known that they are what was put.
+        """Iterate over the chunks of an object; they are verified only after the last one.
 
-        Raises as :meth:`get`.
+        Raises what :meth:`get` raises.
         """
         records, info = await self._followed(name)
         batches = Download(records, info).batches()
@@ -146,17 +146,17 @@ class ObjectStore:
             await batches.aclose()
 
     async def _followed(self, name: str) -> tuple[Records, ObjectInfo]:
-        """Return the object that a name or link means, and where it is described."""
+        """Return the object of a name or link, and the records it is described in."""
         records, info = self._records, await self._records.get(name)
         for _ in range(_LINKS):
             if info.link is None:
                 return records, info
             if not info.link.name:
-                text = f"it leads to all of {info.link.bucket!r}: open that with jet.objects({info.link.bucket!r})"
+                text = f"it links to all of {info.link.bucket!r}: open that with jet.objects({info.link.bucket!r})"
                 raise ObjectLinkError(self.name, name, text)
             records = await self._records_of(info.link.bucket)
             info = await records.get(info.link.name)
-        raise ObjectLinkError(self.name, name, f"more than {_LINKS} links follow each other")
+        raise ObjectLinkError(self.name, name, f"it is a chain of more than {_LINKS} links")
 
     async def _records_of(self, bucket: str) -> Records:
         if bucket == self.name:
@@ -166,17 +166,17 @@ class ObjectStore:
         except StreamNotFoundError:
             raise BucketNotFoundError(bucket, "create_objects") from None
 
-    # --- what is there
+    # --- listing and watching
 
     async def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
-        """Return what is known of an object, or of a link itself. Raises ObjectNotFoundError, ObjectDamagedError."""
+        """Return the metadata of an object, or of a link itself. Raises ObjectNotFoundError, ObjectDamagedError."""
         if show_deleted and (found := await self._records.find(name)) is not None:
             return found
         return await self._records.get(name)
 
     @at_home
     async def list(self, *, show_deleted: bool = False) -> AsyncIterator[ObjectInfo]:
-        """Iterate over the objects that are there, the longest unchanged first."""
+        """Iterate over the existing objects, the longest unchanged first."""
         entries = self.watch(ignore_deletes=not show_deleted)
         try:
             async for entry in entries:
@@ -190,7 +190,7 @@ class ObjectStore:
     async def watch(
         self, *, ignore_deletes: bool = False, updates_only: bool = False
     ) -> AsyncGenerator[ObjectInfo | None, None]:
-        """Follow what becomes of objects, for ever: first those there are, then None, then every change as it comes."""
+        """Watch objects for ever: yields the existing ones, then None, then every change as it happens."""
         entries = watched(self._records, updates_only=updates_only)
         try:
             async for entry in entries:
@@ -219,7 +219,7 @@ class ObjectStore:
     # --- changing
 
     async def delete(self, name: str) -> None:
-        """Delete an object or a link; what is known of it stays, without its content.
+        """Delete an object or a link; its metadata stays, marked as deleted.
 
         Raises ObjectNotFoundError.
         """
@@ -229,7 +229,7 @@ class ObjectStore:
             try:
                 await self._records.write(gone, expected=info.revision)
             except WrongLastSequenceError:
-                continue  # It was replaced meanwhile.
+                continue  # It was replaced in the meantime.
             if info.link is None:
                 await self._records.purge_chunks(info.nuid)
             return
@@ -243,10 +243,10 @@ class ObjectStore:
         headers: HeaderValues | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change what is said of an object or a link, or its name; what is None stays.
+        """Change the metadata of an object or a link, or its name; None keeps the current value.
 
-        Raises ObjectNotFoundError, ObjectExistsError for a name that is taken, WrongLastSequenceError where somebody
-        else changed it at the same moment.
+        Raises ObjectNotFoundError, ObjectExistsError for a name that is taken, WrongLastSequenceError if another
+        client changed it at the same time.
         """
         about = self._about(name)
         if description is not None:
@@ -280,19 +280,19 @@ class ObjectStore:
         return written
 
     async def add_link(self, name: str, target: ObjectInfo) -> ObjectInfo:
-        """Make a name for an object of this or another store; it may replace another link.
+        """Create a link to an object of this or another store; it may replace another link.
 
-        Raises ObjectLinkError for what is deleted or a link itself, ObjectExistsError where the name is an object's.
+        Raises ObjectLinkError if the target is deleted or a link itself, ObjectExistsError if the name is an object's.
         """
         check_instance(self._about(name), "target", target, ObjectInfo, "give what info() or put() returned")
         if target.deleted:
-            raise ObjectLinkError(self.name, name, f"{target.name!r} is deleted, so that no link can lead to it")
+            raise ObjectLinkError(self.name, name, f"{target.name!r} is deleted, so no link can be created to it")
         if target.link is not None:
-            raise ObjectLinkError(self.name, name, f"{target.name!r} is a link itself: link to what it leads to")
+            raise ObjectLinkError(self.name, name, f"{target.name!r} is a link itself: link to its target")
         return await self._linked(name, ObjectLink(target.bucket, target.name))
 
     async def add_bucket_link(self, name: str, target: ObjectStore | str) -> ObjectInfo:
-        """Make a name for a whole object store; it may replace another link. Raises ObjectExistsError, ConfigError."""
+        """Create a link to a whole object store; it may replace another link. Raises ObjectExistsError, ConfigError."""
         check_instance(self._about(name), "target", target, (ObjectStore, str), "give an object store, or its name")
         bucket = target if isinstance(target, str) else target.name
         return await self._linked(name, ObjectLink(check_bucket(bucket)))
@@ -305,20 +305,20 @@ class ObjectStore:
         return await self._records.write(info, expected=0 if there is None else there.revision)
 
     async def seal(self) -> None:
-        """Let nothing be changed any more, for ever."""
+        """Make the store read-only, for ever."""
         await self._jet.update_stream(self._records.stream.name, sealed=True)
 
     async def cleanup(self, *, older_than: Seconds = _AN_HOUR_S) -> int:
-        """Remove what puts left whose process was killed, and return how many; safe while others put.
+        """Remove the remains of puts whose process was killed, and return how many; safe while others put.
 
-        A put is taken for dead when it has stored nothing for ``older_than``. One of ours that was not fails with
-        ObjectChangedError; let it be longer than other clients' puts may pause.
+        A put is taken for dead if it has stored nothing for ``older_than``. A Pelton put that was alive fails with
+        ObjectChangedError; puts of other clients don't notice, so choose a time longer than they may pause.
         """
         return await cleaned(self._records, seconds_to_ns("older_than", older_than, f"object store {self.name!r}"))
 
 
 def _listed(headers: HeaderValues | None) -> dict[str, builtins.list[str]]:
-    """Return headers with a list of values each. Raises ConfigError for what is none, or could not be sent."""
+    """Return headers with a list of values each. Raises ConfigError for headers that are invalid or cannot be sent."""
     if not headers:
         return {}
     encode(headers)
@@ -326,7 +326,7 @@ def _listed(headers: HeaderValues | None) -> dict[str, builtins.list[str]]:
 
 
 def _size_of(content: Content) -> int:
-    """Return how many bytes there are to put, 0 where nobody can know."""
+    """Return how many bytes there are to put, 0 if unknown."""
     if isinstance(content, bytes | bytearray | memoryview):
         return memoryview(content).nbytes
     return os.stat(content).st_size if isinstance(content, os.PathLike) else 0

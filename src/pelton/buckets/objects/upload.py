@@ -1,15 +1,15 @@
-"""Putting an object, so that it is there as a whole or not at all.
+"""Puts an object atomically.
 
-Design: Chunks are stored under a subject that nobody else uses (a fresh ``nuid``), a batch at a time, while the next
+Design: Chunks are stored under a unique subject (a fresh ``nuid``), a batch at a time, while the next
 batch is read. The description comes last and names that subject: until then readers see the old object, from then on
-the new one, and no mix. What goes wrong before it removes the chunks; of a process that died they stay, and belong to
-nobody (:mod:`cleanup`).
+the new one, and no mix. If the put fails before that, it removes the chunks; if its process dies, they stay as orphans
+(:mod:`cleanup`).
 
 Invariants:
-- An object is described only if all its chunks are there, and on the condition that its last chunk still is the last of
-  its subject: where somebody took the chunks for those of a dead process, the put fails.
+- An object is described only if all its chunks exist, and on the condition that its last chunk still is the last of
+  its subject: if a cleanup took the chunks for those of a dead process, the put fails.
 - An object of one batch is stored in one transaction of an embedded store, with its description.
-- Two puts of one name: the later description wins. Both look afterwards for chunks that are nobody's.
+- Two puts of one name: the later description wins. Both remove orphaned chunks afterwards.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pelton.jet import AnyMessage
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
-"""Called with how many bytes of how many are done; of how many is 0 where nobody knows."""
+"""Called with the bytes done and the total; 0 if the total is unknown."""
 _EXPECTED: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE
 _EXPECTED_OF: Final = headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT
 
 
 class Upload:
-    """One object on its way in; ``total`` bytes, 0 where that is not known."""
+    """The upload of one object; ``total`` bytes, 0 if unknown."""
 
     def __init__(
         self, records: Records, info: ObjectInfo, source: ChunkSource, *, total: int, progress: Progress | None
@@ -56,7 +56,7 @@ class Upload:
         self._task_name = f"pelton puts {info.name!r}"
 
     async def run(self) -> ObjectInfo:
-        """Store the object; what was stored of it is removed when that fails."""
+        """Store the object; on failure its chunks are removed."""
         try:
             await self._store_all()
             return await self._to_its_end(self._finish())
@@ -67,7 +67,7 @@ class Upload:
             await self._source.close()
 
     async def _store_all(self) -> None:
-        """Store all but the last batch; it is known as the last when nothing follows."""
+        """Store all batches except the last, which is known when nothing follows."""
         self._held = await self._source.read()
         while not self._held.is_last:
             following = await self._source.read()
@@ -82,27 +82,27 @@ class Upload:
             await self._stored()
 
     async def _stored(self) -> None:
-        """Wait for the batch that is longest on its way."""
+        """Wait for the oldest batch in flight."""
         await asyncio.wait(self._storing[:1])
         error = self._storing.pop(0).result()
         if isinstance(error, Exception):
             raise error
 
     async def _undo(self) -> None:
-        # What is on its way must have arrived before it can be removed.
+        # Messages in flight must have arrived before they can be removed.
         if self._storing:
             await asyncio.wait(self._storing)
         if self._is_described:
             return
-        # What was in the way before may still be; then it is left to be cleaned away.
+        # What made the put fail may make this fail too; then the chunks are left for a cleanup.
         with suppress(PeltonError):
-            # The answer may have been lost, not the description.
+            # The answer may have been lost, but not the description.
             found = await self._latest()
             if found is None or found.nuid != self._info.nuid:
                 await self._records.purge_chunks(self._info.nuid)
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do work to its end, also when whoever waits is cancelled meanwhile."""
+        """Finish the work, even if the caller is cancelled during it."""
         task = self._records.jet.runtime.spawn(_tried(work), self._task_name)
         try:
             outcome = await asyncio.shield(task)
@@ -118,7 +118,7 @@ class Upload:
         messages: list[AnyMessage] = [(self._subject, chunk) for chunk in chunks]
         acks = await self._records.jet.publish_batch(messages)
         while any(later.seq <= earlier.seq for earlier, later in pairwise(acks)):
-            # A connection was lost, and what was sent again stands behind what was not.
+            # A connection was lost, and retried messages were stored after later ones.
             for ack in acks:
                 await self._records.stream.delete_message(ack.seq)
             acks = await self._records.jet.publish_batch(messages)
@@ -157,7 +157,7 @@ class Upload:
             raise self._cleaned_away()
 
     async def _described(self, info: ObjectInfo, chunks: Sequence[bytes]) -> ObjectInfo:
-        """Store the description, with chunks before it, on the condition that nobody came in between."""
+        """Store the description, with chunks before it, on the condition that nothing was stored in between."""
         asked = dict(ROLLED_UP)
         if self._last_seq:
             asked |= {_EXPECTED: str(self._last_seq), _EXPECTED_OF: self._subject}
@@ -173,7 +173,7 @@ class Upload:
         return self._records.written(info, acks[-1])
 
     def _cleaned_away(self) -> ObjectChangedError:
-        text = "its parts were cleaned away while it was put: put it again, faster than what cleaning spares"
+        text = "its chunks were cleaned up while it was put: put it again, or let cleanup spare them for longer"
         return ObjectChangedError(self._info.bucket, self._info.name, text)
 
     async def _latest(self) -> ObjectInfo | None:
@@ -186,5 +186,5 @@ class Upload:
 async def _tried(work: Coroutine[Any, Any, T]) -> T | Exception:
     try:
         return await work
-    except Exception as error:  # whatever it is: it is raised where the put is awaited
+    except Exception as error:  # whatever it is: the awaited put raises it
         return error

@@ -1,4 +1,4 @@
-"""Following what becomes of objects."""
+"""Watches objects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pelton.buckets.watching import followed
 async def watched(
     records: Records, *, updates_only: bool = False, is_strict: bool = False
 ) -> AsyncGenerator[ObjectInfo | None, None]:
-    """Hand out descriptions in order, with None once where everything that was there when it began has come.
+    """Yield descriptions in order, and None once after all that existed at the start.
 
-    Those that cannot be read are left out, as other clients do; where it ``is_strict`` they raise ObjectDamagedError.
+    Unreadable ones are skipped, as other clients do; if ``is_strict``, they raise ObjectDamagedError.
     """
     policy = "new" if updates_only else "last_per_subject"
     following = followed(records.jet, records.stream.name, [all_metas(records.bucket)], deliver_policy=policy)

@@ -62,7 +62,7 @@ def heat_map(cells: Mapping[tuple[int, int], Cell]) -> str:
 
 
 def ribbon_chart(worst: Sequence[Spreader], days: Mapping[str, Sequence[int]], first: date) -> str:
-    """One ribbon per aircraft, as wide as the delay that it handed on; nothing for less than three weeks."""
+    """One ribbon per aircraft, as wide as the delay that it handed on; empty for less than three weeks."""
     span = max((len(values) for values in days.values()), default=0)
     if span < _RIBBON_DAYS or not worst:
         return ""
@@ -79,7 +79,7 @@ def ribbon_chart(worst: Sequence[Spreader], days: Mapping[str, Sequence[int]], f
 
 
 def handover_chart(pairs: Sequence[Handover], run: Run, worker: WorkerRecord) -> str:
-    """The aircraft that a killed worker had: the attempts before and after its death."""
+    """The aircraft of a killed worker: the attempts before and after its death."""
     if not pairs or worker.killed_ns is None:
         return ""
     left, top, tall, death = 120.0, 34.0, 26.0, worker.killed_ns

@@ -1,7 +1,7 @@
-"""The demo's promises, each held against the record of a run.
+"""The demo's promises, each checked against the record of a run.
 
-The record is evidence from two sides. The history says which worker had which flight in hand, and when; the
-states are what the work came to, and their digests say which flights they have seen, in which order. A check
+The record is evidence from two sides. The history says which worker was running which flight, and when; the
+states are the results of the work, and their digests say which flights they have seen, in which order. A check
 trusts neither the engine nor the workers: it compares with the input, and with the serial truth computed
 here.
 """
@@ -26,17 +26,17 @@ class PromiseCheck(NamedTuple):
 
 
 def check(run: Run) -> list[PromiseCheck]:
-    """One verdict per promise. Takes about three seconds for the whole year."""
+    """Return one verdict per promise. Takes about three seconds for the whole year."""
     return [verdict(run) for verdict in _CHECKS]
 
 
 def passed(verdicts: Iterable[PromiseCheck]) -> bool:
-    """True if every promise was kept."""
+    """Return True if every promise was kept."""
     return all(verdict.passed for verdict in verdicts)
 
 
 def by_aircraft(attempts: Iterable[FlightAttempt]) -> dict[str, list[FlightAttempt]]:
-    """The attempts of each aircraft, in the order in which they began."""
+    """Return the attempts of each aircraft, in the order in which they began."""
     groups: dict[str, list[FlightAttempt]] = defaultdict(list)
     for attempt in sorted(attempts, key=lambda a: a.start_ns):
         groups[attempt.aircraft].append(attempt)
@@ -56,7 +56,7 @@ def exactly_once(run: Run) -> PromiseCheck:
 
 
 def same_as_serial(run: Run) -> PromiseCheck:
-    """Each aircraft's state, digest included, is what doing one flight after the other gives."""
+    """Each aircraft's state, digest included, equals that of doing one flight after the other."""
     truth = expected(run.flights)
     breaches = [
         f"{tail}: has {run.states.get(tail)}, should have {truth.get(tail)}"
@@ -67,7 +67,7 @@ def same_as_serial(run: Run) -> PromiseCheck:
 
 
 def in_order(run: Run) -> PromiseCheck:
-    """An aircraft's flights were begun in time order; only one that came to nothing was begun again."""
+    """An aircraft's flights were begun in time order; only one without a result was begun again."""
     breaches = [
         f"{tail}: flight {after.flight} was begun after flight {before.flight}"
         for tail, attempts in by_aircraft(run.attempts).items()
@@ -78,7 +78,7 @@ def in_order(run: Run) -> PromiseCheck:
 
 
 def never_two(run: Run) -> PromiseCheck:
-    """No aircraft was in two hands at once: an attempt ended, or its worker did, before the next began."""
+    """No aircraft was processed twice at once: an attempt ended, or its worker did, before the next began."""
     breaches = [
         breach for tail, attempts in by_aircraft(run.attempts).items() for breach in _overlaps(run, tail, attempts)
     ]
@@ -97,9 +97,9 @@ def dead_letters(run: Run) -> PromiseCheck:
 
 
 def taken_over(run: Run) -> PromiseCheck:
-    """A killed worker begins nothing more, and others finish what it had in hand."""
+    """A killed worker begins nothing more, and others finish its flights."""
     if not run.killed:
-        return PromiseCheck("a killed worker's jobs taken over", True, "nobody was killed")
+        return PromiseCheck("a killed worker's jobs taken over", True, "no worker was killed")
     breaches = [breach for worker in run.killed for breach in _stranded(run, worker)]
     hands = sum(attempt.end_ns is None for attempt in run.attempts)
     names = ", ".join(f"worker {w.number} (pid {w.pid})" for w in run.killed)
@@ -131,7 +131,7 @@ def _overlaps(run: Run, tail: str, attempts: Sequence[FlightAttempt]) -> list[st
             breaches.append(f"{tail}: flight {attempt.flight} began while flight {holder.flight} was in hand")
         end = run.end_of(attempt)
         if end is None:
-            breaches.append(f"{tail}: flight {attempt.flight} never ended, and nobody was killed")
+            breaches.append(f"{tail}: flight {attempt.flight} never ended, and no worker was killed")
         if holder is None or (end or 0) >= until:
             until, holder = end or attempt.start_ns, attempt
     return breaches
@@ -143,10 +143,10 @@ def _stranded(run: Run, worker: WorkerRecord) -> list[str]:
     breaches = [f"worker {number} began flight {a.flight} after its death" for a in late]
     done = {a.flight for a in run.attempts if a.done}
     breaches += [
-        f"flight {a.flight} was in worker {number}'s hands and nobody finished it"
+        f"flight {a.flight} was in worker {number}'s hands and was never finished"
         for a in run.attempts
         if a.worker == number and not a.done and a.flight not in done
     ]
     if not any(a.start_ns > killed and a.worker != number for a in run.attempts):
-        breaches.append(f"nobody worked on after worker {number} died")
+        breaches.append(f"no worker continued after worker {number} died")
     return breaches

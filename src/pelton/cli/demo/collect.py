@@ -1,4 +1,4 @@
-"""After the run: the record of it, read from the store and from what the workers noted."""
+"""Collects the record of a run from the store and from the workers' notes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _states(landed: Sequence[tuple[str, Landed]]) -> dict[str, PlaneState]:
 def _attempts(
     landed: Sequence[tuple[str, Landed]], flights: Sequence[Flight], workers: Sequence[WorkerRecord], folder: Path
 ) -> list[FlightAttempt]:
-    """Return what was committed, and what was begun and came to nothing."""
+    """Return the committed attempts, and those begun without a result."""
     attempts = [FlightAttempt(tail, r.flight, r.worker, r.start_ns, r.end_ns) for tail, r in landed]
     committed = {(r.worker, r.flight, r.start_ns) for _, r in landed}
     tails = {flight.index: flight.tailnum for flight in flights}

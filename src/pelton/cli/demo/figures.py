@@ -26,14 +26,14 @@ class Spreader(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What the flights of one month and hour inherited, in minutes, and how many flew."""
+    """The minutes that the flights of one month and hour inherited, and how many flew."""
 
     minutes: int
     flights: int
 
 
 class Handover(NamedTuple):
-    """One aircraft around a kill: the dead worker's last attempt, and the one that took it up."""
+    """One aircraft around a kill: the dead worker's last attempt, and the one that took over."""
 
     before: FlightAttempt
     after: FlightAttempt
@@ -48,12 +48,12 @@ class Timeline:
 
 
 def spread_of(run: Run) -> int:
-    """Minutes of delay that flights inherited, over all aircraft."""
+    """Return the minutes of delay that flights inherited, over all aircraft."""
     return sum(state.spread for state in run.states.values())
 
 
 def done_by(run: Run) -> dict[int, int]:
-    """Flights done, by worker number; a worker that did none is there with 0."""
+    """Return the flights done, by worker number; 0 for a worker that did none."""
     counts = {worker.number: 0 for worker in run.workers}
     for attempt in run.attempts:
         if attempt.done:
@@ -62,14 +62,14 @@ def done_by(run: Run) -> dict[int, int]:
 
 
 def spreaders(run: Run, planes: Mapping[str, Plane], carriers: Mapping[str, str], count: int = 10) -> list[Spreader]:
-    """The aircraft that spread most delay, the worst first; tail number decides between equals."""
+    """Return the aircraft that spread most delay, the worst first; ties are ordered by tail number."""
     worst = sorted(run.states.items(), key=lambda item: (-item[1].spread, item[0]))[:count]
     flew = _last_carrier(run.flights)
     return [Spreader(t, _carrier(flew.get(t, ""), carriers), _model(planes.get(t)), state) for t, state in worst]
 
 
 def timeline(run: Run, most_bins: int = 120) -> Timeline:
-    """Throughput over the run, from the attempts that count; a short run has fewer bins."""
+    """Return the throughput over the run, from the attempts that count; a short run has fewer bins."""
     bins = max(12, min(most_bins, len(run.attempts) // 60))
     width = max(1, -(-(run.ended_ns - run.started_ns) // bins))
     counts = {worker.number: [0.0] * bins for worker in run.workers}
@@ -81,7 +81,7 @@ def timeline(run: Run, most_bins: int = 120) -> Timeline:
 
 
 def heat(flights: Iterable[Flight]) -> dict[tuple[int, int], Cell]:
-    """Delay inherited by month (1 to 12) and scheduled hour of departure (0 to 23)."""
+    """Return the delay inherited by month (1 to 12) and scheduled hour of departure (0 to 23)."""
     cells: dict[tuple[int, int], Cell] = defaultdict(lambda: Cell(0, 0))
     for flight, state in replay(flights):
         key = (flight.day.month, flight.hour)
@@ -91,7 +91,7 @@ def heat(flights: Iterable[Flight]) -> dict[tuple[int, int], Cell]:
 
 
 def ribbons(flights: Sequence[Flight], tails: Sequence[str]) -> dict[str, list[int]]:
-    """Minutes inherited on each day, from the first flight's to the last one's, for each aircraft named."""
+    """Return the minutes inherited on each day, from the first flight's to the last one's, for each aircraft named."""
     if not flights:
         return {tail: [] for tail in tails}
     first, last = flights[0].local // _DAY_MIN, max(f.local for f in flights) // _DAY_MIN
@@ -102,7 +102,7 @@ def ribbons(flights: Sequence[Flight], tails: Sequence[str]) -> dict[str, list[i
 
 
 def handovers(run: Run, worker: WorkerRecord, count: int = 8) -> list[Handover]:
-    """The aircraft that a killed worker had in hand and others took up; failing that, its last."""
+    """Return the aircraft that a killed worker was processing and others took over; failing that, its last."""
     moved = [
         pair for attempts in by_aircraft(run.attempts).values() if (pair := _handover(attempts, worker)) is not None
     ]

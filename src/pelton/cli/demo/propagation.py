@@ -1,20 +1,20 @@
 """How an aircraft hands a delay from one flight to the next: the demo's work, as a pure fold.
 
 The input shows departures from New York only, so between two of them an aircraft flies out, turns round,
-flies back and turns round again. What is left of the scheduled gap after that is the slack, and slack is what
-eats a delay:
+flies back and turns round again. The rest of the scheduled gap is the slack, and slack
+absorbs a delay:
 
     slack     = gap between scheduled departures - (2 x block + 2 x turnaround), never below 0
-    inherited = what the slack left of the last arrival delay, at most the departure delay that was seen
+    inherited = what the slack left of the last arrival delay, at most the observed departure delay
 
 Inherited minutes are delay that the last flight spread to this one. A slack of six hours or more (a night on
-the ground, a visit to the hangar) starts afresh. A cancelled flight moves nothing: the aircraft stays where
-it was, with the delay it had. A diverted flight is known only by its departure delay, which then stands for
+the ground, a visit to the hangar) resets it. A cancelled flight changes nothing: the aircraft stays where
+it was, with the delay it had. Of a diverted flight only the departure delay is known, which is used for
 the arrival's.
 
 The state also carries a digest chained over the flights it has seen, in the order in which it saw them. So a
-flight that was lost, done twice or done out of order cannot hide, even where the minutes happen to come out
-alike.
+flight that was lost, done twice or done out of order is detected, even if the minutes happen to be
+equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FRESH_START_MIN = 6 * 60
 
 
 class PlaneState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All that one aircraft's next flight needs to know of the flights before it.
+    """What an aircraft's next flight needs to know of the flights before it.
 
     `sched`, `distance` and `late` are the last flown flight's scheduled departure (minutes since 1970, UTC),
     length (miles) and arrival delay (minutes, 0 if early). `spread` is the sum of inherited minutes so far,
@@ -58,7 +58,7 @@ FRESH = PlaneState()
 
 
 def propagate(state: PlaneState, flight: Flight) -> PlaneState:
-    """The state after `flight`; raises `BadFlightError` if it has no aircraft."""
+    """Return the state after `flight`; raises `BadFlightError` if it has no aircraft."""
     flight.aircraft()
     if flight.dep_delay is None:
         return msgspec.structs.replace(
@@ -88,7 +88,7 @@ def propagate(state: PlaneState, flight: Flight) -> PlaneState:
 
 
 def inherited(state: PlaneState, flight: Flight) -> int:
-    """Minutes of the flight's departure delay that its aircraft brought along."""
+    """Return the minutes of the flight's departure delay that its aircraft brought along."""
     if not state.late or not flight.dep_delay:
         return 0
     slack = turnaround_slack(flight.sched - state.sched, state.distance)
@@ -98,13 +98,13 @@ def inherited(state: PlaneState, flight: Flight) -> int:
 
 
 def turnaround_slack(gap_min: int, distance: int) -> int:
-    """Minutes to spare between two departures, for an aircraft that went `distance` miles out and back."""
+    """Return the spare minutes between two departures, for an aircraft that went `distance` miles out and back."""
     block = TAXI_MIN + distance / MILES_PER_MIN
     return max(0, gap_min - round(2 * (block + TURNAROUND_MIN)))
 
 
 def replay(flights: Iterable[Flight]) -> Iterator[tuple[Flight, PlaneState]]:
-    """Every good flight with its aircraft's state after it; bad flights are passed over."""
+    """Yield every good flight with its aircraft's state after it; bad flights are skipped."""
     states: dict[str, PlaneState] = {}
     for flight in flights:
         if flight.tailnum is not None:
@@ -113,7 +113,7 @@ def replay(flights: Iterable[Flight]) -> Iterator[tuple[Flight, PlaneState]]:
 
 
 def expected(flights: Iterable[Flight]) -> dict[str, PlaneState]:
-    """The serial truth: each aircraft's final state if the flights, in time order, are done once each."""
+    """Return the serial truth: each aircraft's final state if the flights, in time order, are done once each."""
     return {flight.aircraft(): state for flight, state in replay(flights)}
 
 

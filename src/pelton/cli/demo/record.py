@@ -1,4 +1,4 @@
-"""What a run leaves behind, for the checks, the report and the picture to read.
+"""The record of a run, for the checks, the report and the picture.
 
 All times are nanoseconds of one clock that the processes of a machine share (Linux and macOS: the monotonic
 one).
@@ -15,10 +15,10 @@ from pelton.cli.demo.propagation import PlaneState
 
 
 class FlightAttempt(NamedTuple):
-    """One time that a worker took a flight in hand.
+    """One attempt of a worker at a flight.
 
     `done` is true if its result counts: it was committed together with the job. An attempt whose worker died
-    under it has no end (`end_ns` is None) and is not done; neither is one whose late result was refused.
+    has no end (`end_ns` is None) and is not done; neither is one whose late result was refused.
     """
 
     aircraft: str
@@ -30,17 +30,17 @@ class FlightAttempt(NamedTuple):
 
 
 class FlightDeadLetter(NamedTuple):
-    """A flight given up for good, by its index, and why."""
+    """A flight that was given up, by its index, and why."""
 
     flight: int
     reason: str
 
 
 class WorkerRecord(NamedTuple):
-    """One worker process; a replacement is a worker of its own, with the next number.
+    """One worker process; a replacement is a separate worker, with the next number.
 
-    Of a killed one, `killed_ns` is read just before the signal is sent and `gone_ns` after the process was
-    reaped: it died between the two. What it held may be taken over from the first, and it can begin nothing
+    For a killed one, `killed_ns` is read just before the signal is sent and `gone_ns` after the process was
+    reaped: it died between the two. Its flights may be taken over from the first on, and it can begin nothing
     after the second.
     """
 
@@ -53,7 +53,7 @@ class WorkerRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One whole run. `left` counts the jobs that were still waiting or in hand when it ended."""
+    """One whole run. `left` counts the jobs that were still waiting or running when it ended."""
 
     flights: Sequence[Flight]
     states: Mapping[str, PlaneState]
@@ -71,11 +71,11 @@ class Run:
 
     @property
     def killed(self) -> Sequence[WorkerRecord]:
-        """The workers that were killed on the way, first to last."""
+        """The workers that were killed during the run, first to last."""
         return sorted((w for w in self.workers if w.killed_ns is not None), key=lambda w: w.killed_ns or 0)
 
     def end_of(self, attempt: FlightAttempt) -> int | None:
-        """When an attempt stopped: at its end, or with its worker; None if neither is known."""
+        """Return when an attempt stopped: at its end, or with its worker; None if neither is known."""
         if attempt.end_ns is not None:
             return attempt.end_ns
         killed = next((w.killed_ns for w in self.workers if w.number == attempt.worker), None)

@@ -14,7 +14,7 @@ from pelton.cli.demo.record import Run, WorkerRecord
 
 
 def print_report(console: Console, run: Run, verdicts: Sequence[PromiseCheck], worst: Sequence[Spreader]) -> bool:
-    """Print all of it; true if every promise was kept."""
+    """Print the report; return True if every promise was kept."""
     console.print()
     console.print(_headline(run))
     console.print(_workers(run))
@@ -31,7 +31,7 @@ def print_report(console: Console, run: Run, verdicts: Sequence[PromiseCheck], w
 
 
 def reasons(run: Run) -> Mapping[str, int]:
-    """How many dead letters there are for each reason, most first."""
+    """Return how many dead letters there are for each reason, most first."""
     counts: dict[str, int] = {}
     for letter in run.dead:
         counts[letter.reason] = counts.get(letter.reason, 0) + 1

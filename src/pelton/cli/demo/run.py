@@ -36,7 +36,7 @@ _KILL_AT: Final = 0.35
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What to run: ``limit`` flights (None: all), so many workers, in a folder that is kept."""
+    """What to run: ``limit`` flights (None: all), the number of workers, and the folder for the results."""
 
     folder: Path
     limit: int | None = None
@@ -45,7 +45,7 @@ class DemoSettings:
 
 
 class DemoFailedError(pelton.PeltonError):
-    """The demo could not be run to its end."""
+    """The demo could not be finished."""
 
 
 def run_demo(settings: DemoSettings, console: Console) -> bool:
@@ -102,7 +102,7 @@ class _Demo:
     async def _feed(self, queue: pelton.Queue, planes: pelton.Stream) -> None:
         """Enqueue all flights in time order; those without an aircraft have no key.
 
-        The second half waits for the kill, so that there is something to take over, however short the run.
+        The second half waits for the kill, so that something is left to take over, however short the run.
         """
         fly = register(queue, planes, 0, -1)
         half = (len(self._flights) + 1) // 2
@@ -116,7 +116,7 @@ class _Demo:
             await fly.enqueue_many([(f,) for f in batch], keys=[f.tailnum or "" for f in batch])
 
     async def _watch(self, screen: Screen, planes: pelton.Stream, dead: pelton.Stream) -> None:
-        """Show the progress until every flight is done or dead; kill a worker on the way."""
+        """Show the progress until every flight is done or dead; kill a worker in between."""
         total = len(self._flights)
         while True:
             done = (await planes.info()).state.messages

@@ -1,6 +1,6 @@
-"""What is seen while the demo runs: one bar, one row per worker, the dead letters.
+"""The display while the demo runs: one bar, one row per worker, the dead letters.
 
-The screen reads no clock. Whoever drives the run hands it a `Snapshot` a few times a second; rates come from
+The screen reads no clock. The driver of the run passes it a `Snapshot` a few times a second; rates come from
 the snapshots of the last few seconds. Without a terminal (a pipe, CI) only the last state is printed, once.
 """
 
@@ -31,7 +31,7 @@ _STATES: dict[State, tuple[str, str]] = {
 
 
 class WorkerView(NamedTuple):
-    """One worker as it stands: its number, process id, flights done so far, and state."""
+    """The state of one worker: its number, process id, flights done so far, and state."""
 
     number: int
     pid: int
@@ -76,7 +76,7 @@ class Screen:
 
 
 def render(now: Snapshot, earlier: Snapshot, title: str = "pelton demo") -> RenderableType:
-    """The whole display; rates are what was done since `earlier`."""
+    """Return the whole display; rates are computed since `earlier`."""
     note = [Text(now.note, "yellow")] if now.note else []
     return Panel(Group(_progress(now, earlier), _workers(now, earlier), *note), title=title, title_align="left")
 

@@ -2,8 +2,8 @@
 
 A flight is a job keyed by its aircraft. The job reads the aircraft's state from the stream of planes, adds
 the flight, and emits the next state together with its completion: state, record and ack are one transaction.
-Before it starts, it notes the flight in a file of this worker's, so that the report can also tell of what was
-in hand when the worker was killed.
+Before it starts, it notes the flight in this worker's own file, so that the report can also show what the worker
+was running when it was killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _START: Final = Struct("<IQ")
 
 
 class Landed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a flight leaves in the stream of planes: the aircraft's state after it, and who did it when."""
+    """The message of a flight in the stream of planes: the aircraft's state after it, and who did it when."""
 
     state: PlaneState
     flight: int
@@ -50,12 +50,12 @@ def monotonic_ns(clock: Clock) -> int:
 
 
 def starts_file(folder: Path, number: int) -> Path:
-    """Return where worker ``number`` notes what it begins."""
+    """Return the file in which worker ``number`` notes the flights that it begins."""
     return folder / f"worker-{number}.starts"
 
 
 def read_starts(folder: Path, number: int) -> Iterator[tuple[int, int]]:
-    """Yield ``(flight, start_ns)`` of everything that a worker has begun."""
+    """Yield ``(flight, start_ns)`` of every flight that a worker has begun."""
     path = starts_file(folder, number)
     raw = path.read_bytes() if path.exists() else b""
     # A killed worker may have left half a record at the end.
@@ -71,7 +71,7 @@ def begun(folder: Path, number: int) -> int:
 async def open_queue(jet: pelton.Jet) -> pelton.Queue:
     """Open the demo's queue.
 
-    One flight an aircraft at a time, a killed worker's flights back after the lease.
+    One flight per aircraft at a time; a killed worker's flights are redelivered after the lease.
     """
     return await jet.queue(QUEUE, exclusive=True, lease=LEASE_S)
 
@@ -95,7 +95,7 @@ def register(queue: pelton.Queue, planes: pelton.Stream, number: int, starts: in
 
 
 async def state_of(planes: pelton.Stream, tail: str) -> PlaneState:
-    """Return an aircraft's state as its last flight left it."""
+    """Return an aircraft's state after its last flight."""
     try:
         return decode_landed((await planes.get_last_message(f"{PLANES}.{tail}")).data).state
     except pelton.MessageNotFoundError:
@@ -115,6 +115,6 @@ async def work(store: str, number: int, folder: Path, concurrency: int) -> None:
 
 
 if __name__ == "__main__":
-    # Flights without an aircraft fail by the thousand; the report has them, and the screen is the other process's.
+    # Thousands of flights without an aircraft fail; the report shows them, and the screen is the other process's.
     logging.basicConfig(level=logging.CRITICAL)
     asyncio.run(work(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])))

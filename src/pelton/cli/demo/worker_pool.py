@@ -50,11 +50,11 @@ class WorkerPool:
         self.start("replacing")
 
     def fallen(self) -> list[int]:
-        """Return the workers that ended though nobody told them to."""
+        """Return the workers that ended without being stopped."""
         return [number for number, process in self._processes.items() if process.poll() is not None]
 
     def stop(self) -> None:
-        """Stop all workers gracefully, with SIGTERM; what does not end in time is killed."""
+        """Stop all workers gracefully, with SIGTERM; those that do not end in time are killed."""
         for process in self._processes.values():
             process.terminate()
         for number, process in self._processes.items():
@@ -67,7 +67,7 @@ class WorkerPool:
         self._processes.clear()
 
     def views(self) -> tuple[WorkerView, ...]:
-        """Return the workers as the screen shows them."""
+        """Return the workers for the screen."""
         return tuple(
             WorkerView(number, worker.pid, begun(self._folder, number), self._states[number])
             for number, worker in self.workers.items()

@@ -1,1 +1,1 @@
-"""What ``pelton elect`` is made of: candidates in processes, whoever watches them, a table."""
+"""The parts of ``pelton elect``: candidates in processes, the pool that watches them, a table."""

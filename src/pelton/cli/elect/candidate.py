@@ -1,6 +1,6 @@
-"""One candidate in a process of its own; says what happens to it on standard output, a line each.
+"""One candidate in its own process; reports its events on standard output, a line each.
 
-``python -m pelton.cli.elect.candidate SETTINGS``, as JSON. It ends when its input does: with whoever began it.
+``python -m pelton.cli.elect.candidate SETTINGS``, as JSON. It ends when its input does: with its parent process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pelton.locks import ElectionOptions, Term
 
 
 class CandidateSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where, and as whom, to stand; ``ttl`` None: the bucket's. ``splay`` is a share of the TTL."""
+    """The election, and the candidate's name; ``ttl`` None: the bucket's. ``splay`` is a share of the TTL."""
 
     address: str
     bucket: str
@@ -30,7 +30,7 @@ class CandidateSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a candidate says: ``campaign`` (in a state), ``won`` (a token), ``lost`` or ``failed`` (why)."""
+    """An event of a candidate: ``campaign`` (in a state), ``won`` (a token), ``lost`` or ``failed`` (why)."""
 
     what: str
     text: str = ""
@@ -38,13 +38,13 @@ class Said(msgspec.Struct, frozen=True):
 
 
 def say(what: str, text: str = "", token: int = 0) -> None:
-    """Say something to whoever watches."""
+    """Report an event to the parent process."""
     sys.stdout.buffer.write(msgspec.json.encode(Said(what, text, token)) + b"\n")
     sys.stdout.buffer.flush()
 
 
 async def stand(settings: CandidateSettings) -> None:
-    """Stand for election until told to stop; ``d`` on the input is to step down."""
+    """Stand for election until stopped; ``d`` on the input makes it step down."""
 
     def won(term: Term) -> None:
         say("won", token=term.token)
@@ -76,18 +76,18 @@ async def stand(settings: CandidateSettings) -> None:
 
         loop.add_reader(sys.stdin, told)
         loop.add_signal_handler(signal.SIGTERM, election.stop)
-        # Ctrl-C goes to the whole group; whoever watches says when to end.
+        # Ctrl-C goes to the whole process group; the parent process decides when to end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("campaign", "candidate")
         await election.run()
 
 
 def main() -> None:
-    """Run it, and say what went wrong."""
+    """Run it, and report what went wrong."""
     logging.basicConfig(level=logging.CRITICAL)
     try:
         asyncio.run(stand(msgspec.json.decode(sys.argv[1], type=CandidateSettings)))
-    except Exception as error:  # whatever it is, who watches shows it
+    except Exception as error:  # whatever it is, the parent process shows it
         say("failed", str(error) or type(error).__name__)
 
 

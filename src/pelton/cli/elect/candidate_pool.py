@@ -1,4 +1,4 @@
-"""The candidates' processes, and what is known of each: begun, listened to, killed, begun again."""
+"""The candidates' processes and their states: started, watched, killed, started again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _END_S: Final = 10.0
 
 @dataclass
 class CandidateProcess:
-    """One candidate as it stands."""
+    """The state of one candidate."""
 
     settings: CandidateSettings
     process: asyncio.subprocess.Process | None = None
@@ -34,7 +34,7 @@ class CandidateProcess:
 
     @property
     def pid(self) -> int:
-        """Its process, 0 for none."""
+        """Its process id, 0 for none."""
         return 0 if self.process is None else self.process.pid
 
 
@@ -63,7 +63,7 @@ class CandidatePool:
             self._tasks.append(self._runtime.spawn(self._keep(member), member.settings.name))
 
     async def end(self) -> None:
-        """End every process in order; kill those that do not."""
+        """Stop every process gracefully; kill those that do not end."""
         self._is_ending = True
         for member in self.members:
             if member.process is not None and member.process.stdin is not None:
@@ -77,7 +77,7 @@ class CandidatePool:
 
     @property
     def leader(self) -> CandidateProcess | None:
-        """Who leads, as far as we have heard."""
+        """The last known leader."""
         return next((member for member in self.members if member.state == "leader"), None)
 
     def kill_leader(self) -> None:
@@ -156,7 +156,7 @@ class CandidatePool:
         member.state, member.note, member.since = state, note, self._runtime.clock.monotonic()
 
     def _signal(self, member: CandidateProcess, number: signal.Signals) -> None:
-        # Not Process.send_signal: it reaps a process that is dead, and asyncio misses its end.
+        # Not Process.send_signal: it reaps a dead process, and asyncio misses its end.
         if member.process is not None and member.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member.process.pid, number)

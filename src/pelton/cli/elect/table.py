@@ -1,4 +1,4 @@
-"""What is seen of an election: a table that is written over on a terminal, lines elsewhere."""
+"""The display of an election: on a terminal a table that is overwritten, otherwise lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CandidateTable:
         self._height = 0
 
     def show(self, members: list[CandidateProcess], now: float) -> None:
-        """Write it over what was there."""
+        """Overwrite the previous table."""
         lines = [*rows(members, now), ("", ""), (_HELP, "")]
         over = _UP.format(self._height) if self._height else ""
         self._height = len(lines)
