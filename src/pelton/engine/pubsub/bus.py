@@ -349,7 +349,7 @@ class Bus:
     # --- receiving from other processes
 
     def _read(self) -> None:
-        """Hand over what other processes have published since the last look."""
+        """Deliver what other processes have published since the last read."""
         while True:
             rows = decoded(_OutboxRow, self._db.execute(_UNREAD, (self._cursor, _PAGE)).fetchall())
             if not rows:
