@@ -87,7 +87,7 @@ class Bus:
         self._choose = choose
         self._index: SubjectIndex[SubscriptionRow] = SubjectIndex()
         self._version = -1
-        # Whether there is any subscription, or one has just ended: asked for every transaction.
+        # Whether there is any subscription, or one has just ended: read in every transaction.
         self.has_subscriptions = False
         self._mine: dict[int, Subscriber] = {} if of is None else of._mine
         self._reads = of is None
@@ -205,7 +205,7 @@ class Bus:
         self._version = -1
 
     def deliveries(self) -> list[tuple[Subscriber, Sequence[Incoming]]]:
-        """Return what the transaction has for subscribers of this process so far."""
+        """Return the transaction's deliveries to subscribers of this process so far."""
         return list(self._ready)
 
     def keep_only(self, deliveries: Sequence[tuple[Subscriber, Sequence[Incoming]]]) -> None:
