@@ -40,7 +40,7 @@ class Door:
             self._refuse()
 
     def check_place(self) -> None:
-        """Raise StoreGoneError if the open store was removed, moved or replaced, or another error that ended it."""
+        """Raise StoreGoneError if the open store was removed, moved or replaced, or the error that ended it."""
         try:
             self._db.check_sound()
         except Fault as fault:
