@@ -33,7 +33,7 @@ _MOST: Final = 256
 _LARGE: Final = 32 * 1024
 # For fewer rows, a faster way to compute checksums is not worth its preparation.
 _MANY: Final = 1024
-# Fewer are not worth joining; nor is it, at once, where rows were met that cannot be.
+# Joining fewer rows is not worth it, nor is trying again soon after rows that could not be joined.
 _FEW: Final = 32
 _PATIENCE: Final = 15
 _NO_HEADERS: Final = pack("i", -1)

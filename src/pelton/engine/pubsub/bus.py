@@ -194,7 +194,7 @@ class Bus:
             self._read()
 
     def reset(self) -> None:
-        """The transaction was rolled back: it published nothing, and made no subscription."""
+        """Discard what the rolled-back transaction published, and its subscriptions."""
         for subscription in self._joining:
             self._mine.pop(subscription, None)
         self._joining.clear()
