@@ -217,7 +217,7 @@ async def test_a_store_in_use_is_not_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "a.pelton"
     async with pelton.open(path) as jet:
         await fill(jet, 3)
-        with pytest.raises(pelton.StoreBusyError, match="somebody has it open"):
+        with pytest.raises(pelton.StoreBusyError, match="it is open; close it everywhere"):
             pelton.rekey(path, None, "key")
         await jet.publish("s.more", b"unharmed")
     assert await seen(path, None) == 4

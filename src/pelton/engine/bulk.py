@@ -1,8 +1,8 @@
-"""Reads a stream of a store file in bulk, beside whoever has it open: no engine, no wake-ups, only rows.
+"""Reads a stream of a store file in bulk, while others have it open: no engine, no wake-ups, only rows.
 
-For processes that come and go and read much, such as Spark's. Nothing is written. So what is past its age is removed
-by whoever says what is to be read: an engine, which lets time pass before it tells of a stream. What falls due between
-that and the read is still read, unless somebody has removed it.
+For short-lived processes that read much, such as Spark's. Nothing is written, so messages past their age are not
+removed here: the engine that plans the read removes them first. Messages that expire between that and the read are
+still read, unless another process has removed them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ _BYTES: Final = 4 * 1024 * 1024
 
 
 class BulkReader:
-    """One stream of the store file ``path``; close it, or use it in a ``with``. For one thread.
+    """Reader of one stream of the store file ``path``; close it, or use it in a ``with``. For one thread.
 
-    ``sums`` is a faster :func:`~pelton.storage.sums_of_columns`, where there is one, and ``split`` what the fastest way
-    needs.
-    ``created`` names the very stream, as its info does: one made anew under the name is refused. Raises
-    StreamNotFoundError, NotAStoreError where there is no file, StoreKeyError and the other errors of opening.
+    ``sums`` may be a faster :func:`~pelton.storage.sums_of_columns`, and ``split`` is what the fastest way needs.
+    ``created`` is the creation time from the stream's info: a stream created later under the same name is refused.
+    Raises StreamNotFoundError, NotAStoreError if there is no file, StoreKeyError and the other errors of opening.
     """
 
     def __init__(
@@ -72,9 +71,9 @@ class BulkReader:
         self.close()
 
     def read(self, first: int, last: int) -> Portion:
-        """Return the next messages from ``first`` on, not beyond ``last``; ``Portion.after`` is ``last`` at the end.
+        """Return the next messages from ``first`` to at most ``last``; ``Portion.after`` is ``last`` at the end.
 
-        At most 8,192 of them, or as many as reach 4 MiB. Raises StreamNotFoundError when it is deleted meanwhile.
+        At most 8,192 messages, or as many as reach 4 MiB. Raises StreamNotFoundError if the stream has been deleted.
         """
         try:
             return self._read.portion(first, last)

@@ -1,4 +1,4 @@
-"""Connections to one store, and sessions on them, for the engine that has it open."""
+"""Opens connections to one store, and sessions on them, for the engine that has it open."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pelton.storage import Database, Fault, Medium
 
 
 class Connections:
-    """Opens connections with the key that the store has now.
+    """Opens connections with the current key of the store.
 
-    ``ended`` is called with what has ended one of them for good, on whichever thread has met it.
+    ``ended`` is called with the fault that has ended one of them for good, on the thread that met it.
     """
 
     def __init__(self, settings: EngineSettings, runtime: Runtime, ended: Callable[[Fault], None]) -> None:
         if not settings.memory:
-            # SQLite names its log after the file itself, not after a link to it; and folders may be changed.
+            # SQLite names its log after the file itself, not after a link to it; and the working directory may change.
             settings = replace(settings, path=os.path.realpath(settings.path))
         self.settings = settings
         self._runtime = runtime
@@ -35,7 +35,7 @@ class Connections:
         self._keying = threading.Lock()
 
     def first(self) -> Database:
-        """Open the connection of shared transactions, which acknowledges what it commits."""
+        """Open the connection of shared transactions, whose commits are acknowledged."""
         try:
             database = self.database(Medium(self.settings.sync_file, self.settings.write_file))
             try:
@@ -64,7 +64,7 @@ class Connections:
         waiting_pulls: Callable[[ConsumerLog], int],
         of: Bus | None = None,
     ) -> Session:
-        """Return a session on a connection; one for transactions that users hold open is ``of`` the first one's bus."""
+        """Return a session on a connection; ``of`` is the first session's bus if users hold transactions open on it."""
         random, runtime = self._runtime.random, self._runtime
         bus = Bus(database, peers, random.choice, of)
         now, new_id, limits = runtime.clock.now, runtime.ids.new, self.settings.limits
@@ -72,13 +72,13 @@ class Connections:
 
     @contextmanager
     def unchanged(self) -> Iterator[EngineSettings]:
-        """Hold the key as it is: clones, also those that another thread is just making, need the store's."""
+        """Keep the key from changing during the block, so that a clone opens with the right one on any thread."""
         with self._keying:
             yield self.settings
 
     @contextmanager
     def rekeyed(self, key: bytes) -> Iterator[None]:
-        """Open connections with another key from now on, if the block gives it to the store."""
+        """Open later connections with another key, if the block encrypts the store with it without an error."""
         with self._keying:
             yield
             self.settings = replace(self.settings, key=key)

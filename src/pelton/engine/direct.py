@@ -1,6 +1,6 @@
-"""Direct get in the engine: a lean read where one row says all, else a proper look in a snapshot.
+"""Direct get in the engine: a fast get if one row is enough, else a read in a snapshot.
 
-Messages past their age are removed by whoever meets them, so a read that would meet one becomes a transaction.
+Expired messages are removed when they are met, so a read that would meet one becomes a transaction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pelton.storage import MessageRow
 from pelton.streams import DirectReads, StreamLog, stored_message
 from pelton.subjects import has_wildcard
 
-# How many reads may follow each other before others on the event loop get their turn.
+# The number of reads in a row before other tasks on the event loop may run.
 _IN_A_ROW: Final = 64
 
 
@@ -27,7 +27,7 @@ class DirectGets:
         self._in_a_row = 0
 
     def is_greedy(self) -> bool:
-        """Whether it is time to let others run: a read waits for nothing, so a loop of them would never."""
+        """Whether to let other tasks run now: reads never wait, so a loop of reads would block the event loop."""
         self._in_a_row += 1
         if self._in_a_row < _IN_A_ROW:
             return False
@@ -35,7 +35,7 @@ class DirectGets:
         return True
 
     def fast_get(self, stream: str, request: DirectGet) -> DirectReply | None:
-        """Answer a get of one message by sequence, or of the last of a subject; None: look properly."""
+        """Return the message of a sequence, or the last of a subject; None if it needs a read in a snapshot."""
         log = self._session.registry.streams.get(stream)
         if log is None or not log.has_fast_get or request.batch or request.multi_last or request.next_by_subj:
             return None
@@ -55,11 +55,11 @@ class DirectGets:
         return log.fast_get.last_of(subject, self._session.registry.version)
 
     def look(self, stream: str, request: DirectGet) -> DirectReply | None:
-        """Answer inside a snapshot; None where messages past their age must be removed first."""
+        """Answer inside a snapshot; return None if expired messages must be removed first."""
         log = self._readable(stream)
         if log.state.is_overdue(self._now()):
             return None
-        # A whole batch is as much as many single reads.
+        # A batch counts as many single reads.
         self._in_a_row += request.batch or len(request.multi_last)
         return self._reads.read(log, request)
 
@@ -68,7 +68,7 @@ class DirectGets:
         log = self._readable(stream)
         log.advance(self._now())
         log.flush()
-        # This transaction may still be rolled back: what is counted in it holds for nobody else.
+        # This transaction may still be rolled back, so its counts are not shared with other reads.
         return DirectReads(self._session.db.path).read(log, request)
 
     def _readable(self, stream: str) -> StreamLog:

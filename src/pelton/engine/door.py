@@ -1,4 +1,4 @@
-"""What every operation passes first: a store that can be used, on the event loop that it was opened on."""
+"""The checks before every operation: the store can be used, and this is the event loop that it was opened on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pelton.storage import Database, Fault
 
 
 class Door:
-    """Refuses what comes from another event loop than ``loop``, or to a store that is closed, failed or inherited."""
+    """Refuses calls from another event loop than ``loop``, and calls to a store that is closed, failed or inherited."""
 
     __slots__ = ("_db", "_home", "_loop")
 
@@ -27,12 +27,12 @@ class Door:
             self._db.check()
         except Fault as fault:
             raise public_error(fault) from None
-        # Every publish passes here: nothing more is asked on the store's own loop.
+        # Every publish passes here, so on the store's own loop this is the only check.
         if running_loop() is not self._loop and self._home.is_elsewhere:
             self._refuse()
 
     def check_loop(self) -> None:
-        """Raise WrongLoopError on another event loop; what is closed or inherited refuses by itself."""
+        """Raise WrongLoopError on another event loop; a closed or inherited store raises its own error later."""
         # Every step of an iteration passes here.
         if running_loop() is self._loop:
             return
@@ -40,7 +40,7 @@ class Door:
             self._refuse()
 
     def check_place(self) -> None:
-        """Raise StoreGoneError if the store was removed, moved or replaced while it was open, or what else ended it."""
+        """Raise StoreGoneError if the open store was removed, moved or replaced, or the error that ended it."""
         try:
             self._db.check_sound()
         except Fault as fault:

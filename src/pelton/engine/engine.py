@@ -1,9 +1,8 @@
 """The embedded Backend: streams and consumers in one SQLite file, for any number of processes.
 
-The engine decides nothing by itself. It stages work for the shared transaction (``transactions``, ``storage``),
-keeps its session valid, and wakes whoever waits: pulls of this process through signals, other processes
-through the wake-up channel. Time needs no daemon: deadlines are rows, evaluated by the transactions that meet
-them.
+The engine decides nothing by itself. It stages work for the shared transaction (``transactions``, ``storage``), keeps
+its session valid, and wakes waiting pulls of this process through signals, and other processes through the wake-up
+channel. Time needs no daemon: deadlines are rows, evaluated by the transactions that meet them.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._waiting = WaitingPulls()
         self._closed = False
-        # Whether something has ended this opener for good, and who is told.
+        # Whether this opener has ended for good, and the callbacks for that.
         self._is_over = False
         self._on_end: list[Callable[[Exception], None]] = []
         self._db = self._connections.first()
@@ -119,13 +118,13 @@ class Engine:
         self.publish_committed(self.session.committed())
 
     def rolled_back(self) -> None:
-        # What was staged and never ran has failed by now: nobody may join it.
+        # Work that was staged and never ran has failed by now, so later submissions must not join it.
         self._submissions.part()
         self.session.roll_back()
         self._background.rolled_back()
 
     def publish_committed(self, committed: Committed) -> None:
-        """Let everybody learn what a transaction did, of whichever session."""
+        """Publish the effects of a transaction of any session: wake pulls and processes, and deliver to subscribers."""
         if committed.changed:
             if committed.news:
                 self._waiting.notify(committed.news)
@@ -144,13 +143,13 @@ class Engine:
         )
 
     def _count_pulls(self, consumer: ConsumerLog) -> int:
-        # They are made of a session, which asks later how many wait.
+        # Pulls need a session, so they do not exist yet when the session gets this callback.
         return self._pulls.count(consumer)
 
     def second_session(self) -> Session:
         """Open another session, on a connection of its own, for transactions that users hold open."""
         self.check_place()
-        # Pulls that begin to wait while a transaction is open want to hear of it, too.
+        # Pulls that begin to wait while a transaction is open must be woken by it, too.
         return self._session_on(self._connections.database(), lambda: True, self.session.bus)
 
     def transaction(self, timeout: float) -> OpenTransaction:
@@ -161,7 +160,7 @@ class Engine:
     # --- the port
 
     async def call(self, request: Request[R]) -> R:
-        """Do one administrative verb."""
+        """Handle one administrative request."""
         self._check()
         check_request(request)
         try:
@@ -185,7 +184,7 @@ class Engine:
             return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
-        """Store a message; returns when it is as durable as the store was opened for."""
+        """Store a message; return when it is as durable as the store's sync mode promises."""
         future = self._loop.create_future()
         self._submissions.publish(Publishing((Outgoing(subject, data, headers),), True, future))
         ack: PubAck = await future
@@ -201,7 +200,7 @@ class Engine:
         return acks
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
-        """Read messages where they lie (ADR-31)."""
+        """Read messages directly from the stream (ADR-31)."""
         self._check()
         inside = self._transactions.of_caller()
         if inside is not None and inside.is_open:
@@ -224,7 +223,7 @@ class Engine:
         return await ack
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Acknowledge deliveries; returns when durable."""
+        """Acknowledge deliveries; return when the acks are durable."""
         if not acks:
             return []
         future = self._loop.create_future()
@@ -244,7 +243,7 @@ class Engine:
 
         def stage(some: Sequence[Settled]) -> asyncio.Future[list[PeltonError | None]]:
             future = self._loop.create_future()
-            # What else is asked for in this round shares their transaction, such as the next deliveries.
+            # Other work of this round, such as the next deliveries, shares their transaction.
             self._submissions.settle(settling_apart(stream, consumer, some, future), at_once=False)
             return future
 
@@ -256,19 +255,19 @@ class Engine:
         return await self._pulls.pull(stream, consumer, request)
 
     async def subscribe(self, subject: str, queue: str = "") -> EngineSubscription:
-        """Listen to what is published from now on, by whichever process."""
+        """Subscribe to what any process publishes from now on."""
         self._check()
         return await self._subscriptions.subscribe(subject, queue)
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
-        """Tell a message to whoever listens, and store it where a stream takes it, without an answer."""
+        """Publish a message to subscribers, and store it if a stream takes it, without an answer."""
         self._check()
         check_subject(subject)
         message = Outgoing(subject, data, headers)
         await self.stage(lambda: self.session.send(message), durable=False)
 
     async def presence(self) -> str:
-        """Return the name of this opener on the wake-up channel; empty where others cannot reach it."""
+        """Return the name of this opener on the wake-up channel; empty if others cannot reach it."""
         self._check()
         return "" if self._channel.polled else self._channel.name
 
@@ -278,7 +277,7 @@ class Engine:
         return self._channel.is_gone(presence)
 
     def on_end(self, told: Callable[[Exception], None]) -> None:
-        """Call ``told`` when something has ended this opener for good."""
+        """Call ``told`` with the error when this opener has ended for good."""
         self._on_end.append(told)
 
     def clone(self) -> Engine:
@@ -292,7 +291,7 @@ class Engine:
         return self
 
     def embedded(self, what: str) -> EmbeddedStore:
-        """Return this store, which lies in a file of its own."""
+        """Return this store, which is a file of its own."""
         return self
 
     async def rekey(self, key: Key) -> None:
@@ -315,7 +314,7 @@ class Engine:
         return await self._maintenance.restore(source, streams, names, key, progress)
 
     async def close(self) -> None:
-        """Finish what was staged, tell waiting pulls, and close the store."""
+        """Finish staged work, end waiting pulls, and close the store."""
         if self._closed:
             return
         self.check_loop()
@@ -349,7 +348,7 @@ class Engine:
             raise public_error(fault) from None
 
     def _writes(self, request: Request[Any]) -> bool:
-        """Whether a read has to write: it is told of, or may meet messages whose time is over."""
+        """Whether a read has to write: to send an audit advisory, or to remove what has expired."""
         if self._audit.is_wanted:
             return True
         registry, now = self.session.registry, self._clock.now()
@@ -360,14 +359,14 @@ class Engine:
     # --- other processes
 
     def woken(self) -> None:
-        """Another process has committed something."""
+        """Load what another process has committed, and wake pulls and subscribers."""
         if self._is_over:
             return
         self._committer.woken()
         self._waiting.notify_all()
         self._background.woken()
         if self._subscriptions and not self._transactions.is_unreadable:
-            # What it said is heard by reading. What keeps us from that is met by whoever uses the store.
+            # Reading delivers what the other process published. Operations on the store raise the same errors.
             with suppress(PeltonError):
                 self.read(lambda: None)
                 self._pushes.look()
@@ -375,18 +374,18 @@ class Engine:
     # --- the end
 
     def _has_ended(self, fault: Fault) -> None:
-        """One of our connections, on whichever thread, can never be used again."""
-        # A loop that is closed has nobody waiting.
+        """End this opener: one of its connections, on any thread, can never be used again."""
+        # If the loop is closed, no task waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end, fault)
 
     def _end(self, fault: Fault) -> None:
-        """Let everything that waits fail with what has ended this opener: nothing would wake it any more."""
+        """Let everything that waits fail with the fault that ended this opener: nothing else would wake it."""
         if self._is_over or self._closed:
             return
         self._is_over = True
         if self._db.ending.fault is None:
-            # It was the connection of a transaction.
+            # The fault came from the connection of a transaction.
             self._db.ending.end(fault)
         self._background.close()
         self._pushes.stop()
@@ -394,5 +393,5 @@ class Engine:
         self._subscriptions.fail(error)
         for told in self._on_end:
             told(error)
-        # Pulls and pumps look, and meet it.
+        # Pulls and pumps check again, and get the error.
         self._waiting.notify_all()

@@ -1,4 +1,4 @@
-"""Storage's faults become public errors here, and nowhere else."""
+"""Translates storage faults into public errors: the only place that does."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def public_error(error: Exception) -> Exception:
         found = re.search(r"schema (\d+)", error.detail)
         return StoreVersionError(error.path, int(found[1]) if found else 0, SCHEMA_VERSION)
     if error.kind == "too_large":
-        # A message of more than a gigabyte: SQLite keeps none.
+        # A message of more than a gigabyte, which SQLite cannot store.
         return api_error("JSStreamMessageExceedsMaximumErr")
     return _ERRORS[error.kind](error.path, error.detail)

@@ -1,4 +1,4 @@
-"""The engine as its parts see it."""
+"""The interface of the engine for its parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class Host(Protocol):
-    """``session`` is that of shared transactions; ``stage`` runs a call in the next one, ``read`` on a snapshot.
+    """``session`` is that of shared transactions; ``stage`` runs a call in the next one, ``read`` in a snapshot.
 
     ``second_session`` opens another, on a connection of its own, for transactions that users hold open.
     """

@@ -34,4 +34,4 @@ PLANNING: Final = Planning(
     atomic_batches=True,
     own_verbs=frozenset({ConsumerUnsettled, StreamLastHeaders}),
 )
-"""What callers plan with, of any embedded store."""
+"""The capabilities of every embedded store, for callers to plan with."""

@@ -1,16 +1,16 @@
-"""The token floor of a store: what every fencing token is counted from, so that tokens only grow.
+"""The token floor of a store, from which every fencing token is counted, so that tokens only grow.
 
 Design: a delivery's token is the store's token floor plus the number of the delivery, which its consumer counts. The
-floor never goes back, and moves, durably, whenever a number may be given a second time:
+floor never decreases, and it is raised, durably, whenever a number could be given a second time:
 
 - Deliveries are not synced before they are handed out (losing one only means delivering again). So the first process
   that opens the store after the machine has started again raises the floor by ``TOKEN_EPOCH``, far more than a power
-  loss can take back. The same is done in copies of a store, which go on apart from it.
-- A consumer that is made under the name of one that is gone numbers its deliveries from 1 again. So deleting consumers,
-  in whatever way, raises the floor by the highest number that one of them has given (``session/consumers.py``). A
-  consumer keeps the floor it was made at: what is not above it is the token of another one that had its name.
+  loss can take back. The same happens in copies of a store, which continue independently.
+- A consumer created under the name of a deleted one numbers its deliveries from 1 again. So deleting consumers, in any
+way, raises the floor by the highest number that one of them has given (``session/consumers.py``). A consumer keeps
+the floor it was created at: a token not above it belongs to an earlier consumer of that name.
 
-All processes follow at once, since the catalogue moves with the floor.
+All processes load the new floor at once, because raising it also increments the version of the catalogue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def boot_id() -> str:
-    """Return what identifies this run of the machine, or an empty text where it can't be told."""
+    """Return an id of this run of the machine, or an empty string if it is unknown."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -39,7 +39,7 @@ def move_after_restart(database: Database, boot: Callable[[], str] = boot_id) ->
         if now and database.value("SELECT value FROM meta WHERE key='boot'") == now:
             return
     with database.writing():
-        # Where the run of the machine can't be told, every opening raises the floor: safe, and 23 bits last long.
+        # If the run of the machine is unknown, every opening raises the floor: safe, and 23 bits last long.
         if not now or database.value("SELECT value FROM meta WHERE key='boot'") != now:
             raise_token_floor(database)
             database.execute("UPDATE meta SET value=? WHERE key='boot'", (now,))

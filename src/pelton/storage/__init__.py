@@ -1,4 +1,4 @@
-"""Rows on disk: SQLite files, group commit, schema, integrity. Rows, not semantics."""
+"""Rows on disk: SQLite files, group commit, schema, integrity. It knows rows, not their meaning."""
 
 from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
 from pelton.storage.checksum import PlacedSums, SumsOfColumns, content_checksums, placed_sums, sums_of_columns

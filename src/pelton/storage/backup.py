@@ -1,11 +1,12 @@
-"""Copies of a store that is in use: of all of it, or of some of its streams.
+"""Copies a store that is in use: all of it, or some of its streams.
 
-Design: A connection of its own holds one snapshot for as long as the copy takes. Streams are copied row by row into
-a new store. Of a whole store the bytes are copied, encrypted or not, with room and damage and all: first the file, then
-its log while nobody writes (some milliseconds). While the snapshot is held, nothing is folded into the file but what
-stays in the log as well, so the two together are the store as of the end of the copy, like after a crash (ADR 0015).
+Design: a separate connection holds one snapshot for as long as the copy takes. Streams are copied row by row into a
+new store. A whole store is copied as bytes, encrypted or not, including free space and damage: first the file, then
+its log while no process writes (some milliseconds). While the snapshot is held, a checkpoint copies nothing into the
+file that does not stay in the log as well, so the two together are the store as of the end of the copy, as after a
+crash (ADR 0015).
 
-Either is written under another name until it is whole (``unfinished.py``).
+Either copy is written under another name until it is complete (``unfinished.py``).
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ _OF_ROWS: Final = ("streams", "stream_state")
 def back_up(path: str, key: bytes | None, target: str, streams: Sequence[str] | None, told: Told) -> None:
     """Copy a store, or some streams of it with their consumers, to the file ``target``, encrypted with the same key.
 
-    ``told`` hears how much of how much is done: bytes of a store, rows of streams. Raises :class:`Fault` of kind
-    ``settings`` where ``target`` exists, and those of opening the store; KeyError for a stream that is not there.
+    ``told`` is called with the amount done and the total: bytes of a store, rows of streams. Raises :class:`Fault` of
+    kind ``settings`` if ``target`` exists, and the faults of opening the store; KeyError for an unknown stream.
     """
     if not os.path.exists(path):
         raise Fault("settings", path, "there is no such file")
     source = Database(os.path.realpath(path), key=key)
     try:
         with unfinished(target, path) as file, translated(path), source.reading():
-            # The snapshot is of this moment: it begins with the first read.
+            # The snapshot begins with this first read.
             source.value("SELECT 1 FROM meta")
             if streams is None:
                 _copy_bytes(source, file, key, told)
@@ -55,12 +56,12 @@ def back_up(path: str, key: bytes | None, target: str, streams: Sequence[str] | 
 
 
 def _copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> None:
-    # A connection without the key reads bytes as they lie. A descriptor of our own would drop SQLite's locks.
+    # A connection without the key reads raw bytes. A descriptor of our own would drop SQLite's locks when closed.
     raw = apsw.Connection(source.path, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         with open(file, "r+b") as copy:
-            # SQLite gives zeros for what lies behind the end.
+            # SQLite returns zeros for bytes beyond the end.
             while left := os.path.getsize(source.path) - copy.tell():
                 copy.write(raw.read("main", 0, copy.tell(), min(_CHUNK, left))[1])
                 told(copy.tell(), os.path.getsize(source.path))
@@ -82,7 +83,7 @@ def _set_apart(file: str, key: bytes | None) -> None:
         with copy.writing():
             set_tokens_apart(copy)
     except Fault as fault:
-        # What is damaged is copied as it is.
+        # A damaged store is copied as it is.
         if fault.kind == "full":
             raise
     finally:
@@ -95,7 +96,7 @@ def _copy_log(log: str, copy: str) -> None:
 
 
 def _fold(file: str, key: bytes | None) -> None:
-    """Fold the log of a copy into it."""
+    """Checkpoint the log of a copy into it."""
     copy = apsw.Connection(file)
     try:
         unlock(copy, key)
@@ -132,20 +133,20 @@ def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[
 
 
 def in_parts(source: Database, table: str, where: str) -> Iterator[list[Any]]:
-    """Yield the rows of a table, some at a time."""
+    """Yield the rows of a table in chunks."""
     cursor = source.execute(f"SELECT * FROM {table} WHERE {where}")
     while rows := list(islice(cursor, _ROWS)):
         yield rows
 
 
 def tables(source: Database) -> list[str]:
-    """Return the names of Pelton's tables; those that a user made beside them belong to no stream."""
+    """Return the names of Pelton's tables, without the user's own tables, which belong to no stream."""
     found = (text(name) for (name,) in source.execute("SELECT name FROM sqlite_schema WHERE type='table'"))
     return [name for name in found if is_reserved(name)]
 
 
 def belonging(source: Database, table: str, streams: list[int]) -> str | None:
-    """Return which rows of a table belong to the streams, as SQL; None where none do."""
+    """Return SQL for the rows of a table that belong to the streams; None if no row of the table can."""
     numbers = ", ".join(map(str, streams))
     if table.startswith("m_"):
         return "1" if int(table[2:]) in streams else None

@@ -1,16 +1,17 @@
-"""Many rows of one stream, read for what is done with all of them: each checked, as fast as Python can.
+"""Reads many rows of one stream in bulk, and checks each, as fast as Python can.
 
-A bulk read has a connection of its own and holds no snapshot longer than for one portion of rows, so that it never
-keeps the log from being folded into the file. Rows never change, so portions of several snapshots are those of one,
-but for what was removed meanwhile: that a reader can tell by ``first``, the stream's first sequence at the time.
+A bulk read has a connection of its own and holds each snapshot for one portion of rows only, so that it never blocks
+checkpoints. Rows never change, so portions of several snapshots are like those of one, except for rows that were
+removed in between: a reader can tell these by ``first``, the stream's first sequence at the time.
 
-Three ways, from the fastest to the most careful. Where the caller can split columns, SQLite joins rows (``joined.py``);
-where one is not plain (headers, packed, damaged), this portion and some after are read in the second way. There a row
-is Python objects only within its block of up to 256 rows, which the processor's cache holds; then it is bytes in
-columns. What is not plain (a packed or a damaged row, a payload beyond 32 KiB) makes its block be looked at row by row.
-Checksums are compared for a whole portion; where one differs, the portion is read again, carefully: one row at a time.
+There are three ways, from the fastest to the most careful. If the caller can split columns, SQLite joins rows
+(``joined.py``); if one is not plain (headers, packed, damaged), this portion and some after it are read in the second
+way. There, rows are Python objects only within a block of up to 256 rows, which fits the processor's cache; then they
+are bytes in columns. A block with a row that is not plain (packed, damaged, a payload beyond 32 KiB) is checked row by
+row. Checksums are compared for a whole portion; if one differs, the portion is read again in the third way, one row at
+a time.
 
-Memory: a portion's payloads reach ``budget`` bytes and exceed it by one block at most, of 8 MiB, or one payload.
+Memory: a portion's payloads reach ``budget`` bytes and exceed it by at most one block, of 8 MiB, or one payload.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from pelton.storage.packing import MessageRow, RowValues, unpack
 _KNOWN_LIMIT: Final = 50_000
 _MOST: Final = 256
 _LARGE: Final = 32 * 1024
-# Below it a faster way to sum columns is not worth preparing.
+# For fewer rows, a faster way to compute checksums is not worth its preparation.
 _MANY: Final = 1024
-# Fewer are not worth joining; nor is it, at once, where rows were met that cannot be.
+# Joining fewer rows is not worth it, nor is trying again soon after rows that could not be joined.
 _FEW: Final = 32
 _PATIENCE: Final = 15
 _NO_HEADERS: Final = pack("i", -1)
-# A large payload stands as 0, which no payload is, and is read by itself.
+# A large payload is selected as 0, which no payload is, and read by itself.
 _COLUMNS: Final = f"seq, ts, subject, hdr, iif(length(data) > {_LARGE}, 0, data), crc"
 
 
 class Portion(NamedTuple):
-    """Messages in order, in columns: numbers as the machine has them, texts and payloads end to end.
+    """Messages in order, in columns: numbers in native byte order, texts and payloads concatenated.
 
-    ``damaged`` ones are left out and named by sequence. ``first`` was the stream's first sequence; ``after`` is the
-    sequence up to which all was read.
+    ``damaged`` has the sequences of damaged messages, which are left out. ``first`` was the stream's first sequence;
+    ``after`` is the sequence up to which everything was read.
     """
 
     messages: int
@@ -63,20 +64,20 @@ class Portion(NamedTuple):
 
 
 class StreamId(NamedTuple):
-    """Which stream a name means: its row, and when it was made."""
+    """The row id of a stream, and its creation time."""
 
     id: int
     created: int
 
 
 def find_stream(database: Database, name: str) -> StreamId | None:
-    """Return the stream of a name, None where there is none."""
+    """Return the stream of a name, or None."""
     found: Any = database.execute("SELECT id, created FROM streams WHERE name=?", (name,)).fetchone()
     return None if found is None else StreamId(*found)
 
 
 class _SubjectSums(dict[str, int]):
-    """The checksums of subjects, where the checksums of rows begin."""
+    """A cache of the checksums of subjects, with which the checksums of rows begin."""
 
     def __missing__(self, subject: str) -> int:
         if len(self) >= _KNOWN_LIMIT:
@@ -86,7 +87,7 @@ class _SubjectSums(dict[str, int]):
 
 
 class _Gathering:
-    """A portion in the making. Takes plain rows; what is none of those raises one of DAMAGED, and nothing is taken."""
+    """Builds a portion of plain rows. If a row is not plain, ``add`` raises one of DAMAGED, and adds nothing."""
 
     def __init__(self, subject_sums: _SubjectSums) -> None:
         self._sum_of = subject_sums.__getitem__
@@ -97,7 +98,7 @@ class _Gathering:
         self.reached = 0
 
     def add(self, rows: Sequence[RowValues]) -> int:
-        """Take rows and return their payload bytes: without a line of Python a row, because this is the cost of it."""
+        """Add rows and return their payload bytes, without a line of Python per row: this dominates the cost."""
         seqs, times, subjects, headers, payloads, sums = zip(*rows, strict=True)
         count = len(rows)
         stored = pack(f"{count}I", *sums)
@@ -125,7 +126,7 @@ class _Gathering:
         return len(data)
 
     def portion(self, first: int, after: int, sums_of: SumsOfColumns | None) -> Portion | None:
-        """Return what was taken; None where ``sums_of`` finds other checksums than the rows carry."""
+        """Return the added rows; None if ``sums_of`` computes other checksums than the rows have."""
         columns = [b"".join(parts) for parts in zip(*self._blocks, strict=True)] or [b""] * 9
         seqs, times, lengths, contents, sums, *rest = columns
         if sums_of is not None and sums_of(seqs, times, lengths, contents) != sums:
@@ -147,7 +148,7 @@ def _portion(joined: Joined, split: Split, kept: int, after: int) -> Portion:
 
 
 class BulkRead:
-    """Reads portions of one stream. ``limit`` rows at most, or as many as reach ``budget`` bytes of payload."""
+    """Reads portions of one stream: at most ``limit`` rows, or as many as reach ``budget`` bytes of payload."""
 
     def __init__(
         self,
@@ -179,9 +180,9 @@ class BulkRead:
         )
 
     def portion(self, first: int, last: int) -> Portion:
-        """Return what lies from ``first`` on, at most to ``last``. Raises LookupError when the stream is gone."""
+        """Return messages from ``first`` to at most ``last``. Raises LookupError if the stream is deleted."""
         with self._database.reading():
-            # A stream that is gone has no such row, and no table.
+            # A deleted stream has no such row, and no table.
             kept = self._database.value("SELECT first FROM stream_state WHERE id=?", (self._stream,))
             if kept is None:
                 raise LookupError(self._stream)
@@ -193,7 +194,7 @@ class BulkRead:
         return found
 
     def _split_up(self, kept: int, first: int, last: int) -> Portion | None:
-        """Read rows that SQLite joins; None where they are large, or one of them is not plain."""
+        """Read rows that SQLite joins; None if they are large, or one of them is not plain."""
         rows = min(self._limit, self._budget // (self._average + 1))
         if self._split is None or self._not_joined or rows < _FEW:
             self._not_joined = max(0, self._not_joined - 1)
@@ -210,12 +211,12 @@ class BulkRead:
         return _portion(joined, split, kept, last if joined.rows < rows else reached)
 
     def _quickly(self, kept: int, first: int, last: int) -> Portion | None:
-        """Read block by block, each larger where payloads are small; None where a row may be damaged."""
+        """Read block by block, with larger blocks for smaller payloads; None if a row may be damaged."""
         found = _Gathering(self._subject_sums)
         try:
             ended = self._read_blocks(found, first, last)
         except DAMAGED:
-            # A text that is none keeps its neighbours from being read in one go.
+            # Text that is not valid UTF-8 prevents reading its neighbours in the same call.
             self._suspect = found.count + self._block
             return None
         sums_of = self._sums if found.count >= _MANY else sums_of_columns
@@ -224,7 +225,7 @@ class BulkRead:
         return portion
 
     def _read_blocks(self, found: _Gathering, first: int, last: int) -> bool:
-        """Read up to the limit or budget; return whether there is no more."""
+        """Read up to the limit or budget; return whether everything was read."""
         cursor: Any = self._database.execute(
             self._sql, (first, last, *(self._condition.bindings if self._condition else ()))
         )
@@ -243,7 +244,7 @@ class BulkRead:
         return rows < self._limit
 
     def _add_each(self, found: _Gathering, rows: Sequence[RowValues], left: int) -> int:
-        """Add rows one by one until ``left`` bytes are reached, and return their bytes; damaged ones are named."""
+        """Add rows one by one until ``left`` bytes are reached, and return their bytes; note the damaged ones."""
         size, kept = 0, []
         for row in rows:
             seq, _, _, _, data, _ = row
@@ -262,7 +263,7 @@ class BulkRead:
         return size
 
     def _carefully(self, kept: int, first: int, last: int) -> Portion:
-        """Read row by row, where one is damaged."""
+        """Read row by row, because one is damaged."""
         found = _Gathering(self._subject_sums)
         left, position = self._budget, first
         for _ in range(min(_MOST, self._limit)):
@@ -276,5 +277,5 @@ class BulkRead:
             if left <= 0:
                 break
         portion = found.portion(kept, found.reached, None)
-        assert portion is not None, "nothing is compared"
+        assert portion is not None, "without sums_of, no checksums are compared"
         return portion

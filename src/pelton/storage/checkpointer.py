@@ -1,13 +1,13 @@
-"""Folding the log into the store's file: SQLite's checkpoints, and what keeps them from happening.
+"""Folding the log into the store's file: SQLite's checkpoints, and what blocks them.
 
-A commit that makes the log long folds it. SQLite syncs the log before and the file afterwards, and takes nothing for
-folded unless both succeed: after a failed sync of the file the next attempt writes every page again. But where a sync
-of the log has failed nobody may fold: SQLite does not verify what it copies, and what the kernel has dropped from its
-cache reads as something older (``sync_record.py``).
+A commit that makes the log long runs a checkpoint. SQLite syncs the log before and the file afterwards, and regards
+nothing as folded unless both succeed: after a failed sync of the file the next checkpoint writes every page again. But
+after a failed sync of the log, no process may fold it: SQLite does not verify what it copies, and pages that the
+kernel has dropped from its cache read as something older (``sync_record.py``).
 
-What a reader still needs stays in the log. One that was stopped, or reads a snapshot for long, keeps it from being
-begun anew, so it grows with every write: a warning is logged once, and an advisory is published. When the reader is
-gone, the next writes fold the log, begin it anew and cut it.
+Pages that a reader still needs stay in the log. A reader that was stopped, or holds a snapshot for long, prevents the
+log from restarting, so it grows with every write: a warning is logged once, and an advisory is published. When the
+reader is gone, the next writes fold the log, restart it and truncate it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pelton.storage.sync_record import SyncRecord
 
 PAGE_SIZE: Final = 4096
 CHECKPOINT_PAGES: Final = 4000
-# Longer than it becomes if nothing keeps it from being folded.
+# Longer than the log becomes if nothing blocks checkpoints.
 LOG_LIMIT: Final = 32 << 20
 _LOG_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
@@ -35,7 +35,7 @@ _log: Final = logging.getLogger("pelton")
 
 
 def use_log(connection: apsw.Connection, path: str, patience: float) -> None:
-    """Log ahead from now on. SQLite does not wait for others who open the new file at the same time: we do."""
+    """Switch to WAL mode. SQLite does not wait for others that open the new file at the same time, so this does."""
     deadline = stopwatch() + patience
     while True:
         try:
@@ -51,7 +51,7 @@ def use_log(connection: apsw.Connection, path: str, patience: float) -> None:
 
 
 class Checkpointer:
-    """Folds the log of one connection; without a ``record`` (a memory store) there is none."""
+    """Runs the checkpoints of one connection; a memory store has none."""
 
     def __init__(self, path: str, connection: apsw.Connection, record: SyncRecord, on_failure: Callable[[Fault], None]):
         self._path = path
@@ -62,13 +62,13 @@ class Checkpointer:
         self._is_blocked = False
         self._unreported = 0
         self.log_bytes = 0
-        # Whether a commit that makes the log long folds it into the file; else that is left to closing.
+        # Whether a commit that makes the log long folds it into the file; if not, closing does.
         self.folds = True
         connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT}")
         connection.set_wal_hook(self._committed)
 
     def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """After a commit: note how long the log is, and fold it into the file when it is long enough."""
+        """After a commit, record the length of the log, and fold it into the file if it is long enough."""
         self.log_bytes = _LOG_HEADER + pages * (PAGE_SIZE + _FRAME_HEADER)
         if pages >= CHECKPOINT_PAGES and self.folds:
             self.fold()
@@ -76,7 +76,7 @@ class Checkpointer:
         return apsw.SQLITE_OK
 
     def fold(self, mode: str = "PASSIVE") -> None:
-        """Fold what can be folded. What keeps it from that will meet the next commit, but for a failed sync."""
+        """Fold what can be folded. Errors other than a failed sync are ignored: the next commit meets them again."""
         if self._record.is_doubtful:
             return
         self._slot.begin()
@@ -88,7 +88,7 @@ class Checkpointer:
             self._slot.end()
 
     def note(self, error: Exception) -> None:
-        """If a sync of SQLite's has failed, let nothing be acknowledged any more."""
+        """If a sync by SQLite has failed, stop all acknowledgements."""
         if is_failed_sync(error):
             self._slot.fail()
             self._on_failure(fault_of(error, self._path))
@@ -98,13 +98,13 @@ class Checkpointer:
         if self._record.is_doubtful:
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         elif is_gone:
-            # SQLite does not fold the log into a file that was moved away, which would be without it.
+            # On closing, SQLite does not fold the log into a file that was moved, which would lose it.
             self.fold("TRUNCATE")
         elif not self.folds:
             self.fold()
         self._slot.begin()
         try:
-            # SQLite does not say whether it has folded: the log is gone then (SyncRecord.close).
+            # SQLite does not return whether it has folded: if so, the log is gone (SyncRecord.close).
             self._connection.close()
         except apsw.Error as error:
             self.note(error)
@@ -112,7 +112,7 @@ class Checkpointer:
             self._slot.end()
 
     def blocked_bytes(self) -> int:
-        """How long the log has grown because it cannot be folded, once for each time it does; else 0."""
+        """Return the length of a log that cannot be folded, once for each time that this happens; else 0."""
         grown, self._unreported = self._unreported, 0
         return grown
 
@@ -123,7 +123,7 @@ class Checkpointer:
         self._unreported = self.log_bytes
         _log.warning(
             "store %s: its log has grown to %d MB and cannot be folded into the file, because a process still "
-            "reads an old state of it: one that was stopped, or a long read, transaction or backup. The log "
+            "reads an old snapshot: a stopped process, or a long read, transaction or backup. The log "
             "shrinks with the first writes after that has ended",
             self._path,
             self.log_bytes >> 20,

@@ -1,8 +1,7 @@
 """The checksum of a message row.
 
-A CRC-32 over subject, header block, payload, sequence and time finds every single flipped bit of a row,
-whichever column it is in, and any burst up to 32 bits. ``-1`` stands for an absent header block so that an
-empty one differs.
+A CRC-32 over subject, header block, payload, sequence and time detects every single flipped bit of a row, in any
+column, and any burst up to 32 bits. ``-1`` stands for an absent header block so that an empty one differs.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from zlib import crc32
 _POSITION = Struct("<qqi")
 
 PlacedSums = Callable[[int, int, memoryview], bytes]
-"""What :func:`placed_sums` does, which may be done faster as well."""
+"""A function like :func:`placed_sums`, which may be faster."""
 
 SumsOfColumns = Callable[[bytes, bytes, bytes, bytes], bytes]
-"""What :func:`sums_of_columns` does. It may be done faster, many rows at a time: a CRC is linear."""
+"""A function like :func:`sums_of_columns`, which may be faster for many rows at a time: a CRC is linear."""
 
 
 def row_checksum(seq: int, ts: int, subject: str, hdr: bytes | None, data: bytes) -> int:
-    """Return the checksum that belongs to a row with these columns."""
+    """Return the checksum of a row with these columns."""
     crc = crc32(data, crc32(subject.encode()))
     if hdr is None:
         return crc32(_POSITION.pack(seq, ts, -1), crc)
@@ -44,7 +43,7 @@ def row_checksums(
 
 
 def content_checksums(subjects: Iterable[str], payloads: Iterable[bytes]) -> list[int]:
-    """Return what checksums of rows without headers begin with: all but where and when each is stored."""
+    """Return the checksums of the contents of rows without headers: all except sequence and time."""
     return list(map(crc32, payloads, map(crc32, map(str.encode, subjects))))
 
 
@@ -54,18 +53,18 @@ def placed_checksums(sequences: Sequence[int], ts: int, contents: Iterable[int])
 
 
 def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:
-    """Return the checksums of rows without headers that follow each other from ``first`` on, all stored at ``ts``.
+    """Return the checksums of rows without headers, with consecutive sequences from ``first``, all stored at ``ts``.
 
-    ``contents`` are checksums over subject and payload: uint32 in the machine's order, as what is returned.
+    ``contents`` are checksums over subject and payload: uint32 in native byte order, like the result.
     """
     begun = contents.cast("I")
     return pack(f"{len(begun)}I", *placed_checksums(range(first, first + len(begun)), ts, begun))
 
 
 def sums_of_columns(seqs: bytes, times: bytes, header_lengths: bytes, contents: bytes) -> bytes:
-    """Return the checksums of rows from columns: int64, int64, int32 (-1: no headers), uint32, in the machine's order.
+    """Return the checksums of rows from columns: int64, int64, int32 (-1: no headers), uint32, in native byte order.
 
-    ``contents`` are checksums over subject, payload and header block: all but where and when each row is stored.
+    ``contents`` are checksums over subject, payload and header block: all except sequence and time.
     """
     columns = memoryview(seqs).cast("q"), memoryview(times).cast("q"), memoryview(header_lengths).cast("i")
     sums = map(crc32, map(_POSITION.pack, *columns), memoryview(contents).cast("I"))

@@ -1,4 +1,4 @@
-"""Rows without headers by columns, as bytes: what becomes many rows without an object of Python's a row."""
+"""Rows without headers by columns, as bytes, which become many rows without a Python object per row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 FIELD: Final = 8
-"""The digits of a number in ``pieces``; a row's two stand behind one digit that tells nothing."""
+"""The digits of a number in ``pieces``; each row has two numbers, after one digit without meaning."""
 
 _LENGTH: Final = 0xFF
 _SHIFT: Final = 8
@@ -18,12 +18,12 @@ _LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
 
 
 class Columns(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Rows that have no place yet, in order; numbers in the machine's order of bytes.
+    """Rows that have no sequence yet, in order; numbers in native byte order.
 
-    ``subjects`` holds each subject once, end to end; ``spots`` where that of each row lies (uint32: begin << 8 |
-    length). ``payloads`` lie end to end, each ``length`` long; where that is -1, ``pieces`` says where the payload of
-    each row begins (from 1 on) and how long it is, in decimal digits. ``contents`` are the rows' checksums (uint32)
-    before anything is known of their place: over subject and payload.
+    ``subjects`` has each subject once, concatenated; ``spots`` has the position of each row's subject (uint32: begin <<
+    8 | length). ``payloads`` are concatenated, each ``length`` long; if that is -1, ``pieces`` has the start (from 1)
+    and the length of each row's payload, in decimal digits. ``contents`` are the rows' checksums (uint32) over subject
+    and payload, without sequence and time.
     """
 
     count: int
@@ -50,7 +50,7 @@ class Columns(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def pairs(spots: memoryview, sums: bytes) -> memoryview:
-    """Return ``sum << 32 | spot`` of each row (int64): the two numbers that SQLite is handed a row."""
+    """Return ``sum << 32 | spot`` for each row (int64): the two numbers per row that SQLite needs."""
     low, high = array("I"), array("I")
     low.frombytes(spots)
     high.frombytes(sums)

@@ -1,6 +1,6 @@
 """Group commit: everything that waits shares one transaction, and one sync to disk.
 
-Design: Callers *stage* work. At the end of the event loop's current round all staged work runs inside one
+Design: callers *stage* work. At the end of the event loop's current round all staged work runs inside one
 ``BEGIN IMMEDIATE``; then the transaction commits, other processes may write, and the log is synced. Work that
 must be durable is finished only after a sync that began after its commit; other work (a delivery, which may
 be repeated after a power loss) is finished at once. While a sync runs on its thread the next group is built
@@ -9,14 +9,14 @@ and committed: syncs never overlap, and one sync covers all commits before it.
 Invariants:
 - Work is finished or failed exactly once, in the order of staging within a group.
 - Work raises before it changes anything, or the whole group is rolled back and each piece runs again alone: a
-  failing operation never takes its neighbours down. Work therefore keeps no effect of ``run`` outside the
+  failing operation never makes its neighbours fail. Work therefore keeps no effect of ``run`` outside the
   transaction.
-- After a failed sync nothing is acknowledged any more (the kernel may have dropped the pages): the database
-  is failed until it is opened again.
+- After a failed sync nothing more is acknowledged (the kernel may have dropped the pages): the database
+is failed until it is opened again.
 
 A small group is synced on the loop's own thread: a hop to another thread costs as much as a fast disk's sync.
-A large group, or a slow disk, goes to the thread. Where there are too few CPUs a sync takes long, too, because its
-thread waits for one; that is not the disk's time and does not count: on another thread all would wait twice.
+A large group, or a slow disk, is synced on the other thread. With too few CPUs a sync also takes long, because its
+thread waits for one; that time is not the disk's and does not count: on another thread all would wait twice.
 """
 
 from __future__ import annotations
@@ -43,45 +43,45 @@ _RETRY_S: Final = 0.001
 
 
 class Work(Protocol):
-    """Something to do inside a transaction."""
+    """A piece of work inside a transaction."""
 
     @property
     def durable(self) -> bool:
-        """Whether the result may be told only once it is on disk."""
+        """Whether the result may be returned only once it is on disk."""
 
     @property
     def size(self) -> int:
-        """How many callers wait for it."""
+        """The number of callers that wait for it."""
 
     def run(self) -> None:
-        """Do it, inside the open transaction; raise before changing anything."""
+        """Do the work inside the open transaction; raise before changing anything."""
 
     def finish(self) -> None:
-        """Hand out the result: the transaction is committed (and synced, where ``durable``)."""
+        """Return the result to callers: the transaction is committed (and synced, if ``durable``)."""
 
     def fail(self, error: Exception) -> None:
-        """Hand out an error: nothing was changed."""
+        """Raise an error to callers: nothing was changed."""
 
     def pieces(self) -> list[Work]:
-        """Return the parts that can run alone; ``[self]`` when there is but one."""
+        """Return the parts that can run alone; ``[self]`` if it cannot be split."""
 
 
 class Participant(Protocol):
-    """Who keeps state in memory beside the rows, and so must hear of every transaction."""
+    """Keeps state in memory beside the rows, and is therefore called for every transaction."""
 
     def began(self) -> None: ...
     def flush(self) -> None: ...
     def committed(self) -> None: ...
 
     def rolled_back(self) -> None:
-        """The transaction came to nothing, or staged work has failed before it could run."""
+        """Handle a rollback, or staged work that failed before it could run."""
 
 
 class Committer:
     """Runs staged work in shared transactions on one database; belongs to one event loop.
 
-    ``busy_timeout`` (seconds) bounds the wait for other processes' transactions; ``interval`` (seconds) is
-    the time between syncs of mode ``interval``, and between looks whether the file is there still where none sync.
+    ``busy_timeout`` (seconds) bounds the wait for other processes' transactions; ``interval`` (seconds) is the time
+    between syncs in mode ``interval``, and in mode ``off`` the time between checks that the file still exists.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class Committer:
     def run_now(self, work: Work) -> bool:
         """Run ``work`` at once if nothing waits before it, else stage it; return whether it was run.
 
-        Saves a lone caller a round of the loop. Only one that is durable, and one that is not, are run so in a
-        round: many callers want one transaction, and a caller that never waits would let nobody else run.
+        It saves a single caller a round of the loop. Each round runs at most one durable and one other work this way:
+        many callers should share a transaction, and a caller that never waits would let no other task run.
         """
         if (
             work.durable in self._ran_now
@@ -147,29 +147,29 @@ class Committer:
         return not self._staged
 
     def woken(self) -> None:
-        """Another process has committed: the writer may be free, earlier than the clock would let us look."""
+        """Retry now: another process has committed, so the writer may be free before the retry timer fires."""
         if self._retry is not None:
-            # Others who wait have been woken as well: one look is enough.
+            # Other waiting processes were woken as well, so try only once.
             self._drain(spins=1)
 
     def hold(self) -> None:
-        """Run nothing: another connection of this process has the writer, until :meth:`let_go`."""
+        """Run nothing until :meth:`let_go`: another connection of this process has the writer."""
         self._held = True
 
     def let_go(self, *committed: Work) -> None:
-        """Run what was staged meanwhile, and finish what the other connection has ``committed``, in one sync."""
+        """Run the work staged since :meth:`hold`, and finish what the other connection ``committed``, in one sync."""
         self._held = False
         self._settle(committed)
         self._drain()
         self._after_commit()
 
     def prepare_commit(self, used: int) -> None:
-        """Make room in the log, of which ``used`` bytes are, for a commit of the connection that has the writer."""
+        """Reserve space in the log, ``used`` bytes long so far, for a commit of the connection that has the writer."""
         if self._wal is not None and self._mode == "commit":
             self._wal.reserve(used)
 
     async def quiesce(self) -> None:
-        """Wait until everything staged is finished, and synced as the mode asks."""
+        """Wait until all staged work is finished, and synced as the mode requires."""
         while self._staged or self._unsynced or self._syncing:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._idle.append(lambda w=waiter: w.done() or w.set_result(None))  # type: ignore[misc]  # a default argument
@@ -210,7 +210,7 @@ class Committer:
         self._tell_idle()
 
     def _begin(self, spins: int) -> bool:
-        """Open a write transaction; False when another process holds the lock and a retry is scheduled."""
+        """Open a write transaction; return False if another process holds the lock and a retry is scheduled."""
         for spin in range(spins):
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -234,14 +234,14 @@ class Committer:
         return False
 
     def _run_group(self, works: list[Work]) -> None:
-        """Run one open transaction to its end; on an error, each piece again alone."""
+        """Run one open transaction to its end; on an error, run each piece again alone."""
         try:
             self._participant.began()
             for work in works:
                 work.run()
             self._participant.flush()
             self._commit()
-        except Exception as error:  # whatever it is, the group is rolled back and every caller is told
+        except Exception as error:  # on any error, the group is rolled back and every caller gets an answer
             self._roll_back()
             self._run_alone(works, error)
             return
@@ -260,7 +260,7 @@ class Committer:
                 self._db.execute("COMMIT")
                 return
             except apsw.BusyError:
-                # Only a memory store gets here: another thread of this process is reading it.
+                # Only possible for a memory store: another thread of this process is reading it.
                 pause(_SPIN_S)
             except apsw.Error as error:
                 self._db.note(error)
@@ -334,14 +334,14 @@ class Committer:
 
     def _timed_sync(self) -> None:
         assert self._wal is not None
-        # Asking costs as much as a tenth of a fast sync.
+        # Measuring this costs a tenth of a fast sync.
         is_suspect = self._sync_cost > _SUSPECT_S
         waited = cpu_wait() if is_suspect else 0.0
         start = stopwatch()
         try:
             self._wal.sync()
         finally:
-            # That the log is gone is the better reason why it cannot be synced.
+            # If the log is gone, report that as the reason instead.
             self._db.check_place()
         cost = stopwatch() - start
         if is_suspect:

@@ -1,4 +1,4 @@
-"""The end of a connection that can never be used again, and who is told of it."""
+"""The fault that ended a connection for good, and the callback for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pelton.storage.faults import FINAL_FAULTS, Fault, fault_of
 
 
 class ConnectionEnd:
-    """What has ended one connection to the store ``path``, if anything has; from any thread."""
+    """Records the fault that ended one connection to the store ``path``, if any; from any thread."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -18,19 +18,19 @@ class ConnectionEnd:
         self.fault: Fault | None = None
 
     def tell(self, told: Callable[[Fault], None]) -> None:
-        """Call ``told``, once, when it has ended; at once if it has."""
+        """Call ``told`` once, when the connection ends, or now if it has ended."""
         self._told = told
         if self.fault is not None:
             told(self.fault)
 
     def end(self, fault: Fault) -> None:
-        """Note that it has ended. A second reason replaces the first, and nobody is told again."""
+        """Record that the connection has ended. A second fault replaces the first without another call."""
         is_first, self.fault = self.fault is None, fault
         if is_first and self._told is not None:
             self._told(fault)
 
     def met(self, error: apsw.Error | OSError | Fault) -> Fault:
-        """Return the fault that an exception stands for; if nothing can bring the connection back, it has ended."""
+        """Return an exception as a fault; if it is final, record that the connection has ended."""
         fault = error if isinstance(error, Fault) else fault_of(error, self._path)
         if fault.kind in FINAL_FAULTS:
             self.end(fault)

@@ -1,15 +1,15 @@
 """One SQLite file (or memory store) opened by one thread: pragmas, ownership, schema, fork safety.
 
-States: open, failed (a sync failed: nothing more is promised until the store is reopened), closed. A
-connection belongs to the process that opened it: after ``fork`` the child's copy refuses work, and is let go
-of only when the child opens the same store anew (``forks.py``).
+States: open, failed (a sync failed: nothing more is acknowledged until the store is reopened), closed. A connection
+belongs to the process that opened it: after ``fork`` the child's copy refuses work, and is released only when the
+child opens the same store (``forks.py``).
 
-The ``-wal`` file is synced by us, after the transaction and outside SQLite's write lock (``wal.py``), so
-SQLite runs with ``synchronous=NORMAL``: it never syncs at commit, always before and after a checkpoint.
+Pelton syncs the ``-wal`` file itself, after the transaction and outside SQLite's write lock (``wal.py``), so SQLite
+runs with ``synchronous=NORMAL``: it never syncs at commit, always before and after a checkpoint.
 
-A connection that is given a ``medium`` acknowledges what it commits. It is opened only on a log of which all that
-SQLite counts on is on disk after the next sync; where an earlier sync has failed the log is written again first
-(``log_repair.py``). Other connections read, or write what such a one syncs.
+A connection with a ``medium`` acknowledges its commits. It opens only if the next sync puts everything on disk that
+SQLite counts on in the log; if an earlier sync has failed, the log is rewritten first (``log_repair.py``). Other
+connections only read, or write what such a connection syncs.
 """
 
 from __future__ import annotations
@@ -38,20 +38,19 @@ _CACHE_KIB: Final = 32 * 1024
 _BUSY_OPENING_MS: Final = 10_000
 _BUSY_READING_MS: Final = 10_000
 _OPEN_TRIES: Final = 3
-# What is read from a log that the kernel has partly forgotten may look like anything.
+# Reading a log that the kernel has partly dropped may fail in any of these ways.
 _UNREADABLE: Final = ("foreign", "key", "corrupt", "newer", "io")
 
 
 class Database:
-    """A connection to a store, checked on opening and carried to the newest schema.
+    """A connection to a store, which is checked on opening and migrated to the newest schema.
 
     ``path`` is a file's path or, with ``memory=True``, the name of a memory store shared by this process. ``key``
-    decrypts the file, or encrypts a new one; ``vfs`` names the layer of SQLite that does its writing. ``unlocked``: no
-    two threads ever use the connection, so that SQLite need not lock it, a fifth of what it takes to fetch a row.
-    ``mode``: the permissions of a new file; its log and index get them from it.
-    ``medium`` puts the log on disk, through :attr:`log`, before something is acknowledged.
-    Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``, ``busy``, ``full``,
-    ``descriptors`` or ``failed``.
+    decrypts the file, or encrypts a new one; ``vfs`` names the SQLite VFS. ``unlocked``: no two threads ever use the
+    connection, so that SQLite need not lock it, which is a fifth of the time to fetch a row. ``mode``: the permissions
+    of a new file, its log and its index. ``medium`` puts the log on disk, through :attr:`log`, before an
+    acknowledgement. Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``,
+    ``busy``, ``full``, ``descriptors`` or ``failed``.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Database:
                     raise broken(self.path) from error
                 raise
             finally:
-                # Held until there is a new one: it is not left as by the last one to close.
+                # Hold the old record until there is a new one, so that this opener does not seem the last to close.
                 if previous is not None:
                     previous.close()
         self.close()
@@ -115,20 +114,20 @@ class Database:
         opened.add(self)
         self._prepare()
         if self._file is not None and not self._file.is_at_path:
-            raise Fault("busy", self.path, "it was written anew just while it was opened; open it again")
+            raise Fault("busy", self.path, "it was replaced while it was being opened; open it again")
 
     def _is_sound(self) -> bool:
-        """Whether a sync will cover what is in the log; else it was written again, and all has to be opened anew."""
+        """Whether the next sync covers the whole log; if not, the log was rewritten, and must be opened again."""
         record, medium = self._record, self._medium
         if record is None or medium is None:
             return True
         with self._opening():
-            # The descriptor is there before it is asked: a sync that fails later is reported to it.
+            # Open the descriptor before the check: a sync that fails later is reported to it.
             self.log = WalSync(self.path, record, medium.sync)
         return is_whole(self.path, record, medium, self.writing, self._other)
 
     def _other(self) -> apsw.Connection:
-        """Return another connection, that changes nothing."""
+        """Return another connection, which changes nothing."""
         other = self._connect()
         unlock(other, self._key)
         other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -136,7 +135,7 @@ class Database:
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
-        """Turn SQLite's exceptions into faults; "unable to open" often means that something can't be written."""
+        """Turn SQLite's exceptions into faults; "unable to open" often means that something is not writable."""
         try:
             yield
         except (apsw.CantOpenError, apsw.ReadOnlyError, PermissionError) as error:
@@ -161,7 +160,7 @@ class Database:
     def _prepare(self) -> None:
         run = self.connection.execute
         with self._opening():
-            # Until it is known to be ours, a file and its log are left as they are, also by closing.
+            # Until the file is known to be ours, even closing must not change it or its log.
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.connection.set_busy_timeout(_BUSY_OPENING_MS)
             unlock(self.connection, self._key)
@@ -172,13 +171,13 @@ class Database:
             run(f"PRAGMA page_size={PAGE_SIZE}")
             if self._file is not None:
                 use_log(self.connection, self.path, _BUSY_OPENING_MS / 1000)
-                # The first read makes the log.
+                # The first read creates the log.
                 pragma(self.connection, "user_version")
                 self._file.claim_log()
             run("PRAGMA synchronous=NORMAL")
             run(f"PRAGMA cache_size=-{_CACHE_KIB}")
-            # The library's default writes zeros over every freed page, through the log: that is what deleting a large
-            # message would cost (13 times as much). This wipes what is written anyway.
+            # The library's default overwrites every freed page with zeros, through the log, which would make deleting a
+            # large message 13 times as expensive. This wipes only pages that are written anyway.
             run("PRAGMA secure_delete=FAST")
             if not self.memory:
                 self._record = SyncRecord(self.path)
@@ -197,13 +196,13 @@ class Database:
                 migrate(self.connection, version)
 
     def check_schema(self) -> None:
-        """Raise a Fault of kind ``newer`` when another process has carried the store to a newer schema meanwhile."""
+        """Raise a Fault of kind ``newer`` if another process has migrated the store to a newer schema."""
         if (version := pragma(self.connection, "user_version")) != SCHEMA_VERSION:
             raise newer(self.path, version)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold a write transaction, waiting on this thread for other processes; for rare work on opening."""
+        """Hold a write transaction, blocking this thread while other processes write; for rare work on opening."""
         self.connection.set_busy_timeout(_BUSY_OPENING_MS)
         try:
             with translated(self.path), self._transaction():
@@ -212,9 +211,9 @@ class Database:
             self.connection.set_busy_timeout(0)
 
     def rekey(self, key: bytes) -> None:
-        """Exchange the key for another one, and fold the log into the file; every other opener has to open again.
+        """Replace the key, and fold the log into the file; every other opener has to open the store again.
 
-        Raises :class:`Fault` of kind ``settings`` for a plain store: it is encrypted while nobody has it open.
+        Raises :class:`Fault` of kind ``settings`` for a plain store: encrypt it while no process has it open.
         """
         if self._key is None:
             raise Fault("settings", self.path, "it is not encrypted; to encrypt it, close it and use pelton.rekey")
@@ -238,7 +237,7 @@ class Database:
             with self._noting():
                 run("COMMIT")
         except BaseException:
-            # Some failures, such as a full disk, have rolled it back already.
+            # After some failures, such as a full disk, it is rolled back already.
             if self.connection.in_transaction:
                 run("ROLLBACK")
             raise
@@ -252,26 +251,26 @@ class Database:
             raise
 
     def note(self, error: Exception) -> None:
-        """If SQLite has met a sync that failed, let nobody acknowledge anything any more."""
+        """If a sync by SQLite has failed, stop all acknowledgements."""
         if self._checkpointer is not None:
             self._checkpointer.note(error)
 
     def blocked_log_bytes(self) -> int:
-        """How long the log has grown because it cannot be folded; told once for each time, else 0."""
+        """Return the length of a log that cannot be folded, once for each time that this happens; else 0."""
         return 0 if self._checkpointer is None else self._checkpointer.blocked_bytes()
 
     @property
     def log_bytes(self) -> int:
-        """The length of the log, as of the last commit of this connection."""
+        """The length of the log at the last commit of this connection."""
         return 0 if self._checkpointer is None else self._checkpointer.log_bytes
 
     def fold_on_commit(self, folds: bool) -> None:
-        """Whether a commit that makes the log long folds it into the file; else that is left to closing."""
+        """Set whether a commit that makes the log long folds it into the file; if not, closing does."""
         if self._checkpointer is not None:
             self._checkpointer.folds = folds
 
     def check(self) -> None:
-        """Raise the :class:`Fault` that keeps this connection from being used, if there is one."""
+        """Raise a :class:`Fault` if this connection cannot be used."""
         if self.is_inherited:
             raise Fault("forked", self.path, "the store was opened before a fork; open it again in the child process")
         if self._closed:
@@ -280,12 +279,12 @@ class Database:
             raise self.ending.fault
 
     def check_place(self) -> None:
-        """Raise Fault of kind ``gone``, now and from now on, if the path leads to this file or its log no longer."""
+        """Raise Fault of kind ``gone``, now and from now on, if the path no longer leads to this file or its log."""
         if self._file is not None and (loss := self._file.loss()) is not None:
             raise self.ending.met(Fault("gone", self.path, loss))
 
     def check_sound(self) -> None:
-        """Raise the Fault that an opener which does nothing would not meet by itself: for a look now and then."""
+        """Raise the faults that an idle opener would not notice; for periodic checks."""
         self.check()
         self.check_place()
         if self.log is not None and (doubt := self.log.doubt()) is not None:
@@ -308,7 +307,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Hold one consistent snapshot; inside a write transaction this is that transaction."""
+        """Hold one consistent snapshot; inside a write transaction, use that transaction."""
         self.check()
         if self.connection.in_transaction:
             yield
@@ -326,11 +325,11 @@ class Database:
         finally:
             self.connection.set_busy_timeout(0)
             if self.connection.in_transaction:
-                # It has changed nothing, and what is damaged may refuse a commit.
+                # Nothing was changed, and a damaged store may refuse a commit.
                 self.connection.execute("ROLLBACK")
 
     def seen(self) -> int:
-        """Return a number that moves when another connection has changed the store (``PRAGMA data_version``)."""
+        """Return a number that changes when another connection has changed the store (``PRAGMA data_version``)."""
         version = self.execute("PRAGMA data_version").fetchone()
         assert version is not None
         return int(version[0])
@@ -342,14 +341,14 @@ class Database:
 
     @cached_property
     def read_whole(self) -> Callable[..., apsw.Cursor]:
-        """Run a statement on the one cursor that is kept, which saves making one; read it to its end at once.
+        """Run a statement on one shared cursor, which saves creating one; read all its rows at once.
 
-        Cursors that live on while others come and go are never freed by APSW, so streams do not have one each.
+        APSW never frees cursors that outlive others, so streams do not have one each.
         """
         return self.connection.cursor().execute
 
     def close(self) -> None:
-        """Close the connection; the last one to close also folds the log into the file. Idempotent."""
+        """Close the connection; the last to close also folds the log into the file. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -375,7 +374,7 @@ class Database:
             self._file.close()
 
     def let_go(self) -> None:
-        """Close a forked child's copy: this takes no lock and writes nothing, so that the parent does not notice."""
+        """Close a forked child's copy without locks or writes, so that the parent is not affected."""
         self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self.connection.close()
         if self.log is not None:

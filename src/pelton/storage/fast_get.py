@@ -1,9 +1,9 @@
-"""One message read in one statement: no transaction around it, a snapshot by itself.
+"""Reads one message in one statement, which is a snapshot by itself, without a transaction.
 
-Design: Opening a snapshot and asking whether another process has written costs more than reading a row.
-So the statement that finds the row also returns the version of the catalogue: if that is the caller's, then so
-are the configurations that it goes by, and the answer holds. Whatever is not plain (no such row, a table that
-is gone, a lock, a damaged row) is answered with None, and is then looked at properly, in a snapshot.
+Design: opening a snapshot and checking whether another process has written costs more than reading a row. So the
+statement that finds the row also returns the version of the catalogue: if it is the caller's version, the caller's
+configurations are current, and the result is valid. All other cases (no such row, a missing table, a lock, a damaged
+row) return None, and the caller then reads in a snapshot.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _NOT_PLAIN: Final = (apsw.Error, OverflowError, *DAMAGED)
 
 
 class FastGet:
-    """Single messages of one stream."""
+    """Reads single messages of one stream."""
 
     def __init__(self, database: Database, stream: int) -> None:
         self._database = database
         self._by_seq = f"SELECT {_COLUMNS} FROM m_{stream} m WHERE m.seq=?1"
-        # ``subjects.last`` is a bound: where its message is gone, there is no row, and the answer is None.
+        # ``subjects.last`` is a bound: if its message is gone, there is no row, and the result is None.
         self._last_of = (
             f"SELECT {_COLUMNS} FROM m_{stream} m "
             f"WHERE m.seq=(SELECT last FROM subjects WHERE stream={stream} AND subject=?1) AND m.subject=?1"
         )
 
     def by_seq(self, seq: int, version: int) -> MessageRow | None:
-        """Return the message with a sequence, if the catalogue is at ``version`` still."""
+        """Return the message with a sequence, if the catalogue is still at ``version``."""
         return self._one(self._by_seq, seq, version)
 
     def last_of(self, subject: str, version: int) -> MessageRow | None:
-        """Return the last message of a literal subject, if the catalogue is at ``version`` still."""
+        """Return the last message of a literal subject, if the catalogue is still at ``version``."""
         return self._one(self._last_of, subject, version)
 
     def _one(self, sql: str, value: int | str, version: int) -> MessageRow | None:

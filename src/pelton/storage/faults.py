@@ -1,8 +1,8 @@
-"""What can go wrong below the engine, in storage's own words.
+"""Failures below the engine, in storage's own terms.
 
-Storage knows rows and files, not the public vocabulary, so it raises :class:`Fault` with a kind; the engine
-maps each kind to one public error at one place (``engine/faults.py``). SQLite's exceptions never leave this
-room: :func:`translated` is the one boundary.
+Storage knows rows and files, not the public vocabulary, so it raises :class:`Fault` with a kind; the engine maps each
+kind to one public error in one place (``engine/faults.py``). SQLite's exceptions never leave this room:
+:func:`translated` is the only boundary.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ FaultKind = Literal[
     "io",
 ]
 
-# After these a connection is of no use any more; the same in the public errors: ``FINAL_ERRORS``.
+# After these, a connection cannot be used again; the corresponding public errors are ``FINAL_ERRORS``.
 FINAL_FAULTS: Final[frozenset[FaultKind]] = frozenset({"failed", "gone", "closed", "forked", "key", "newer", "foreign"})
 _HARDLY_ANY: Final = 64 * 1024
-# Of a file that was opened before; what keeps one from being opened is told by `keys.py`.
-REOPEN: Final = "close it and open it again: that writes the log anew"
-_SHORT: Final = "the process, or the machine, has as many files open as it may"
+# For a file that is open already; `keys.py` explains why a file does not open.
+REOPEN: Final = "close it and open it again, which rewrites the log"
+_SHORT: Final = "the process, or the machine, has reached its limit of open files"
 _UNREADABLE: Final = "another process has changed its key, or its first page is damaged: open it again with its new key"
 
 
 class Fault(Exception):  # noqa: N818  # a fault is not an error yet: the engine makes one of it
-    """A storage failure: ``kind`` says which, ``path`` where, ``detail`` what was seen."""
+    """A storage failure: its ``kind``, the ``path`` of the store, and the ``detail`` of what happened."""
 
     def __init__(self, kind: FaultKind, path: str, detail: str) -> None:
         super().__init__(kind, path, detail)
@@ -73,12 +73,12 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def is_failed_sync(error: Exception) -> bool:
-    """Whether SQLite has met a sync that failed."""
+    """Whether an error is a failed sync by SQLite."""
     return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _FAILED_SYNCS
 
 
 def fault_of(error: Exception, path: str) -> Fault:
-    """Return the fault that an exception of SQLite stands for."""
+    """Return the fault for an exception of SQLite."""
     if is_failed_sync(error):
         return Fault("failed", path, f"syncing it to disk failed ({error}); {REOPEN}")
     if _is_short_of_descriptors(error):
@@ -95,7 +95,7 @@ def fault_of(error: Exception, path: str) -> Fault:
 
 
 def _is_short_of_descriptors(error: Exception) -> bool:
-    """Whether it is a file that could not be opened because too many are open; SQLite does not say why."""
+    """Whether a file could not be opened because too many are open; SQLite does not report the reason."""
     if isinstance(error, OSError):
         return error.errno in _NO_DESCRIPTOR
     if not isinstance(error, apsw.CantOpenError):
@@ -108,7 +108,7 @@ def _is_short_of_descriptors(error: Exception) -> bool:
 
 
 def _is_full(path: str) -> bool:
-    """Whether the disk has no room: not every write of SQLite that fails for it says so."""
+    """Whether the disk is full: SQLite does not always report that as the reason of a failed write."""
     try:
         disk = os.statvfs(os.path.dirname(path) or ".")
     except (OSError, AttributeError):
@@ -117,13 +117,13 @@ def _is_full(path: str) -> bool:
 
 
 def as_fault(error: BaseException, path: str) -> BaseException:
-    """Return the fault that an exception stands for; one that is not SQLite's or the system's is itself."""
+    """Return the fault for an exception of SQLite or the operating system; any other exception unchanged."""
     return fault_of(error, path) if isinstance(error, (apsw.Error, OSError)) else error
 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn any exception of SQLite raised inside into a :class:`Fault`."""
+    """Turn exceptions of SQLite and the operating system raised in the block into a :class:`Fault`."""
     try:
         yield
     except (apsw.Error, OSError) as error:

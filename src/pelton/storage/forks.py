@@ -1,7 +1,7 @@
-"""Connections that a forked child has inherited: it must not use them, and lets go of them before it opens the store.
+"""Connections that a forked child has inherited: it must not use them, and closes them before it opens the store.
 
-It must by then: SQLite keeps one table of the locks a process holds, and a child that inherits it would believe in
-locks that the kernel gave to its parent alone.
+It must do so: SQLite keeps one table of the locks that a process holds, and a child that inherits the table would rely
+on locks that the kernel gave only to its parent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Inheritable(Protocol):
     def in_transaction(self) -> bool: ...
 
     def let_go(self) -> None:
-        """Close the child's copy, unnoticed by the parent."""
+        """Close the child's copy without affecting the parent."""
 
 
 opened: weakref.WeakSet[Inheritable] = weakref.WeakSet()
@@ -38,10 +38,10 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def let_go_of_inherited(path: str) -> None:
-    """Close the parent's connections to a store that this process is about to open itself."""
+    """Close inherited connections to a store that this process is about to open itself."""
     for connection in [candidate for candidate in _inherited if candidate.path == path]:
         if connection.in_transaction:
-            detail = "this process was forked in the middle of a transaction; start it by spawn or forkserver instead"
+            detail = "this process was forked in the middle of a transaction; start it with spawn or forkserver instead"
             raise Fault("forked", path, detail)
         connection.let_go()
         _inherited.remove(connection)

@@ -1,11 +1,11 @@
-"""Rows of one stream joined by SQLite itself, column by column: no row is ever an object of Python's.
+"""Reads rows of one stream joined by SQLite itself, column by column: no row ever becomes a Python object.
 
-For rows without headers, which most are: whoever reads meets a few texts for thousands of rows: numbers with a space
-between, or all of one length, and subjects, which hold no space. Nothing is checked here: whoever splits the columns
-(``SplitColumns``) compares them with the checksums, and refuses what does not meet them or is not plain.
+It works for rows without headers, as most are: a reader gets a few texts for thousands of rows: numbers separated by
+spaces, or all of the same length, and subjects, which contain no spaces. Nothing is checked here: the function that
+splits the columns (``SplitColumns``) compares them with the checksums, and refuses rows that differ or are not plain.
 
-A stream without gaps is read by ranges of sequences, and its sequences are not even asked for: there are as many rows
-as the range is long. Where rows are missing, or a condition leaves some out, sequences are a column more.
+A stream without gaps is read by ranges of sequences, without selecting the sequences: there are as many rows as the
+range is long. If rows are missing, or a condition excludes some, sequences are one more column.
 
 Memory: SQLite refuses to join more than 8 MiB of a column.
 """
@@ -21,12 +21,12 @@ from pelton.storage.database import Database
 from pelton.storage.messages import Condition
 
 _LONGEST: Final = 8 << 20
-# A flipped bit makes a text of a blob and keeps its bytes; a text is less than any blob, which costs less to ask than
-# its type.
+# A flipped bit can turn a blob into text with the same bytes. Text sorts before any blob, and comparing is cheaper
+# than asking for the type.
 _LENGTH: Final = "iif(subject < x'' AND data >= x'', length(data), -1)"
 
 
-# Digits of a checksum, each after a 1 so that all have as many.
+# Digits of a checksum, with a leading 1 so that all have the same length.
 SUM_DIGITS: Final = 11
 _SUM: Final = f"crc+{10 ** (SUM_DIGITS - 1)}"
 
@@ -40,25 +40,25 @@ _COLUMNS: Final = ", ".join(["count(hdr)", _joined("data", ""), *map(_joined, _A
 
 
 class Joined(NamedTuple):
-    """Rows as SQLite joins them, none of which has headers."""
+    """Rows without headers, as SQLite joins them."""
 
     rows: int
     first: int
-    """What ``seqs`` are told from, as ``times`` are from ``since``."""
+    """``seqs`` are relative to it, as ``times`` are relative to ``since``."""
     seqs: bytes | None
-    """None: one after another from ``first`` on."""
+    """None: consecutive sequences from ``first`` on."""
     since: int
     payloads: bytes
     times: bytes
     subjects: bytes
     payload_lengths: bytes
-    """-1 where a column is not of its type."""
+    """-1 if a column does not have its type."""
     sums: bytes
-    """A 1 and ten digits each, end to end."""
+    """A 1 and ten digits each, concatenated."""
 
 
 class Split(NamedTuple):
-    """Rows in columns as the machine has them: int64 numbers, int32 lengths, texts end to end."""
+    """Rows in columns, in native byte order: int64 numbers, int32 lengths, texts concatenated."""
 
     seqs: bytes
     times: bytes
@@ -68,7 +68,7 @@ class Split(NamedTuple):
 
 
 SplitColumns = Callable[[Joined], Split | None]
-"""Splits what was joined and compares each row with its checksum; None where one is not plain or not intact."""
+"""Splits joined rows and compares each with its checksum; returns None if one is not plain or not intact."""
 
 
 class JoinedRead:
@@ -86,7 +86,7 @@ class JoinedRead:
         )
 
     def read(self, first: int, last: int, rows: int, since: int) -> Joined | None:
-        """Return at most ``rows`` of a range; None where one has headers, or they are too much to be joined."""
+        """Return at most ``rows`` rows of a range; None if one has headers, or they are too large to be joined."""
         limit = self._database.connection.limit
         usual = limit(apsw.SQLITE_LIMIT_LENGTH, _LONGEST)
         try:
@@ -114,7 +114,7 @@ class JoinedRead:
             return None
         joined = _whole(first, found[-1] or b"", since, found[1:-1])
         if self._condition is None and joined.rows == rows:
-            # As many sequences as rows: the gaps are passed.
+            # If there are as many sequences as rows, the gaps are behind us.
             self._is_dense = found[-1].endswith(b" %d" % (rows - 1))
         return joined
 

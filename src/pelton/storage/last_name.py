@@ -1,8 +1,8 @@
-"""The path by which a store was last opened, noted on the file itself, as an extended attribute.
+"""The path by which a store was last opened, recorded on the file itself, as an extended attribute.
 
-Whoever was killed leaves a log beside that path. If the file is opened by another name then (a hard link, or because it
-was moved without its log), the log is not found there, and what was acknowledged last with it. The note tells where to
-look. File systems without extended attributes keep none.
+A process that was killed leaves a log beside that path. If the file is then opened by another name (a hard link, or
+because it was moved without its log), the log, and the messages acknowledged last, are not found there. The attribute
+records where to look. File systems without extended attributes record nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ATTRIBUTE: Final = "user.pelton.path"
 
 
 def note_path(descriptor: int, path: str) -> None:
-    """Note on an open file by which path it is used."""
+    """Record on an open file the path by which it is used."""
     note = _note(descriptor, path)
     if sys.platform == "linux" and _read(descriptor) != note:
         with suppress(OSError):
@@ -24,7 +24,7 @@ def note_path(descriptor: int, path: str) -> None:
 
 
 def log_left_behind(descriptor: int, path: str) -> str | None:
-    """Return the path of a log that belongs to a file, but lies beside another name of it; None where there is none."""
+    """Return the path of a log that belongs to a file, but is beside another name of it; None if there is none."""
     inode, _, last = _read(descriptor).partition(b":")
     found = os.fstat(descriptor)
     if inode != b"%d" % found.st_ino or last == os.fsencode(path):
@@ -41,7 +41,7 @@ def log_left_behind(descriptor: int, path: str) -> str | None:
 
 
 def _note(descriptor: int, path: str) -> bytes:
-    # A copy of the file with its attributes is another file.
+    # The inode number tells the file from a copy with the same attributes.
     return b"%d:" % os.fstat(descriptor).st_ino + os.fsencode(path)
 
 

@@ -1,14 +1,14 @@
-"""Making the log whole after a failed sync: what the kernel only pretends to have written is written again.
+"""Repairs the log after a failed sync: rewrites what the kernel only pretends to have written.
 
-The log is read frame by frame, each is verified by SQLite's own checksums (a chain over all frames since the log was
-begun, of what lies in the file: encrypted pages too), and written back to where it was. Then every page is one that a
-sync has to write. This needs SQLite's write lock, so that nobody appends or begins the log anew meanwhile; readers and
-other openers are not disturbed. It can be repeated: a kill or a power loss at any moment leaves the frames as they are.
+The log is read frame by frame; each frame is verified by SQLite's own checksums (a chain over all frames since the log
+was restarted, of the bytes in the file: encrypted pages too), and written back in place. Then a sync has to write every
+page. This needs SQLite's write lock, so that no process appends to the log or restarts it; readers and other openers
+are not disturbed. It can be repeated: a kill or a power loss at any moment leaves the frames as they are.
 
 A frame that does not verify was dropped from the kernel's cache, and the medium has something older. No acknowledged
-frame is lost by that: none was acknowledged from there on. But SQLite's index still points at it, so it must not be
-folded into the store. If nobody else has the store open, SQLite recovers the log up to that frame; otherwise it has to
-be closed everywhere.
+frame is lost: none was acknowledged from that frame on. But SQLite's index still points at it, so it must not be folded
+into the store. If no other process has the store open, SQLite recovers the log up to that frame; otherwise it has to be
+closed everywhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CLOSE_ALL: Final = "close the store in every process, then open it again: nothi
 
 
 def rewrite_log(descriptor: int, frames: int, write_file: WriteFile) -> bool:
-    """Write so many frames of a log again; False where one does not verify, and nothing after it was written."""
+    """Rewrite this many frames of a log; return False if one does not verify: later frames are then not written."""
     if not frames:
         return True
     header = os.pread(descriptor, _HEADER, 0)
@@ -66,7 +66,7 @@ def rewrite_log(descriptor: int, frames: int, write_file: WriteFile) -> bool:
 def _verified(
     portion: bytes, count: int, size: int, order: str, salts: list[int], sums: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Return the checksums after these frames; None where one is not as it was written."""
+    """Return the checksums after these frames; None if one of them does not verify."""
     if len(portion) != count * size:
         return None
     for start in range(0, len(portion), size):
@@ -99,37 +99,37 @@ def is_whole(
     writing: Callable[[], AbstractContextManager[None]],
     connect: Callable[[], apsw.Connection],
 ) -> bool:
-    """Whether the next sync covers all of the log of a store; else that is seen to, and all has to be opened anew.
+    """Whether the next sync covers the whole log of a store; if not, the log is repaired, and must be opened again.
 
-    ``writing`` holds SQLite's write lock, ``connect`` opens another connection. Raises Fault of kind ``failed`` where
-    the disk refuses again.
+    ``writing`` holds SQLite's write lock, ``connect`` opens another connection. Raises Fault of kind ``failed`` if the
+    disk fails again.
     """
     suspects = record.suspects()
     if not suspects and not record.is_doubtful:
         return True
     with writing():
-        # Others may have done it while we waited.
+        # Another process may have repaired it while this one waited.
         if (suspects := record.remaining(suspects)) and _mend(path, _frames(connect()), medium):
             record.clear(suspects)
     return False
 
 
 def _frames(connection: apsw.Connection) -> int:
-    """Return how many frames of the log SQLite counts on."""
+    """Return the number of frames in the log that SQLite counts on."""
     try:
-        # It knows the log from its first look on.
+        # SQLite reads the log's index at its first statement.
         connection.execute("PRAGMA schema_version")
         frames = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
-        assert frames >= 0, "a store that is open has a log"
+        assert frames >= 0, "an open store has a log"
         return frames
     finally:
         connection.close()
 
 
 def _mend(path: str, frames: int, medium: Medium) -> bool:
-    """Put the log on disk anew; False where it cannot be read."""
+    """Rewrite the log and sync it; return False if it cannot be read."""
     try:
-        # One that was open when a sync failed may still report that error.
+        # Use a new descriptor: one that was open when a sync failed may still report that error.
         descriptor = os.open(os.path.realpath(path) + "-wal", os.O_RDWR | os.O_CLOEXEC)
         try:
             is_read = rewrite_log(descriptor, frames, medium.write)
@@ -143,5 +143,5 @@ def _mend(path: str, frames: int, medium: Medium) -> bool:
 
 
 def broken(path: str) -> Fault:
-    """Return the fault of a log that could not be read again, of a store that others have open."""
-    return Fault("failed", path, f"{_FAILED}, and a part of the log cannot be read any more; {_CLOSE_ALL}")
+    """Return the fault for a log that could not be read again while others have the store open."""
+    return Fault("failed", path, f"{_FAILED}, and part of the log can no longer be read; {_CLOSE_ALL}")

@@ -1,8 +1,8 @@
-"""The message table of one stream: append, read, remove. Rows only; what may be appended is decided above.
+"""The message table of one stream: append, read, remove. Rows only; the layers above decide what may be appended.
 
-Rows append by sequence. Nothing but the primary key is indexed:
-1,000 rows a commit reach 900 k rows/s without an index on ``(subject, seq)`` and 190 k with it, because the log takes
-whole pages and an index scatters them.
+Rows are appended by sequence. Only the primary key is indexed: with 1,000 rows per commit, appending reaches 900 k
+rows/s without an index on ``(subject, seq)`` and 190 k with it, because the log takes whole pages and an index scatters
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pelton.storage.rows import column, decoded, integer, integers, text
 
 
 class Removed(msgspec.Struct, gc=False):
-    """A row that is gone: the lengths of its payload and of its header block (-1: none)."""
+    """A removed row: the lengths of its payload and of its header block (-1: no header block)."""
 
     seq: int
     subject: str
@@ -34,7 +34,7 @@ class Removed(msgspec.Struct, gc=False):
 
 
 class Alike(msgspec.Struct, gc=False):
-    """Rows of one subject that are gone: how many, their payload and header bytes, and how many had headers."""
+    """Removed rows of one subject: their number, their payload and header bytes, and how many had headers."""
 
     subject: str
     count: int
@@ -44,7 +44,7 @@ class Alike(msgspec.Struct, gc=False):
 
 
 class Sizes(msgspec.Struct, gc=False):
-    """The lengths of what is in a row; ``hdr`` -1 for no header block."""
+    """The lengths of a row's columns; ``hdr`` is -1 without a header block."""
 
     subject: int
     data: int
@@ -52,24 +52,24 @@ class Sizes(msgspec.Struct, gc=False):
 
 
 _COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
-# A text that is none cannot even be read: what should be bytes and is no more stands as 0, which no checksum meets.
+# Invalid text cannot even be read: bytes that have become text are selected as 0, which matches no checksum.
 DAMAGED_COLUMNS: Final = (
     "seq, ts, CAST(subject AS BLOB), iif(typeof(hdr)='text', 0, hdr), iif(typeof(data)='text', 0, data), crc"
 )
-# Rows a statement where there are very many: a fifth less work than one each.
+# Rows per statement for large batches: a fifth less work than one row each.
 _MANY: Final = 50
-# Only the first row is told its sequence: SQLite finds the next one faster than it makes sure that a given one is new.
+# Only the first row gets its sequence: SQLite finds the next one faster than it verifies that a given one is new.
 _INSERT_PACKED: Final = (
     "INSERT INTO {name} SELECT iif(rowid = 1, ?1, NULL), ?2, CAST(substr(?4, (value >> 8 & 0xffffff) + 1, value & 255) "
     "AS TEXT), NULL, substr(?5, {begin}, {length}), value >> 32 & 0xffffffff FROM carray(?3)"
 )
 _REMOVED: Final = f"RETURNING seq, CAST(subject AS BLOB), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1)"
-# SQLite keeps a value's type beside it: a flipped bit can make a text of a blob, or of a text none.
+# SQLite stores a type with each value: a flipped bit can turn a blob into text, or make text invalid.
 DAMAGED: Final = (TypeError, ValueError, AttributeError, struct.error)
 
 
 def intact(row: RowValues) -> bool:
-    """Return whether a row still carries the checksum that it was written with."""
+    """Return whether a row matches its checksum."""
     seq, ts, subject, hdr, data, crc = row
     try:
         return row_checksum(seq, ts, subject, hdr, data) == crc
@@ -78,7 +78,7 @@ def intact(row: RowValues) -> bool:
 
 
 def all_intact(rows: Sequence[RowValues]) -> bool:
-    """Return whether all of these rows are intact: a third of the work that asking for each is."""
+    """Return whether all of these rows are intact, with a third of the work of checking each."""
     try:
         seqs, times, subjects, blocks, payloads, sums = zip(*rows, strict=True)
         return tuple(row_checksums(seqs, times, subjects, blocks, payloads)) == sums
@@ -115,7 +115,7 @@ class MessageTable:
         )
 
     def insert(self, rows: Sequence[RowValues], *, packed: bool = False) -> None:
-        """Append rows; ``packed``: with their payloads compressed where that pays."""
+        """Append rows; ``packed``: compress their payloads if that saves enough."""
         if packed:
             rows = [pack(row) for row in rows]
         if len(rows) == 1:
@@ -128,7 +128,7 @@ class MessageTable:
     ) -> None:
         """Append rows without headers from ``first`` on; ``contents`` are their `content_checksums`."""
         sequences = range(first, first + len(subjects))
-        # No row is ever an object of Python's longer than SQLite needs it.
+        # No row exists as a Python object longer than SQLite needs it.
         rows = zip(sequences, repeat(ts), subjects, repeat(None), payloads, placed_checksums(sequences, ts, contents))
         values = chain.from_iterable(rows)
         many = (tuple(islice(values, _MANY * 6)) for _ in range(len(subjects) // _MANY))
@@ -136,9 +136,9 @@ class MessageTable:
         self._db.executemany(self._insert, rows)
 
     def insert_packed(self, first: int, ts: int, columns: Columns, sums: PlacedSums = placed_sums) -> None:
-        """Append rows from ``first`` on, in one statement that cuts them out of their columns."""
+        """Append rows from ``first`` on, in one statement that extracts them from their columns."""
         rows = apsw.carray(pairs(columns.spots, sums(first, ts, columns.contents)))
-        # Of bytes that are none SQLite cuts no empty payload, but null.
+        # From an empty blob, SQLite's substr returns null and not an empty payload.
         bindings = (first, ts, rows, columns.subjects, columns.payloads or b"\0")
         if columns.length >= 0:
             self._db.execute(self._insert_even, (*bindings, columns.length))
@@ -154,7 +154,7 @@ class MessageTable:
         return list(map(MessageRow._make, self.scan_values(first, last, limit, condition)))
 
     def scan_values(self, first: int, last: int, limit: int, condition: Condition | None = None) -> list[RowValues]:
-        """Return what :meth:`scan` does, for those who take rows by columns."""
+        """Return the same rows as :meth:`scan`, as plain tuples, for callers that process rows by columns."""
         if condition is None:
             return self._read(self._scan, (first, last, limit))
         sql = self._scan_filtered.format(condition.sql)
@@ -164,12 +164,12 @@ class MessageTable:
         try:
             return unpack_all(self._db.execute(sql, bindings).fetchall())  # type: ignore[arg-type]  # RowValues
         except UnicodeDecodeError:
-            # A damaged subject must not hide its neighbours; what stands in for it fails the checksum.
+            # A damaged subject must not hide its neighbours; its replacement fails the checksum.
             rows = self._db.execute(sql.replace(_COLUMNS, DAMAGED_COLUMNS), bindings).fetchall()
             return unpack_all([(seq, ts, text(subject), *rest) for seq, ts, subject, *rest in rows])  # type: ignore[misc]  # RowValues
 
     def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[MessageRow]:
-        """Go through what :meth:`scan` returns, row by row; ends before a damaged one."""
+        """Iterate over the rows of :meth:`scan` one by one; stop before a damaged one."""
         sql = self._scan if condition is None else self._scan_filtered.format(condition.sql)
         bindings = () if condition is None else condition.bindings
         rows: Any = self._db.execute(sql, (first, last, *bindings, limit))
@@ -184,7 +184,7 @@ class MessageTable:
                     return
 
     def subjects_backward(self, first: int, last: int, condition: Condition | None) -> Iterator[tuple[int, str]]:
-        """Go from ``last`` back to ``first`` through sequences and subjects that meet ``condition``."""
+        """Iterate from ``last`` back to ``first`` over sequences and subjects that meet ``condition``."""
         where = condition or Condition("1", ())
         sql = (
             f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq>=? AND seq<=? AND {where.sql} "
@@ -200,21 +200,21 @@ class MessageTable:
         return MessageRow._make(found[0]) if found else None
 
     def count(self, first: int, last: int, condition: Condition | None = None) -> int:
-        """Return how many rows from ``first`` to ``last`` meet ``condition``."""
+        """Return the number of rows from ``first`` to ``last`` that meet ``condition``."""
         sql = f"SELECT count(*) FROM {self.name} WHERE seq>=? AND seq<=?"
         if condition is None:
             return int(self._db.value(sql, (first, last)))
         return int(self._db.value(f"{sql} AND {condition.sql}", (first, last, *condition.bindings)))
 
     def remove(self, sequences: Iterable[int]) -> list[Removed]:
-        """Remove rows by sequence; runs of neighbours go in one statement."""
+        """Remove rows by sequence; consecutive ones in one statement."""
         removed: list[Removed] = []
         for first, last in runs(sequences):
             removed += self.remove_range(first, last)
         return removed
 
     def remove_each(self, sequences: Iterable[int]) -> list[Removed]:
-        """Remove rows by sequence, in one statement wherever they lie."""
+        """Remove rows by sequence, all in one statement."""
         listed = ",".join(map(str, sequences))
         sql = f"DELETE FROM {self.name} WHERE seq IN (SELECT value FROM json_each(?)) {_REMOVED}"
         return sorted(self._removed(sql, (f"[{listed}]",)), key=attrgetter("seq")) if listed else []
@@ -228,7 +228,7 @@ class MessageTable:
         )
 
     def subject_of(self, seq: int) -> str | None:
-        """Return the subject of the row with a sequence, if there is one."""
+        """Return the subject of the row with a sequence, or None."""
         row = self._db.execute(self._subject, (seq,)).fetchone()
         return None if row is None else text(row[0])
 
@@ -236,7 +236,7 @@ class MessageTable:
         return self._removed(self._remove_range, (first, last))
 
     def remove_alike(self, first: int, last: int) -> Alike | None:
-        """Remove the rows of a range where all have the same subject, else none: a quarter of what a row each takes."""
+        """Remove the rows of a range if all have the same subject, in a quarter of the time; else return None."""
         subject, alike, *sums = self._db.execute(self._sums, (first, last)).fetchall()[0]
         if not alike:
             return None
@@ -251,7 +251,7 @@ class MessageTable:
         return [Removed(seq, text(subject), data, hdr) for seq, subject, data, hdr in rows]  # type: ignore[arg-type]  # integers
 
     def remove_where(self, last: int, condition: Condition, keep: int) -> list[Removed]:
-        """Remove rows up to ``last`` that meet ``condition``, all but the newest ``keep`` of them."""
+        """Remove rows up to ``last`` that meet ``condition``, except the newest ``keep`` of them."""
         sql = (
             f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq<=? AND {condition.sql} "
             f"ORDER BY seq DESC LIMIT -1 OFFSET ?) {_REMOVED}"
@@ -259,7 +259,7 @@ class MessageTable:
         return self._removed(sql, (last, *condition.bindings, keep))
 
     def remove_oldest_of(self, subject: str, first: int, last: int, count: int) -> list[Removed]:
-        """Remove the ``count`` oldest rows of a subject, all of which lie from ``first`` to ``last``."""
+        """Remove the ``count`` oldest rows of a subject, all of which are from ``first`` to ``last``."""
         sql = (
             f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? "
             f"AND subject=? ORDER BY seq LIMIT ?) {_REMOVED}"
@@ -291,7 +291,7 @@ class MessageTable:
 
 
 class Condition:
-    """A piece of SQL about ``subject`` with its bindings."""
+    """An SQL condition on ``subject`` with its bindings."""
 
     __slots__ = ("bindings", "sql")
 
@@ -301,7 +301,7 @@ class Condition:
 
 
 def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
-    """Return ascending sequences as runs of neighbours, ``(first, last)`` each."""
+    """Return ascending sequences as runs of consecutive ones, ``(first, last)`` each."""
     ordered = sorted(sequences)
     if ordered and ordered[-1] - ordered[0] == len(ordered) - 1 == len(set(ordered)) - 1:
         return [(ordered[0], ordered[-1])]
@@ -320,7 +320,7 @@ def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def subject_condition(filters: Sequence[str]) -> Condition | None:
-    """Return the SQL for "the subject matches one of these filters"; None when every subject does."""
+    """Return the SQL for "the subject matches one of these filters"; None if every subject does."""
     if not filters or ">" in filters:
         return None
     parts = [_one_filter(text) for text in filters]
@@ -329,7 +329,7 @@ def subject_condition(filters: Sequence[str]) -> Condition | None:
 
 
 def _either(parts: list[str]) -> str:
-    """Join alternatives as a balanced tree: SQLite bounds the depth of an expression, a long chain is too deep."""
+    """Join alternatives as a balanced tree: SQLite limits the depth of an expression, and a long chain is too deep."""
     if len(parts) <= 2:
         return " OR ".join(parts)
     middle = len(parts) // 2
@@ -341,7 +341,7 @@ def _one_filter(text: str) -> Condition:
     if not {"*", ">"} & set(tokens):
         return Condition("subject=?", (text,))
     literal = min(tokens.index(token) for token in "*>" if token in tokens)
-    # As a blob, because a damaged text would not reach the function.
+    # As a blob, because invalid text would not reach the function.
     matches = Condition("pelton_matches(?, CAST(subject AS BLOB))", (text,))
     if not literal:
         return matches

@@ -1,9 +1,9 @@
-"""Where a store may lie: network file systems and files mounted by themselves are refused where they can be told.
+"""Where a store may be: refuses network file systems and files mounted by themselves, if it can detect them.
 
-SQLite's WAL keeps its index in memory shared between the processes of one host. On a network file system two
-hosts would each have their own, and the file would be destroyed. A log lies beside the file it belongs to: whoever
-mounts the file alone, as containers can, leaves it behind. Linux tells of mounts in ``/proc/self/mountinfo``;
-elsewhere nothing is refused.
+SQLite's WAL keeps its index in memory shared between the processes of one host. On a network file system two hosts
+would each have their own, and the file would be destroyed. The log is beside the file that it belongs to: a mount of
+the file alone, as with containers, leaves it behind. Linux lists mounts in ``/proc/self/mountinfo``; on other systems
+nothing is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """Where a file system is mounted, and its kind."""
+    """The mount point of a file system, and its kind."""
 
     point: str
     kind: str
@@ -65,7 +65,7 @@ def mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
 
 
 def obstacle_at(path: str) -> str | None:
-    """Return, in words, why a store may not lie at ``path``; None where it may, or it can't be told."""
+    """Return the reason why a store may not be at ``path``; None if it may, or if that is unknown."""
     path = os.path.realpath(path)
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as table:
@@ -74,17 +74,17 @@ def obstacle_at(path: str) -> str | None:
         return None
     if mount.kind in _NETWORK_KINDS:
         kind = mount.kind
-        return f"the file lies on a network file system ({kind}); several hosts would corrupt it. Use a local disk"
+        return f"the file is on a network file system ({kind}); several hosts would corrupt it. Use a local disk"
     if mount.point == path and os.path.isfile(path):
         return (
-            "the file is mounted by itself, so that its log, which is part of the data, would lie outside of the mount "
-            "and be lost: mount the folder that holds the store instead"
+            "the file is mounted by itself, so that its log, which is part of the data, would be outside of the mount "
+            "and be lost: mount the folder of the store instead"
         )
     return None
 
 
 def check_place(path: str) -> None:
-    """Raise the :class:`Fault` that keeps a store from lying at ``path``, before anything is made there."""
+    """Raise a :class:`Fault` if a store cannot be at ``path``, before anything is created there."""
     obstacle = obstacle_at(path)
     if obstacle is not None:
         raise Fault("settings", path, obstacle)
@@ -94,11 +94,11 @@ def check_place(path: str) -> None:
     if os.path.isdir(path):
         raise Fault("foreign", path, "this is a folder; name a file")
     if os.path.exists(path) and not os.access(path, os.W_OK):
-        # Before SQLite sees it: it would leave a log behind that is as read-only as the file.
+        # Check before SQLite opens it, which would leave behind a log as read-only as the file.
         raise read_only(path, "file", path)
 
 
 def read_only(path: str, kind: str, place: str) -> Fault:
-    """Return the fault of the store at ``path`` whose file or folder (``kind``) this user may not write."""
-    detail = f"the {kind} {place} is read-only for this user; a store must be writable, also to read it"
+    """Return the fault for the store at ``path`` whose file or folder (``kind``) this user may not write."""
+    detail = f"the {kind} {place} is read-only for this user; a store must be writable, even to read it"
     return Fault("read_only", path, detail)

@@ -1,14 +1,14 @@
-"""Payloads kept compressed: how a row says so, and how it is read back.
+"""Compressed payloads: how a row marks them, and how they are read back.
 
-The ``crc`` column of a row holds the checksum in its low 32 bits. What is above them is 0 for a payload as it
-was published, else the length of the original, and ``data`` is a raw deflate stream. The checksum covers the
-bytes that are stored and that length, so a flipped bit is found before anything is decompressed.
+The ``crc`` column of a row has the checksum in its low 32 bits. The high bits are 0 for an uncompressed payload, else
+the original length, and ``data`` is a raw deflate stream. The checksum covers the stored bytes and that length, so a
+flipped bit is detected before anything is decompressed.
 
-Rows are packed when they are written and unpacked when they are read, both inside this room: above it a row is
-as it was published, with the checksum of that. A packed row that is damaged comes up with a checksum that
-nothing meets, so that :func:`~pelton.storage.messages.intact` refuses it like any other.
+Rows are packed when they are written and unpacked when they are read, both inside this room: above it a row is as it
+was published, with the checksum of that. A damaged packed row gets a checksum that nothing matches, so that
+:func:`~pelton.storage.messages.intact` refuses it like any other.
 
-Measured in ADR 0007: a payload is packed from 128 bytes on, and only if at least an eighth of it is saved.
+Measured in ADR 0007: a payload is packed from 128 bytes on, and only if that saves at least an eighth of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from pelton.storage.checksum import row_checksum
 
 RowValues = tuple[int, int, str, bytes | None, bytes, int]
-"""The columns of a row as SQLite takes and returns them: rows that go by the many keep this form."""
+"""The columns of a row as SQLite takes and returns them: rows in bulk keep this form."""
 
 
 class MessageRow(NamedTuple):
@@ -41,7 +41,7 @@ _LEAST: Final = 128
 _KEPT: Final = 7 / 8
 _SUM: Final = 0xFFFF_FFFF
 _DAMAGED: Final = -1
-# Level 1, no header; a state of 64 KiB, which the allocator hands out without asking the system each time.
+# Level 1, no header; a state of 64 KiB, which the allocator returns without a system call each time.
 _LEVEL: Final = 1
 _WINDOW: Final = -13
 _MEMORY: Final = 6
@@ -49,7 +49,7 @@ _length = struct.Struct("<Q").pack
 
 
 def pack(row: RowValues) -> RowValues:
-    """Return a row with its payload compressed, or the row itself where that does not pay."""
+    """Return a row with its payload compressed, or the row itself if that does not save enough."""
     seq, ts, subject, hdr, data, _ = row
     if len(data) < _LEAST:
         return row
@@ -63,14 +63,14 @@ def pack(row: RowValues) -> RowValues:
 def unpack(row: RowValues) -> RowValues:
     """Return a row with its payload as it was published."""
     _, _, _, _, _, crc = row
-    # A flipped bit can make anything of a column; what is no such number is for the checksum to refuse.
+    # A flipped bit can change the type of a column; if this is not an integer, the checksum refuses the row.
     if crc.__class__ is not int or crc <= _SUM:
         return row
     return _unpacked(row)
 
 
 def unpack_all(rows: list[RowValues]) -> list[RowValues]:
-    """Return rows with their payloads as they were published; the same list where none is packed."""
+    """Return rows with their payloads as they were published; the same list if none is packed."""
     for _, _, _, _, _, crc in rows:
         if crc.__class__ is int and crc > _SUM:
             return [unpack(each) for each in rows]

@@ -1,10 +1,10 @@
-"""Writing a whole store anew while nobody has it open: compact, encrypted, or plain again.
+"""Rewrites a whole store while no process has it open: compacted, encrypted, or decrypted.
 
-Design: We take the file for ourselves: leaving the log behind (``journal_mode=DELETE``) succeeds for its only
-opener, and an exclusive lock keeps others waiting. A compact copy is written beside it, given its new key, synced, and
-renamed over the store. Whenever the power goes, the store is the old file or the new one, whole; a copy that was left
-behind unfinished is overwritten by the next try. Who had opened the old file and waited for its lock notices that the
-name means another file by now (``Database``), and is told to open it again.
+Design: it takes exclusive access to the file: switching off the log (``journal_mode=DELETE``) succeeds only for a sole
+opener, and an exclusive lock keeps others waiting. A compact copy is written beside the file, gets its new key, is
+synced, and renamed over the store. After a power loss at any time, the store is either the old file or the new one,
+complete; an unfinished copy is overwritten by the next try. A process that had opened the old file and waited for its
+lock notices that the name now means another file (``Database``), and gets an error that asks to open it again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pelton.storage.unfinished import sync_file
 
 
 def rebuild(path: str, key: bytes | None, new_key: bytes | None) -> None:
-    """Write the store anew, compact, with ``new_key``; needs room for a second one.
+    """Rewrite the store, compacted, with ``new_key``; needs space for a second one.
 
-    Raises :class:`Fault` of kind ``busy`` where somebody has it open, and those of opening it.
+    Raises :class:`Fault` of kind ``busy`` if the store is open elsewhere, and the faults of opening it.
     """
     path = os.path.realpath(path)
     if not os.path.exists(path):
@@ -41,7 +41,7 @@ def rebuild(path: str, key: bytes | None, new_key: bytes | None) -> None:
             os.replace(copy, path)
             sync_file(os.path.dirname(path))
     finally:
-        # The lock is on the old file, which goes with its last descriptor.
+        # The lock is on the old file, which disappears with its last descriptor.
         database.close()
 
 
@@ -54,18 +54,18 @@ def _take_alone(database: Database) -> None:
     except apsw.BusyError:
         mode = "wal"
     if mode != "delete":
-        raise Fault("busy", database.path, "somebody has it open, which must not be for this; close it everywhere")
+        raise Fault("busy", database.path, "this needs the store for itself, but it is open; close it everywhere")
 
 
 def _make_empty(copy: str, like: os.stat_result) -> None:
-    """Make the file for the copy, for those who may use the store; only for who has taken the store alone."""
+    """Create the file for the copy, with the owner and permissions of the store; needs exclusive access."""
     with suppress(FileNotFoundError):
         os.unlink(copy)
     descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         made = os.fstat(descriptor)
         if (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):
-            # Root may do this, for the user of the store; a member of a group may keep it for the group.
+            # Root may give it to the store's user; a member of the store's group may give it to the group.
             with suppress(PermissionError):
                 os.fchown(descriptor, like.st_uid if os.geteuid() == 0 else -1, like.st_gid)
         os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
@@ -79,7 +79,7 @@ def _exchange(path: str, key: bytes | None, new_key: bytes | None) -> None:
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         unlock(connection, key)
-        # The copy is nobody's yet: if this is interrupted it is made again.
+        # No process uses the copy yet: if this is interrupted, the next try creates it again.
         connection.execute("PRAGMA journal_mode=OFF")
         connection.execute("PRAGMA synchronous=OFF")
         change_key(connection, new_key)

@@ -1,8 +1,8 @@
-"""Streams of one store, usually a backup, copied into another one that is in use, in one transaction.
+"""Copies streams of one store, usually a backup, into another one that is in use, in one transaction.
 
-The rows keep what they say and get new numbers: of streams, consumers and sources. A source goes on where it was if its
-origin came along, or is there already (of the same name and time of making); of any other it begins anew. Pulls that
-waited and pins are of processes that are gone, and stay behind.
+The rows keep their contents and get new ids: of streams, consumers and sources. A source continues from its position
+if its origin is copied too, or exists already (with the same name and creation time); otherwise it starts again.
+Waiting pulls and pins belong to processes that are gone, and are not copied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REFERENCES: Final = {"stream": "streams", "consumer": "consumers"}
 
 
 class Restored(NamedTuple):
-    """A stream to copy: its number in the source, its name and configuration in the target."""
+    """A stream to copy: its id in the source, its name and configuration in the target."""
 
     number: int
     name: str
@@ -34,9 +34,9 @@ class Restored(NamedTuple):
 def copy_streams(
     source: Database, target: Database, streams: Sequence[Restored], names: Mapping[str, str], told: Told
 ) -> None:
-    """Copy streams with their consumers, inside a write transaction of ``target``; ``names`` of those renamed.
+    """Copy streams with their consumers, inside a write transaction of ``target``; ``names`` maps renamed streams.
 
-    ``told`` hears how many rows of how many are done. The caller has seen that the names are free.
+    ``told`` is called with the rows done and the total. The caller must check that the names are free.
     """
     _Copy(source, target, streams, names, told).run()
 
@@ -52,7 +52,7 @@ class _Copy:
         self._told = told
         self._numbers: dict[str, dict[int, int]] = {"streams": {}, "consumers": {}, "sourcing": {}}
         self._origins = self._known_origins()
-        # Tokens of deliveries only grow, here as well, and those from before are of other deliveries.
+        # Fencing tokens only grow, here as well, and earlier ones belong to other deliveries.
         self._floor = raise_token_floor(target, token_floor(source))
         self._done = self._total = 0
 
@@ -105,7 +105,7 @@ class _Copy:
             self._numbers[table][row[0]] = self._target.connection.last_insert_rowid()
 
     def _mapped(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a row with the numbers that things have here."""
+        """Return a row with the ids of the target."""
         return tuple(self._value(table, column, value) for column, value in zip(columns, row, strict=True))
 
     def _value(self, table: str, column: str, value: Any) -> Any:

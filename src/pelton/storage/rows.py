@@ -1,7 +1,7 @@
-"""What SQLite returns, as the types that the schema declares.
+"""Converts what SQLite returns to the types that the schema declares.
 
-SQLite keeps a type beside each value and not with the column, so its rows have no static types, and a damaged file may
-hold anything. Every reader goes through these functions, so that this is the one place where rows get their types.
+SQLite stores a type with each value and not with the column, so its rows have no static types, and a damaged file may
+contain anything. Every reader uses these functions, so this is the only place where rows get their types.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def integer(value: object) -> int:
     """Return the value of an integer column. Raises ValueError for anything else: the file is damaged."""
     if isinstance(value, int):
         return value
-    raise ValueError(f"{value!r} stands where a row has an integer")
+    raise ValueError(f"a row has {value!r} instead of an integer")
 
 
 def integers(row: Iterable[object]) -> list[int]:
@@ -30,7 +30,7 @@ def column(rows: Iterable[tuple[object, ...]]) -> list[int]:
 
 
 def text(value: object) -> str:
-    """Return the value of a text column, also where it is read as a blob because it may be damaged."""
+    """Return the value of a text column, even if it was read as a blob because it may be damaged."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
@@ -38,12 +38,12 @@ def blob(value: object) -> bytes:
     """Return the value of a blob column. Raises ValueError for anything else: the file is damaged."""
     if isinstance(value, bytes):
         return value
-    raise ValueError(f"{value!r} stands where a row has a blob")
+    raise ValueError(f"a row has {value!r} instead of a blob")
 
 
 def decoded(kind: Callable[..., R], rows: Iterable[tuple[object, ...]]) -> list[R]:
     """Return rows as objects of a class whose fields are their columns, in this order.
 
-    The values are not checked: this is for tables that only the engine writes, where each row counts.
+    The values are not checked: this is for tables that only the engine writes, and where the time per row matters.
     """
     return [kind(*row) for row in rows]

@@ -1,10 +1,10 @@
-"""Reading what a damaged store still holds, row by row, into a new one.
+"""Copies what a damaged store still holds, row by row, into a new one.
 
-A damaged page makes SQLite refuse every row on it. Message rows are asked for by ranges of sequences, which are halved
-around what cannot be read until single sequences are left; small tables are read from both ends. What does not meet
-its checksum is left out. The sums of the new store are for the caller to make.
+A damaged page makes SQLite refuse every row on it. Message rows are read by ranges of sequences, which are halved
+around unreadable rows until single sequences are left; small tables are read from both ends. Rows that do not match
+their checksum are left out. The caller must compute the sums of the new store.
 
-All of it is read in one snapshot: others may write meanwhile, and a message that they remove is not a lost one.
+Everything is read in one snapshot: others may write at the same time, and a message that they remove is not lost.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from pelton.storage.tokens import set_tokens_apart, token_floor
 _CHUNK: Final = 4096
 _BUSY_MS: Final = 10_000
 _HIGHEST: Final = 1 << 40
-# Of processes that are gone.
+# They belong to processes that are gone.
 _OF_THE_MOMENT: Final = ("meta", "pubsub_subscriptions", "openers", "pubsub_outbox", "pulls", "nearest")
 
 
 class SalvageSnapshot:
-    """One snapshot of a damaged store. A page that cannot be read may end it: then nothing else can be read in it.
+    """One snapshot of a damaged store. An unreadable page may end it: then nothing else can be read in it.
 
-    ``watch`` is another connection to the store, which meets no damage and notices what others write.
+    ``watch`` is another connection to the store, which reads no damaged page and notices what others write.
     """
 
     def __init__(self, source: Database, watch: Database) -> None:
@@ -47,12 +47,12 @@ class SalvageSnapshot:
         return self
 
     def again(self) -> None:
-        """Take the snapshot anew, after an error. Raises :class:`Fault` (``busy``) if others have written since."""
+        """Take the snapshot again, after an error. Raises :class:`Fault` (``busy``) if others have written since."""
         self._let_go()
         self._begin()
         if self._watch.seen() != self._seen:
-            detail = "it is damaged, and was written while it was salvaged: what was read is not of one moment"
-            advice = "close it everywhere and salvage again, or salvage a backup of it, which has the damage as well"
+            detail = "it is damaged, and was written to while it was salvaged: what was read is not one snapshot"
+            advice = "close it everywhere and salvage again, or salvage a backup of it, which has the same damage"
             raise Fault("busy", self._source.path, f"{detail}; {advice}")
 
     def __exit__(self, *_: object) -> None:
@@ -60,7 +60,7 @@ class SalvageSnapshot:
 
     def _begin(self) -> None:
         self._source.execute("BEGIN")
-        # It begins with the first read; this one reads the file's head alone.
+        # It begins with the first read; this one reads only the file's header.
         self._source.execute("PRAGMA user_version").fetchall()
 
     def _let_go(self) -> None:
@@ -69,10 +69,10 @@ class SalvageSnapshot:
 
 
 def copy_readable(source: Database, watch: Database, copy: Database, note: Callable[[str], None]) -> None:
-    """Copy every row that can be read, as of one moment; ``note`` is told of what could not be, in words.
+    """Copy every readable row, as of one snapshot; call ``note`` with descriptions of what could not be read.
 
-    ``watch`` is another connection to the source. Raises :class:`Fault` of kind ``busy`` where it is damaged and others
-    write meanwhile.
+    ``watch`` is another connection to the source. Raises :class:`Fault` of kind ``busy`` if the source is damaged and
+    others write at the same time.
     """
     with SalvageSnapshot(source, watch) as moment:
         _copy_all(source, copy, moment, note)
@@ -118,7 +118,7 @@ def _copy_small(
 
 def _take(source: Database, sql: str, rows: list[Any]) -> None:
     for row in source.execute(sql):
-        rows.append(row)  # what was read before an error counts
+        rows.append(row)  # rows read before an error count
 
 
 def _copy_messages(source: Database, copy: Database, moment: SalvageSnapshot, stream: int) -> None:

@@ -1,40 +1,39 @@
-"""The tables of a store, their versions and how an older file is carried to the newest.
+"""The tables of a store, their versions and how an older file is migrated.
 
-``PRAGMA application_id`` says that a file is ours, ``PRAGMA user_version`` which schema it has. Each stream
-has a message table of its own (``m_<id>``), so that messages append at the end of one tree and a dropped
-stream frees its pages at once. Small hot rows (``stream_state``, ``consumer_state``) are apart from the
-configurations, which hardly ever change.
+``PRAGMA application_id`` marks a file as Pelton's, ``PRAGMA user_version`` is its schema. Each stream has its own
+message table (``m_<id>``), so that messages are appended at the end of one tree and a dropped stream frees its pages
+at once. Small hot rows (``stream_state``, ``consumer_state``) are apart from the configurations, which rarely change.
 
-- ``subjects``: what is known per subject. ``first`` and ``last`` are bounds: no message of the subject lies
-  outside them; after deletions they may be wider than the messages.
-- ``ids``: message ids of the duplicate window, appended by sequence, forgotten from the front.
+- ``subjects``: one row per subject. ``first`` and ``last`` are bounds: no message of the subject is outside them;
+after deletions they may be wider than the messages.
+- ``ids``: message ids of the duplicate window, appended by sequence, removed from the front.
 - ``timers``: when single messages expire, ``schedules``: subjects that hold a schedule, its message, and when it
-  fires next. Indexed by deadline, apart from the messages: those without a deadline cost nothing.
-- ``meta.token_floor``: what tokens of deliveries are counted from; ``consumers.token_floor``: what it was when the
-  consumer was made. A token that is not above it is of a consumer of the same name that is gone.
-- ``pending``: one row per message delivered and not settled: ``dseq`` names its last delivery, ``n`` counts
-  its deliveries, ``due`` is when it may be delivered again, ``waits`` is 1 once it was given back.
-  ``consumer_state.due`` is never later than the earliest of them. ``pending_removed``: the same of messages that the
-  stream lost meanwhile: nothing awaits them, and an ack still counts until a pull that comes after they were due.
+fires next. Indexed by deadline, apart from the messages: those without a deadline cost nothing.
+- ``meta.token_floor``: fencing tokens of deliveries are counted from it; ``consumers.token_floor``: its value when the
+consumer was created. A token not above that belongs to an earlier consumer of the same name.
+- ``pending``: one row per message delivered and not settled: ``dseq`` is the number of its last delivery, ``n`` counts
+its deliveries, ``due`` is when it may be redelivered, ``waits`` is 1 once it was given back.
+``consumer_state.due`` is never later than the earliest of them. ``pending_removed``: the same for messages that were
+removed from the stream: they are not redelivered, and an ack still counts until the first pull after they were due.
 - ``claims``: for consumers with a limit per subject: every message they have met and not settled; ``held`` is
-  1 for one that may be in flight, 0 for one that waits behind another of its subject. ``ready``: held, and
-  not delivered yet.
-- ``exhausted``: in a stream that keeps messages by interest: those delivered as often as allowed, never settled.
+1 for a message that may be in flight, 0 for one that waits behind another of its subject. ``ready``: held, and
+not delivered yet.
+- ``exhausted``: in a stream with interest retention: messages delivered ``max_deliver`` times and never settled.
 - ``consumer_state.replay_*``: messages up to ``replay_upto`` are delivered at their original pace, ``replay_shift``
   after they were stored; the next is not due before ``replay_due``.
-- ``consumer_state.ahead``: matching messages after ``cursor`` up to ``ahead_last``, counted when the stream
-  had seen ``ahead_removals`` removals; ``waiting``: messages behind the cursor that were never delivered
-  (claims, ready).
-- ``pulls``: pulls of priority groups that wait, in any process; ``pins``: who is pinned; ``nearest``: when a pull of
-  each failover distance was last made.
-- ``sourcing``: how far (``seq``) each source of a stream has come in its ``origin``, the last message it has ``taken``,
-  when, and what keeps it from going on. ``parked``: messages it has passed because there was no room for their
-  subject, by the subject they would be stored under; ``sourcing.parked`` counts them.
-- ``pubsub_subscriptions``: the subscriptions of all processes; ``pubsub_outbox``: messages for those in other
-  processes than their ``origin``, for all (``subscription`` 0) or for one; ``total`` sums the bytes so far, to bound
-  what is kept.
-- ``openers``: processes that push to subscribers in others; ``beat`` moves while they run, ``stopped`` is 1 for one
-  whose beat has stood still.
+- ``consumer_state.ahead``: the number of matching messages after ``cursor`` up to ``ahead_last``, counted when the
+stream had had ``ahead_removals`` removals; ``waiting``: messages behind the cursor that were never delivered
+(claims, ready).
+- ``pulls``: waiting pulls of priority groups, in any process; ``pins``: the pinned clients; ``nearest``: when a pull of
+each failover distance was last made.
+- ``sourcing``: the position (``seq``) of each source of a stream in its ``origin``, the last message it has ``taken``,
+when, and what blocks it. ``parked``: messages it has skipped because there was no room for their subject, by the
+subject they would be stored under; ``sourcing.parked`` counts them.
+- ``pubsub_subscriptions``: the subscriptions of all processes; ``pubsub_outbox``: messages for subscriptions of other
+processes than their ``origin``, for all (``subscription`` 0) or for one; ``total`` sums the bytes so far, to bound
+what is kept.
+- ``openers``: processes that push to subscribers in others; ``beat`` increases while they run, ``stopped`` is 1 if
+the beat has not moved.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from pelton.subjects import matches
 APPLICATION_ID: Final = 0x50454C54
 SCHEMA_VERSION: Final = 3
 
-# What the token floor is raised by where it is not known which tokens were given.
+# The token floor is raised by this if it is unknown which tokens were given.
 TOKEN_EPOCH: Final = 1 << 40
 
 _VERSION_1: Final = """
@@ -111,7 +110,7 @@ CREATE TABLE quarantine(stream INTEGER NOT NULL, seq INTEGER NOT NULL, found INT
                         PRIMARY KEY(stream, seq)) WITHOUT ROWID;
 """
 
-# Floors were counted in epochs before, and deletions of some consumers moved them by a whole one.
+# Earlier, floors were counted in epochs, and deletions of some consumers raised them by a whole epoch.
 _VERSION_2: Final = f"""
 UPDATE meta SET key='token_floor', value=value*{TOKEN_EPOCH} WHERE key='epoch';
 UPDATE consumers SET epoch=epoch*{TOKEN_EPOCH};
@@ -120,7 +119,7 @@ CREATE TABLE pending_removed(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, ds
                              due INTEGER NOT NULL, PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
 """
 
-# Publish and subscribe by the field's words.
+# Publish and subscribe get the field's words.
 _VERSION_3: Final = """
 ALTER TABLE listeners RENAME TO pubsub_subscriptions;
 ALTER TABLE told RENAME TO pubsub_outbox;
@@ -128,7 +127,7 @@ ALTER TABLE pubsub_outbox RENAME COLUMN listener TO subscription;
 UPDATE meta SET key='subscriptions' WHERE key='listeners';
 """
 
-# The script at position v carries a store from version v to v + 1; version 0 is an empty file.
+# The script at position v migrates a store from version v to v + 1; version 0 is an empty file.
 MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)
 _MADE: Final = re.compile(r"(?:CREATE TABLE|RENAME TO) (\w+)")
 _OURS: Final = frozenset(name.lower() for script in MIGRATIONS for name in _MADE.findall(script))
@@ -136,7 +135,7 @@ _MESSAGES: Final = re.compile(r"m_\d+")
 
 
 def message_table(stream: int) -> str:
-    """Return the statement that makes the message table of one stream."""
+    """Return the statement that creates the message table of one stream."""
     return (
         f"CREATE TABLE m_{stream}(seq INTEGER PRIMARY KEY, ts INTEGER NOT NULL, subject TEXT NOT NULL, "
         "hdr BLOB, data BLOB NOT NULL, crc INTEGER NOT NULL)"
@@ -144,24 +143,24 @@ def message_table(stream: int) -> str:
 
 
 def migrate(connection: apsw.Connection, version: int) -> None:
-    """Carry a store from ``version`` to :data:`SCHEMA_VERSION`, in one transaction that the caller holds."""
+    """Migrate a store from ``version`` to :data:`SCHEMA_VERSION`, in one transaction that the caller holds."""
     for script in MIGRATIONS[version:]:
         _check_names_are_free(connection, script)
         connection.execute(script)
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    # Processes of an older Pelton that have the store open look at the schema when this number moves.
+    # Processes of an older Pelton that have the store open check the schema when this number changes.
     connection.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
 
 
 def is_reserved(name: str | None) -> bool:
-    """Return whether a table of this name is one of Pelton's, was one in an earlier version, or may become one."""
+    """Return whether a table of this name is Pelton's, was so in an earlier version, or may become so."""
     lowered = (name or "").lower()
     return lowered in _OURS or _MESSAGES.fullmatch(lowered) is not None
 
 
 def _check_names_are_free(connection: apsw.Connection, script: str) -> None:
-    """Refuse a store in which a table of its user's has a name that a new version needs."""
+    """Refuse a store in which a user's table has a name that a new version needs."""
     for name in _MADE.findall(script):
         if connection.execute("SELECT 1 FROM sqlite_schema WHERE lower(name)=?", (name,)).fetchall():
             path = connection.filename
@@ -170,15 +169,15 @@ def _check_names_are_free(connection: apsw.Connection, script: str) -> None:
 
 
 def pragma(connection: apsw.Connection, name: str) -> int:
-    """Return the value of a pragma that is a number."""
+    """Return the integer value of a pragma."""
     value = connection.execute(f"PRAGMA {name}").fetchall()[0][0]
     assert isinstance(value, int)
     return value
 
 
 def check_owner(connection: apsw.Connection, path: str) -> None:
-    """Refuse a file that is not ours, or newer than we are, before anything is written to it."""
-    # One snapshot: another process may be making the store just now.
+    """Refuse a file that is not Pelton's, or has a newer schema, before anything is written to it."""
+    # Use one snapshot: another process may be creating the store at the same time.
     connection.execute("BEGIN")
     application = pragma(connection, "application_id")
     version = pragma(connection, "user_version")
@@ -191,14 +190,14 @@ def check_owner(connection: apsw.Connection, path: str) -> None:
 
 
 def newer(path: str, version: int) -> Fault:
-    """Return the fault of a store with a schema that this Pelton does not know."""
+    """Return the fault for a store with a schema that this Pelton does not know."""
     return Fault(
         "newer", path, f"the store has schema {version}, this Pelton knows up to {SCHEMA_VERSION}; upgrade Pelton"
     )
 
 
 def add_functions(connection: apsw.Connection) -> None:
-    """Define what our statements call: ``pelton_matches(filter, subject)``."""
+    """Define the SQL function that Pelton's statements call: ``pelton_matches(filter, subject)``."""
     connection.create_scalar_function("pelton_matches", _matches, 2, deterministic=True)
 
 

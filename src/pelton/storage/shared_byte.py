@@ -1,9 +1,9 @@
-"""Saying on a file, to all processes of this machine, under which name it is used, for as long as the process lives.
+"""Marks a file, for all processes of this machine, with the name by which a process uses it.
 
-Each name has a byte far behind the end of any file, and each process that uses the file by that name holds a shared
-lock on the byte: an *open file description* lock, which belongs to a descriptor, is let go by the kernel when its
-process dies, and does not meet SQLite's own locks. Where another byte of the region is locked, the file is in use by
-another name. A file system or an operating system without such locks tells nothing.
+Each name has a byte far beyond the end of any file, and each process that uses the file by that name holds a shared
+lock on the byte: an *open file description* lock, which belongs to a descriptor, is released by the kernel when its
+process dies, and does not conflict with SQLite's own locks. If another byte of the region is locked, the file is in use
+by another name. Without such locks in the file system or operating system, nothing is detected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if sys.platform == "linux":
     from errno import EACCES, EAGAIN
     from fcntl import F_OFD_GETLK, F_OFD_SETLK, F_RDLCK, F_UNLCK, F_WRLCK, fcntl
 
-# Offsets are signed numbers of 64 bits; SQLite's own locks lie at 1 GiB.
+# Offsets are signed 64-bit numbers; SQLite's own locks are at 1 GiB.
 NAMES: Final = 1 << 62
 LOGS: Final = NAMES + (1 << 61)
 _SPAN: Final = 1 << 60
@@ -27,7 +27,7 @@ _FORM: Final = "hhqqi0q"
 
 
 class SharedByte:
-    """A name of the file that ``descriptor`` has open for reading and writing, within a region of names."""
+    """The mark of a name on the file that ``descriptor`` has open for reading and writing, in a region of names."""
 
     def __init__(self, descriptor: int, region: int, name: object) -> None:
         self._descriptor = descriptor
@@ -36,11 +36,11 @@ class SharedByte:
         self._place = region + 1 + int.from_bytes(digest) % (_SPAN - 2)
 
     def hold(self) -> None:
-        """Use the file by this name from now on."""
+        """Mark the file as used by this name."""
         self._set(locked=True)
 
     def let_go(self) -> None:
-        """Use it no longer. Closing the descriptor does the same, once forked children have closed it, too."""
+        """Remove the mark. Closing the descriptor does the same, once forked children have closed it, too."""
         self._set(locked=False)
 
     def has_rival(self) -> bool:
@@ -66,14 +66,14 @@ class SharedByte:
     else:
 
         def _set(self, *, locked: bool) -> None:
-            """Nobody can be told."""
+            """Do nothing: there are no such locks."""
 
         def _is_locked(self, start: int, end: int) -> bool:
             return False
 
 
 def lock_alone(descriptor: int) -> bool:
-    """Lock a file for this descriptor alone, until it is closed; False if somebody else has done so."""
+    """Lock a file exclusively for this descriptor, until it is closed; return False if it is locked already."""
     if sys.platform == "linux":
         try:
             fcntl(descriptor, F_OFD_SETLK, struct.pack(_FORM, F_WRLCK, 0, _ALONE, 1, 0))

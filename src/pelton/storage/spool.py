@@ -1,9 +1,9 @@
-"""A file of portions that one process writes and another reads once: what waits to be loaded into a store.
+"""A file of portions that one process writes and another reads once, to load them into a store.
 
-It is encrypted with the store's key where that has one, so that nothing of an encrypted store lies plain beside it. A
-spool need not outlive a power loss: whoever has not loaded it writes it again. So nothing is synced, and there is no
-journal. But nothing wrong is loaded: each portion has a checksum over it and the one before, and the file's head
-(``user_version``) says how many there are.
+It is encrypted with the store's key, if there is one, so that no data of an encrypted store is plain beside it. A
+spool need not survive a power loss: if it was not loaded, it is written again. So nothing is synced, and there is no
+journal. But damage is detected before loading: each portion has a checksum over it and the previous one, and the file's
+header (``user_version``) has their number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUSY_MS: Final = 10_000
 
 
 class Spool:
-    """The spool file ``path``, made if it is ``new``; close it, or use it in a ``with``. Raises Fault."""
+    """The spool file ``path``, created if ``new``; close it, or use it in a ``with``. Raises Fault."""
 
     def __init__(self, path: str, key: bytes | None, *, new: bool = False) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class Spool:
         run(f"PRAGMA page_size={_PAGE_SIZE}")
         run("PRAGMA journal_mode=OFF")
         run("PRAGMA synchronous=OFF")
-        # Nobody else has a use for it before it is closed; who looks all the same is waited for.
+        # No other process needs it before it is closed; if one opens it all the same, wait for it.
         run("PRAGMA locking_mode=EXCLUSIVE")
         self._connection.set_busy_timeout(_BUSY_MS)
         run("CREATE TABLE portions(number INTEGER PRIMARY KEY, data BLOB, sum INTEGER) STRICT")
@@ -60,12 +60,12 @@ class Spool:
             self._connection.execute("INSERT INTO portions VALUES(?, ?, ?)", row)
 
     def finish(self) -> None:
-        """Note that all portions are there."""
+        """Record that all portions are written."""
         with translated(self._path):
             self._connection.execute(f"PRAGMA user_version={self._added}")
 
     def portions(self) -> Iterator[bytes]:
-        """Iterate over the portions in order, one in memory at a time. Raises Fault where something is not as added."""
+        """Iterate over the portions in order, with one in memory at a time. Raises Fault if the file is damaged."""
         before = found = 0
         try:
             with translated(self._path):
@@ -78,11 +78,11 @@ class Spool:
                 if found != self._connection.pragma("user_version"):
                     raise self._damaged()
         except UnicodeDecodeError as error:
-            # SQLite keeps a value's type beside it: a flipped bit makes a text of bytes.
+            # SQLite stores a type with each value: a flipped bit can turn bytes into text.
             raise self._damaged() from error
 
     def _damaged(self) -> Fault:
-        return Fault("corrupt", self._path, "the staged file is damaged; whoever staged it has to do it again")
+        return Fault("corrupt", self._path, "the staged file is damaged; stage its messages again")
 
     def close(self) -> None:
         """Close the file. Idempotent."""

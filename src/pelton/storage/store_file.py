@@ -1,17 +1,16 @@
-"""The file of a store as this process has it open: made for its user alone, used by one name, noticed when it is gone.
+"""The open file of a store: private to its user, used under only one name, and checked for removal.
 
 A store is its file and the log beside it, and the log is found by the file's name. So one file under two names (hard
 links, a file that is moved while it is open, one that a container mounts by itself) has two logs, and each loses what
-the other writes. And a file whose name is gone takes along all that is still written to it. Both happen outside of
-SQLite. Hence:
+the other writes. And everything written to a file after its name is removed is lost. SQLite notices neither. Hence:
 
-- Everyone holds a :class:`SharedByte` of the file for its name, and one for the very log found there. Who meets
-  another name, or another log, does not open.
-- The file notes its name (``last_name.py``), by which the log of those who were killed is found.
-- Everyone looks, before acknowledging, whether its path still leads to the file and the log it has open.
+- Every opener holds a :class:`SharedByte` of the file for its name, and one for the very log found there. If another
+name, or another log, is in use, the store does not open.
+- The file records its name (``last_name.py``), by which the log of a killed process is found.
+- Before acknowledging, every opener checks that its path still leads to the file and the log that it has open.
 
-The descriptor of the file is shared by all connections of the process and outlives them: closing any descriptor of a
-file drops all POSIX locks that the process has on it, SQLite's as well.
+All connections of the process share one descriptor of the file, which outlives them: closing any descriptor of a file
+drops all POSIX locks that the process has on it, SQLite's as well.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ OWNER_ONLY: Final = 0o600
 _log: Final = logging.getLogger("pelton")
 _TRIES: Final = 100
 _BESIDE: Final = ("-wal", "-shm", "-journal")
-# Who is just closing the store removes its log, and is not seen to be gone at once.
+# A process that is closing the store removes its log, and its locks disappear a moment later.
 _CLOSING_S: Final = 1.0
 _RETRY_S: Final = 0.001
 _TICK_S: Final = 0.1
@@ -50,7 +49,7 @@ FileId = tuple[int, int]
 
 
 def file_id(path: str | int) -> FileId | None:
-    """Return which file a path or a descriptor means; None where there is none."""
+    """Return the identity of the file at a path or descriptor; None if it does not exist."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -60,7 +59,7 @@ def file_id(path: str | int) -> FileId | None:
 
 @dataclass(eq=False)
 class _Inode:
-    """A file that this process has open, by whichever connections; ``spare`` descriptors are closed with it."""
+    """A file that any connections of this process have open; ``spare`` descriptors are closed with it."""
 
     id: FileId
     descriptor: int
@@ -78,7 +77,7 @@ _warned: set[FileId] = set()
 
 def _after_fork_in_child() -> None:
     global _guard
-    # The locks stay the parent's: it has the same descriptors.
+    # The parent keeps the locks: it has the same descriptors.
     for inode in _inodes.values():
         for descriptor in (inode.descriptor, *inode.spare):
             os.close(descriptor)
@@ -91,9 +90,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class StoreFile:
-    """The file at ``path`` for one connection, made with the permissions ``mode`` if it is missing.
+    """The file at ``path`` for one connection, created with the permissions ``mode`` if it is missing.
 
-    Raises Fault of kind ``settings`` or ``foreign`` for what may not be opened, OSError.
+    Raises Fault of kind ``settings`` or ``foreign`` if it must not be opened, OSError.
     """
 
     def __init__(self, path: str, mode: int) -> None:
@@ -126,14 +125,14 @@ class StoreFile:
             raise Fault("settings", self._path, _ONE_NAME)
         if (log := log_left_behind(inode.descriptor, self._path)) is not None:
             detail = (
-                f"its log, which may hold the last messages, lies beside another name of the file: {log}. Open the "
+                f"its log, which may hold the last messages, is beside another name of the file: {log}. Open the "
                 "store once by that name and close it, or move the log here with it"
             )
             raise Fault("settings", self._path, detail)
         note_path(inode.descriptor, self._path)
 
     def claim_log(self) -> None:
-        """Note which log SQLite has opened beside the file. Raises Fault if others have another one open."""
+        """Record which log SQLite has opened beside the file. Raises Fault if others have another log open."""
         deadline = stopwatch() + _CLOSING_S
         while not self._is_log_claimed():
             if stopwatch() > deadline:
@@ -163,23 +162,23 @@ class StoreFile:
         return file_id(self._path) == self._inode.id
 
     def loss(self) -> str | None:
-        """Return, in words, what has become of the file or its log if the path leads there no longer; else None.
+        """Return what happened to the file or its log if the path no longer leads there; else None.
 
-        A look costs as much as asking for the folder's time stamp, which moves when a name in it is made or removed.
+        A check costs one query of the folder's time stamp, which changes when a name in it is created or removed.
         """
         try:
             stamp = os.stat(self._folder).st_mtime_ns
         except FileNotFoundError:
             stamp = -1
         except OSError:
-            # Rights were taken from us, or from the folder: what is open stays so.
+            # This process or the folder lost permissions: open files stay open.
             return None
         if self._is_trusted and stamp == self._seen:
             return None
         now = stopwatch()
         if stamp != self._seen:
             self._seen, self._seen_since = stamp, now
-        # What happens in the same tick of the stamp does not move it.
+        # Changes within the same tick of the stamp do not change it.
         self._is_trusted = now - self._seen_since > _TICK_S
         try:
             return self._loss()
@@ -194,7 +193,7 @@ class StoreFile:
         return None
 
     def leaving(self) -> None:
-        """The connection is about to be closed, and may remove the log."""
+        """Release the log: the connection is about to be closed, and may remove it."""
         with _guard:
             inode = self._inode
             if self._log is None or _inodes.get(inode.id) is not inode:
@@ -205,7 +204,7 @@ class StoreFile:
                 SharedByte(inode.descriptor, LOGS, inode.log).let_go()
 
     def close(self) -> None:
-        """The connection is closed. Idempotent."""
+        """Release the file after the connection is closed. Idempotent."""
         with _guard:
             inode = self._inode
             if self._closed or _inodes.get(inode.id) is not inode:
@@ -222,7 +221,7 @@ class StoreFile:
 
 
 def _entered(path: str, mode: int) -> _Inode:
-    """Return the file at a path for one more user, made if it is missing."""
+    """Return the file at a path for one more user, created if it is missing."""
     for _ in range(_TRIES):
         try:
             found = os.stat(path)
@@ -232,20 +231,20 @@ def _entered(path: str, mode: int) -> _Inode:
             except FileExistsError:
                 continue
         if not stat.S_ISREG(found.st_mode):
-            raise Fault("foreign", path, "this is no regular file; name another")
+            raise Fault("foreign", path, "this is not a regular file; name another")
         _warn_of_links(path, found)
         inode = _inodes.get((found.st_dev, found.st_ino))
         if inode is not None:
             inode.users += 1
             return inode
         return _known(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-    raise Fault("busy", path, "it is made and removed all the time; what else uses this name?")
+    raise Fault("busy", path, "it is created and removed again and again; check what else uses this name")
 
 
 def _made(path: str, mode: int) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
-        # Whoever asks for a mode means it, whatever the umask takes away.
+        # The caller's mode takes precedence over the umask.
         os.fchmod(descriptor, mode)
     return descriptor
 
@@ -257,7 +256,7 @@ def _known(descriptor: int) -> _Inode:
     if inode is None:
         inode = _inodes[found] = _Inode(found, descriptor)
     else:
-        # It got its name just now. Not closed here: that would drop SQLite's locks.
+        # Another thread has just opened it. Do not close this descriptor: that would drop SQLite's locks.
         inode.spare.append(descriptor)
     inode.users += 1
     return inode
@@ -274,22 +273,22 @@ def _warn_of_links(path: str, found: os.stat_result) -> None:
 
 
 def _check_beside(path: str) -> None:
-    """Refuse what SQLite would trip over, by its name."""
+    """Refuse links and other irregular files that have the name of one of SQLite's files."""
     for suffix in _BESIDE:
         try:
             found = os.lstat(path + suffix)
         except OSError:
             continue
         if not stat.S_ISREG(found.st_mode):
-            kind = "a link" if stat.S_ISLNK(found.st_mode) else "no regular file"
+            kind = "a link" if stat.S_ISLNK(found.st_mode) else "not a regular file"
             detail = f"{path + suffix} is {kind}, and has the name of a file of the store: remove or rename it"
             raise Fault("settings", path, detail)
 
 
 def _refuse_orphan(path: str) -> None:
-    """Refuse to begin a store beside a log: SQLite would delete it, and it may hold what was written last to another.
+    """Refuse to create a store beside a log, which SQLite would delete: it may hold the last writes of another store.
 
-    The log of a store that others are just making comes after the first page of its file.
+    While another process creates a store, the log appears after the first page of its file.
     """
     if _size(path + "-wal") and not _size(path):
         detail = (

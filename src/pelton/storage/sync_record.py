@@ -1,20 +1,20 @@
-"""What became of a store's syncs, known to everybody who has it open, and to those who open it next.
+"""Records the results of a store's syncs for all current and later openers.
 
-Design: when a sync fails the kernel takes the pages it could not write for written. It reports the error once, to the
-descriptors that were open at the time. Reading still finds what was written, later syncs succeed and write nothing of
-it, and after a power loss it is gone: a hole in the log. So a failure must reach every process that has the store open,
-and every process that opens it before the hole is closed (:mod:`pelton.storage.log_repair`), whatever becomes of the
-process that saw it.
+Design: when a sync fails, the kernel treats the pages that it could not write as written. It reports the error once, to
+the descriptors open at the time. Reads still return those pages, later syncs succeed without writing them, and after a
+power loss they are gone: a hole in the log. So a failure must reach every process that has the store open, and every
+process that opens it before the log is repaired (:mod:`pelton.storage.log_repair`), even if the process that saw the
+failure dies.
 
-The file ``<store>-sync`` is mapped by every opener. For each of them it has two bytes: one is set while a sync is under
-way, one when a sync has failed. A process that dies during a sync may have taken the error along: the first byte stays
-set, and the next opener writes the log again as if that sync had failed. A *generation* counts how often the log was
-made whole after a failure that somebody saw. It ends the trust of all that were open by then: their descriptors may
-still report the old error, or have lost it. A process that merely died ends nobody's trust: nearly always its sync was
-fine, and if not, the descriptors that were open then report that themselves.
+Every opener maps the file ``<store>-sync``. It has two bytes for each opener: one is set during a sync, one after a
+failed sync. If a process dies during a sync, its error may be lost: the first byte stays set, and the next opener
+rewrites the log as if that sync had failed. A *generation* counts the repairs of the log after a failure that a process
+saw. It invalidates all current openers: their descriptors may still report the old error, or have lost it. The mere
+death of a process invalidates no other opener: nearly always its sync succeeded, and if not, the descriptors that were
+open then report the error themselves.
 
-The file need not be synced, only outlive the processes. It records what the kernel's cache pretends, and a power loss
-takes both: what SQLite then reads from the medium it verifies.
+The file need not be synced, it must only outlive the processes. It records the state of the kernel's cache, and a power
+loss takes both: SQLite verifies what it then reads from the medium.
 
 Each opener holds a shared ``flock`` on it. The last to leave removes it, unless the log could not be folded.
 """
@@ -39,14 +39,14 @@ _UNDER_WAY: Final = 256
 _NEXT: Final = 496
 _SOUND: Final = bytes(_SLOTS)
 _TURNS: Final = 255
-# A sync that takes longer is not waited for: to write the log again is no more than a waste.
+# Do not wait longer for a sync: rewriting the log without need is harmless.
 _PATIENCE_S: Final = 0.25
 _LOCK_PATIENCE_S: Final = 10.0
 _PAUSE_S: Final = 0.001
 
 
 class Suspects(NamedTuple):
-    """Slots of syncs that failed, and of syncs of which nobody knows how they ended, with what they were at."""
+    """Slots of failed syncs, and of syncs whose result is unknown, with their turn."""
 
     failed: frozenset[int]
     unknown: dict[int, int]
@@ -69,12 +69,12 @@ class SyncRecord:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a sync has failed since this was opened, anywhere: nothing may be acknowledged, or folded."""
+        """Whether a sync has failed in any process since this was opened: nothing may be acknowledged, or folded."""
         return self._map[_GENERATION : _FAILED + _SLOTS] != self._sound
 
     def slot(self) -> Slot:
-        """Return a place to note one kind of syncs, of which never two are under way at a time."""
-        # Two that open at once may share one. It only counts if both sync, and one dies of it, in the same moment.
+        """Return a slot to record syncs that never overlap."""
+        # Two openers at the same time may share a slot. That matters only if one dies while both are syncing.
         number = int.from_bytes(self._map[_NEXT : _NEXT + 2], "little") % _SLOTS
         self._map[_NEXT : _NEXT + 2] = ((number + 1) % _SLOTS).to_bytes(2, "little")
         return Slot(self._map, number)
@@ -82,7 +82,7 @@ class SyncRecord:
     # --- on opening
 
     def suspects(self) -> Suspects:
-        """Return which syncs leave the log in doubt. Waits a moment for those under way."""
+        """Return the syncs that leave the log in doubt, after a short wait for syncs that are running."""
         failed = frozenset(slot for slot in range(_SLOTS) if self._map[_FAILED + slot])
         suspects = Suspects(failed, self._under_way())
         deadline = stopwatch() + (0 if self._was_alone else _PATIENCE_S)
@@ -92,7 +92,7 @@ class SyncRecord:
         return suspects
 
     def remaining(self, suspects: Suspects) -> Suspects:
-        """Return which of them still do: others may have made the log whole meanwhile."""
+        """Return which of them still leave the log in doubt: others may have repaired it since."""
         failed = frozenset(slot for slot in suspects.failed if self._map[_FAILED + slot])
         return Suspects(failed, {slot: turn for slot, turn in suspects.unknown.items() if self._is_at(slot, turn)})
 
@@ -100,7 +100,7 @@ class SyncRecord:
         return self._map[_UNDER_WAY + slot] == turn
 
     def clear(self, suspects: Suspects) -> None:
-        """The log is whole again: forget these. If one had failed, all who have the store open have to open it anew."""
+        """Clear these after repairing the log. If a sync had failed, every current opener must open the store again."""
         if suspects.failed:
             moved = int.from_bytes(self._map[_GENERATION:_FAILED], "little") + 1
             self._map[_GENERATION:_FAILED] = moved.to_bytes(_FAILED - _GENERATION, "little")
@@ -111,7 +111,7 @@ class SyncRecord:
                 self._map[_UNDER_WAY + slot] = 0
 
     def close(self) -> None:
-        """Leave; the last one to leave removes the file, or notes that the log was not folded. Idempotent."""
+        """Leave; the last to leave removes the file, or records that the log was not folded. Idempotent."""
         if self._map.closed:
             return
         self._map.close()
@@ -124,12 +124,12 @@ class SyncRecord:
                 os.close(descriptor)
 
     def release(self) -> None:
-        """Let go of the mapping alone: a forked child's copy of its parent's."""
+        """Release only the mapping: a forked child's copy of its parent's."""
         self._map.close()
 
     def _leave_last(self, descriptor: int) -> None:
         if _has_bytes(self._log):
-            # Whoever closes last folds. What has kept SQLite from it is not known, perhaps a failed sync.
+            # The last to close folds the log. If SQLite did not, the reason is unknown: perhaps a failed sync.
             os.pwrite(descriptor, b"\x01", _FAILED)
         else:
             os.unlink(self._file)
@@ -149,10 +149,10 @@ class SyncRecord:
                 is_alone = _locks(descriptor, fcntl.LOCK_EX)
                 if is_alone:
                     self._prepare(descriptor)
-                # Whoever leaves last, or comes first, holds it for a moment.
+                # The last to leave, or the first to open, holds the exclusive lock for a moment.
                 if _locks(descriptor, fcntl.LOCK_SH) and self._is_at_path(descriptor):
                     self._check(descriptor)
-                    # The mapping has a descriptor of its own, and the lock with it.
+                    # The mapping has its own descriptor, which keeps the lock.
                     return mmap.mmap(descriptor, _SIZE), is_alone
             finally:
                 os.close(descriptor)
@@ -161,7 +161,7 @@ class SyncRecord:
             pause(_PAUSE_S)
 
     def _prepare(self, descriptor: int) -> None:
-        """Make a new file, with the rights of the store."""
+        """Initialise a new file, with the permissions of the store."""
         if os.fstat(descriptor).st_size:
             return
         store = os.stat(self._store)
@@ -169,7 +169,7 @@ class SyncRecord:
             os.fchmod(descriptor, store.st_mode & 0o777)
             if os.geteuid() == 0:
                 os.fchown(descriptor, store.st_uid, store.st_gid)
-        # A log without a record: of an older Pelton, of a copy. Nobody knows how its last sync ended.
+        # A log without a record comes from an older Pelton, or a copy. The result of its last sync is unknown.
         is_unknown = _has_bytes(self._log)
         head = _MAGIC.ljust(_FAILED, b"\0") + (b"\x01" if is_unknown else b"")
         os.pwrite(descriptor, head.ljust(_SIZE, b"\0"), 0)
@@ -187,7 +187,7 @@ class SyncRecord:
 
 
 class Slot:
-    """Where one opener notes what its syncs come to; used by one thread at a time."""
+    """The slot in which one opener records its syncs; used by one thread at a time."""
 
     def __init__(self, record: mmap.mmap, number: int) -> None:
         self._map = record
@@ -196,19 +196,19 @@ class Slot:
         self._turn = 0
 
     def begin(self) -> None:
-        """A sync is under way."""
+        """Record that a sync begins."""
         self._turn = self._turn % _TURNS + 1
         self._map[self._under_way] = self._turn
 
     def end(self) -> None:
-        """It has ended, and if it has failed, that was noted."""
+        """Record that the sync has ended; call :meth:`fail` first if it failed."""
         self._map[self._under_way] = 0
 
     def fail(self) -> None:
-        """It has failed."""
+        """Record that the sync has failed."""
         self._map[self._failed] = 1
         with suppress(OSError):
-            # For what it is worth: this disk fails.
+            # Try at least, although this disk is failing.
             self._map.flush()
 
 
@@ -232,7 +232,7 @@ def _has_bytes(path: str) -> bool:
 
 
 def has_failed(path: str) -> bool:
-    """Whether the log of the store ``path`` is in doubt, for who cannot open it; False where nothing can be told."""
+    """Whether the log of a store that does not open is in doubt; False if that is unknown."""
     try:
         descriptor = os.open(_record_of(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

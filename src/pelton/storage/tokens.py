@@ -1,4 +1,4 @@
-"""The token floor in the rows of a store, and of its copies (what it is for: ``engine/token_floor.py``)."""
+"""The token floor in the rows of a store, and of its copies; ``engine/token_floor.py`` explains it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _FLOOR: Final = "SELECT value FROM meta WHERE key='token_floor'"
 
 
 def token_floor(database: Database) -> int:
-    """Return what tokens of deliveries are counted from."""
+    """Return the floor from which fencing tokens of deliveries are counted."""
     return int(database.value(_FLOOR) or 0)
 
 
 def raise_token_floor(database: Database, above: int = 0) -> int:
-    """Raise the floor beyond all tokens that it and ``above``, another store's, were the floor of; return it."""
+    """Raise the floor beyond all tokens counted from it or from ``above``, another store's floor; return it."""
     database.execute("UPDATE meta SET value=max(value, ?)+? WHERE key='token_floor'", (above, TOKEN_EPOCH))
     database.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
     return token_floor(database)
 
 
 def set_tokens_apart(copy: Database, above: int = 0) -> None:
-    """Have a copy of a store give tokens of its own, and take none of those that the store has given or will give.
+    """Let a copy of a store give its own tokens, and accept none that the store has given or will give.
 
-    Both go on from the same numbers of deliveries: the same one may be of another message in each.
+    Both continue from the same delivery numbers, so the same number may belong to different messages.
     """
     highest = copy.value("SELECT ifnull(max(token_floor), 0) FROM consumers")
     copy.execute("UPDATE consumers SET token_floor=?", (raise_token_floor(copy, max(above, int(highest))),))

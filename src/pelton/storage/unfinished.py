@@ -1,7 +1,7 @@
-"""A file that is written under another name until it is whole, and that may be read by those who may read its source.
+"""Writes a file under another name until it is complete, readable for those who may read its source.
 
 The other name, ``<target>-unfinished``, is locked while it is written: two copies to one target do not mix, and what a
-killed one left is written over. A link, or what is no file, is not touched.
+killed process left is overwritten. A link, or anything else that is not a regular file, is not touched.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _BESIDE: Final = ("-wal", "-shm", "-journal")
 
 
 def copied_mode(source: str) -> int:
-    """Return the permissions of a copy: those of its source, and its owner may write to it."""
+    """Return the permissions of a copy: those of its source, and write permission for its owner."""
     return (stat.S_IMODE(os.stat(source).st_mode) & 0o666) | 0o600
 
 
 @contextmanager
 def unfinished(target: str, source: str) -> Iterator[str]:
-    """Give the name of a new, empty file to write a copy of ``source`` to; when it is whole it is synced and renamed.
+    """Yield the name of a new, empty file for a copy of ``source``; sync and rename it after the block.
 
-    Raises Fault of kind ``settings`` where ``target`` exists, ``busy`` where another copy to it is being written.
+    Raises Fault of kind ``settings`` if ``target`` exists, ``busy`` if another copy to it is being written.
     """
     _check_free(target)
     file = target + "-unfinished"
@@ -44,7 +44,7 @@ def unfinished(target: str, source: str) -> Iterator[str]:
         _forget(file, "", *_BESIDE)
         raise
     finally:
-        # Not before: nobody may take the name for one that was left behind.
+        # Not before: another process must not mistake the file for an abandoned one.
         os.close(descriptor)
 
 
@@ -54,7 +54,7 @@ def _check_free(target: str) -> None:
 
 
 def _taken(target: str, file: str) -> int:
-    """Return a descriptor of the file, empty, which nobody else writes to."""
+    """Return a descriptor of the file, which is empty and locked for this process."""
     for _ in range(_TRIES):
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -75,7 +75,7 @@ def _taken(target: str, file: str) -> int:
 
 
 def _is_ours(target: str, file: str, descriptor: int) -> bool:
-    """Return whether the file is alone in our hands; False: it has just been renamed or removed."""
+    """Return whether the file is locked and still has its name; False if it was just renamed or removed."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         raise _in_the_way(target, file)
@@ -88,7 +88,7 @@ def _is_ours(target: str, file: str, descriptor: int) -> bool:
 
 
 def _in_the_way(target: str, file: str) -> Fault:
-    return Fault("settings", target, f"{file}, to which it is written first, is something else; remove or rename it")
+    return Fault("settings", target, f"{file}, the temporary name of the copy, is something else; remove or rename it")
 
 
 def _forget(file: str, *suffixes: str) -> None:

@@ -1,12 +1,12 @@
-"""A user's own SQL on the connection of an open transaction, and what it may not do.
+"""Runs a user's own SQL on the connection of an open transaction, and refuses what it may not do.
 
-SQLite asks, while it compiles a statement, whether each thing the statement does is allowed. A user's statement may
-read everything, and make, change and drop tables of its own. It may not write to Pelton's tables, hang a trigger or
-an index on them, take a name that they have or may get, or end the transaction: what is not known to be harmless is
-refused. A compiled statement is kept under its text; the mark before a user's text keeps it apart from Pelton's own
-statements, which nobody was asked about.
+While SQLite compiles a statement, it calls an authorizer for each action of the statement. A user's statement may read
+everything, and create, change and drop tables of its own. It may not write to Pelton's tables, add a trigger or an
+index to them, use a name that they have or may get, or end the transaction: any action that is not known to be harmless
+is refused. Compiled statements are cached by their text; a mark before a user's text separates it from Pelton's own
+statements, which are not checked.
 
-Foreign keys are enforced. A statement that runs when the time of its transaction is over is cut off.
+Foreign keys are enforced. A statement that still runs when its transaction times out is interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STRAY: Final = (
 _HARMLESS: Final = frozenset(
     {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE, apsw.SQLITE_REINDEX}
 )
-# The table comes as the first name, or as the second.
+# The table is the first argument, or the second.
 _BY_FIRST: Final = frozenset(
     {
         apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE,
@@ -54,17 +54,17 @@ _PRAGMAS: Final = frozenset(
         "foreign_key_check", "data_version", "compile_options", "function_list",
     }
 )  # fmt: skip
-# The last ones are values that SQLite can't take, and statements that are no text.
+# The Python errors are for values that SQLite can't store, and statements that are not text.
 _MISTAKES: Final = (
     apsw.SQLError, apsw.BindingsError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError,
     TypeError, ValueError, OverflowError,
 )  # fmt: skip
 _SEQUENCES: Final = "sqlite_sequence"
-_ENDS: Final = "the transaction ends with its block, tx.savepoint() goes back"
+_ENDS: Final = "the transaction ends with its block; to roll back a part of it, use tx.savepoint()"
 
 
 class Refusal(Exception):  # noqa: N818  # a refusal is not an error yet: the engine makes one of it
-    """A statement was not done, or undone: ``kind`` says whose fault it is, ``reason`` what was wrong."""
+    """A statement was refused or rolled back: ``kind`` is the kind of refusal, ``reason`` describes it."""
 
     def __init__(self, kind: RefusalKind, reason: str) -> None:
         super().__init__(kind, reason)
@@ -73,7 +73,7 @@ class Refusal(Exception):  # noqa: N818  # a refusal is not an error yet: the en
 
 
 class UserSql:
-    """Runs a user's statements on one connection; ``is_late`` says whether a transaction's time is over."""
+    """Runs a user's statements on one connection; ``is_late`` returns whether the transaction has timed out."""
 
     def __init__(self, database: Database, is_late: Callable[[], bool]) -> None:
         self._db = database
@@ -82,14 +82,14 @@ class UserSql:
         self._why = ""
         database.execute("PRAGMA foreign_keys=ON")
         database.connection.authorizer = self._authorize
-        # At least once in so many steps of SQLite's machine.
+        # Called at least once in this many steps of SQLite's virtual machine.
         database.connection.set_progress_handler(lambda: is_late(), _STEPS)
 
     def run(self, statement: str, bindings: Bindings) -> list[tuple[Any, ...]]:
-        """Run statements, and return their rows. Raises :class:`Refusal`, with nothing done.
+        """Run statements, and return their rows. Raises :class:`Refusal`, after rolling them back.
 
-        Where it ends the transaction itself (an interrupted write, ``INSERT OR ROLLBACK``), the connection is in none
-        afterwards.
+        If a statement ends the whole transaction (an interrupted write, ``INSERT OR ROLLBACK``), the connection has no
+        open transaction afterwards.
         """
         run = self._db.execute
         run("SAVEPOINT user")
@@ -110,7 +110,7 @@ class UserSql:
         finally:
             self._asking = False
         if self._alters and (stray := self._db.value(_STRAY)):
-            raise Refusal("forbidden", f"the name {stray!r} is kept for Pelton's tables")
+            raise Refusal("forbidden", f"the name {stray!r} is reserved for Pelton's tables")
         return rows
 
     def _refusal(self, error: Exception) -> Exception:
@@ -129,18 +129,18 @@ class UserSql:
         return apsw.SQLITE_DENY if self._why else apsw.SQLITE_OK
 
     def _objection(self, action: int, first: str | None, second: str | None) -> str:
-        """Return what speaks against a thing that a statement would do, or an empty text."""
+        """Return the reason to refuse an action of a statement, or an empty string."""
         if action in (apsw.SQLITE_TRANSACTION, apsw.SQLITE_SAVEPOINT):
-            return f"{first} is not for SQL here: {_ENDS}"
+            return f"{first} is not allowed in a transaction: {_ENDS}"
         if action == apsw.SQLITE_PRAGMA:
             return "" if first in _PRAGMAS else f"PRAGMA {first} is not allowed in a transaction"
         if action == apsw.SQLITE_ALTER_TABLE:
             self._alters = True
-            return self._about(second) if first == "main" else "temporary tables are not altered here"
+            return self._about(second) if first == "main" else "temporary tables cannot be altered in a transaction"
         if action in _BY_FIRST:
             if first == _SEQUENCES:
-                # SQLite's own, while it drops or renames a table.
-                return "" if self._alters else f"{_SEQUENCES} is not written by hand"
+                # SQLite writes it itself while it drops or renames a table.
+                return "" if self._alters else f"{_SEQUENCES} cannot be written with SQL"
             self._alters = self._alters or action == apsw.SQLITE_DROP_TABLE
             return self._about(first)
         if action in _BY_SECOND:
@@ -150,4 +150,4 @@ class UserSql:
     def _about(self, table: str | None) -> str:
         if not is_reserved(table):
             return ""
-        return f"{table!r} is a name of Pelton's own tables, which are read with SQL and written by Pelton alone"
+        return f"{table!r} is a name of Pelton's own tables, which you can read with SQL and only Pelton can write"

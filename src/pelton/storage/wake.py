@@ -1,15 +1,14 @@
-"""Waking other processes that have the same store open, without polling and without a port.
+"""Wakes other processes that have the same store open, without polling and without a port.
 
-Every opener binds a datagram socket ``<file>-wake/<pid>-<n>``. Whoever commits sends one byte to each of the
-others; a full socket buffer means that a wake-up waits there already, so errors are not retried. A socket
-whose owner died refuses the byte and is unlinked by whoever notices. The byte carries nothing: the woken
-process looks at the store.
+Every opener binds a datagram socket ``<file>-wake/<pid>-<n>``. After a commit, an opener sends one byte to each of the
+others; a full socket buffer means that a wake-up is waiting there already, so errors are not retried. A socket whose
+owner died refuses the byte, and the sender unlinks it. The byte carries no data: the woken process reads the store.
 
-The list of peers is read again only when the folder's time stamp has moved. Where sockets cannot be had
-(Windows, a folder that cannot be written or trusted, see ``wake_folder.py``), :attr:`WakeChannel.polled` is True and
-the engine falls back to looking now and then, with a warning. Some openers of a store may have a socket and others
-none. So a name tells whether there is a socket to look for; if not, its process is looked for, and one of another
-namespace of process ids (a container), which cannot be seen from here, is never taken for gone.
+The list of peers is read again only when the folder's time stamp has changed. Without sockets (Windows, a folder that
+is not writable or trusted, see ``wake_folder.py``), :attr:`WakeChannel.polled` is True and the engine falls back to
+polling, with a warning. Some openers of a store may have a socket and others not. So a name shows whether it has a
+socket; if not, its process is checked instead, and a process in another pid namespace (a container), which is not
+visible from here, is never regarded as gone.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from pelton.storage.wake_folder import FolderRefused, WakeFolder, is_name
 
 _log: Final = logging.getLogger("pelton")
 _count = itertools.count(1)
-# Stores whose folder was warned of: each of a process's openers meets the same one.
+# Stores whose folder was warned about: all openers of a process use the same folder.
 _warned: set[str] = set()
 _TICK_S: Final = 0.1
 _BIND_TRIES: Final = 100
 _DIGITS: Final = 6
-# Ends the names of openers that have no socket.
+# The suffix of the names of openers without a socket.
 _POLLED: Final = "-polled"
 
 
 def _new_name() -> str:
-    """Return a name for an opener of this process: its process id, and a number that begins with its namespace."""
+    """Return a name for an opener: its process id, and a number that begins with its pid namespace."""
     return f"{os.getpid()}-{_namespace()}{next(_count) % 10**_DIGITS:0{_DIGITS}d}"
 
 
 def _namespace() -> str:
-    """Return the number of the namespace in which process ids of ours mean something; empty where there are none."""
+    """Return the number of this process's pid namespace; empty if the system has none."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
@@ -52,7 +51,7 @@ def _namespace() -> str:
 
 
 def _may_run(name: str) -> bool:
-    """Return whether the process of an opener runs, as far as can be told."""
+    """Return False if the process of an opener is known not to run."""
     process, number = name.removesuffix(_POLLED).split("-")
     namespace = number[:-_DIGITS]
     return bool(namespace and namespace != _namespace()) or _runs(int(process))
@@ -80,7 +79,7 @@ class WakeChannel:
             self.name += _POLLED
 
     def _join(self) -> bool:
-        # Another opener that leaves last may remove the folder between our making it and binding in it.
+        # Another opener that leaves last may remove the folder between our creating it and binding in it.
         for _ in range(_BIND_TRIES):
             try:
                 self._bind()
@@ -90,7 +89,7 @@ class WakeChannel:
                 if isinstance(error, FolderRefused) or error.errno != errno.EADDRINUSE:
                     self._warn(error)
                     return False
-                # Another process had our number, died and left its socket; in a container numbers come again.
+                # Another process with our pid died and left its socket; in a container, pids are reused.
                 self.name = _new_name()
                 continue
             return True
@@ -100,8 +99,8 @@ class WakeChannel:
         if self._path not in _warned:
             _warned.add(self._path)
             _log.warning(
-                "store %r: the folder %r cannot be used to wake other processes (%s); this process looks for what "
-                "they write now and then instead. Remove or rename the folder, then open the store again",
+                "store %r: the folder %r cannot be used to wake other processes (%s); this process polls the store "
+                "instead. Remove or rename the folder, then open the store again",
                 self._path,
                 self._path + "-wake",
                 error,
@@ -142,7 +141,7 @@ class WakeChannel:
             self.wake(name)
 
     def wake(self, name: str) -> None:
-        """Send one byte to another opener; if it has died, it is known to be gone from now on."""
+        """Send one byte to another opener; if it has died, remove its socket."""
         if self._socket is None or self._folder is None or not is_name(name):
             return
         try:
@@ -153,15 +152,15 @@ class WakeChannel:
             return
 
     def is_alive(self, name: str) -> bool:
-        """Return whether an opener of this name is there."""
+        """Return whether an opener of this name is alive."""
         if self._socket is None or name.endswith(_POLLED):
             return is_name(name.removesuffix(_POLLED)) and _may_run(name)
         return name == self.name or name in self._others()
 
     def is_gone(self, name: str) -> bool:
-        """Return whether an opener of this name is known to be gone: one that was killed is noticed by asking it."""
+        """Return whether an opener of this name is known to be gone; sends a wake-up, to detect killed ones."""
         if self._socket is None:
-            # A process id says little: it may be another container's, or have been given to another process.
+            # A pid proves little: it may belong to another container, or be reused by another process.
             return False
         self.wake(name)
         return not self.is_alive(name)
@@ -172,16 +171,16 @@ class WakeChannel:
         if stamp != self._stamp:
             self._stamp, self._stamp_since, self._trusted = stamp, self._monotonic(), False
         if not self._trusted:
-            # A stamp's tick is some milliseconds: a socket bound in the tick of our reading would be missed,
-            # so a stamp is trusted once it has stood for longer.
+            # A stamp's tick is some milliseconds: a socket bound in the same tick as our reading would be missed,
+            # so trust a stamp only once it is older than that.
             self._trusted = self._monotonic() - self._stamp_since > _TICK_S
             self._peers = [name for name in self._folder.names() if name != self.name]
         return self._peers
 
     def close(self) -> None:
-        """Leave the channel; the last one to leave removes the folder."""
+        """Leave the channel; the last to leave removes the folder."""
         if self._socket is not None:
-            # Whoever was killed could not take its socket along.
+            # This removes the sockets of killed openers.
             self.wake_others()
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
@@ -197,7 +196,7 @@ def _runs(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        # It runs, and is somebody else's.
+        # It runs, but belongs to another user.
         return True
     return True
 
@@ -221,12 +220,12 @@ class MemoryChannel:
             self._members.setdefault(path, []).append(self)
 
     def is_alive(self, name: str) -> bool:
-        """Return whether an opener of this name is there."""
+        """Return whether an opener of this name is alive."""
         with self._lock:
             return any(member.name == name for member in self._members.get(self._path, ()))
 
     def is_gone(self, name: str) -> bool:
-        """Return whether an opener of this name is there no more."""
+        """Return whether an opener of this name is gone."""
         return not self.is_alive(name)
 
     def wake_others(self) -> None:
@@ -234,12 +233,12 @@ class MemoryChannel:
         with self._lock:
             others = [member for member in self._members[self._path] if member is not self]
         for member in others:
-            # A loop that is closing needs no wake-up.
+            # A closing loop needs no wake-up.
             with suppress(RuntimeError):
                 member._loop.call_soon_threadsafe(member._on_wake)
 
     def wake(self, name: str) -> None:
-        """Nobody dies alone in one process."""
+        """Do nothing: openers in one process do not die alone."""
 
     def close(self) -> None:
         with self._lock:

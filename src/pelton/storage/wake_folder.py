@@ -1,8 +1,8 @@
 """The folder of a store's wake-up sockets, ``<store>-wake``, used by its descriptor and never by its name alone.
 
-Somebody else may have made what stands under that name: an unpacked archive, another user of a shared folder. So a
-link is not followed, a folder of a stranger is refused, and in a folder that holds other things nothing is touched
-but sockets with names of ours. What is made here may be used by everyone that may write to the store.
+Something else may have that name: from an unpacked archive, or from another user of a shared folder. So links are not
+followed, a stranger's folder is refused, and in a folder with other contents only sockets with our names are touched.
+Everyone who may write to the store may use what is created here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _NAME: Final = re.compile(r"[0-9]{1,9}-[0-9]{1,18}")
 _LONGEST_ADDRESS: Final = 100
 
 
-class FolderRefused(Exception):  # noqa: N818  # not an error: there is another way to notice what others write
-    """The folder cannot be trusted; the text says why."""
+class FolderRefused(Exception):  # noqa: N818  # not an error: polling is another way to notice what others write
+    """The folder cannot be trusted; the text is the reason."""
 
 
 class Access(NamedTuple):
-    """Whom a store belongs to, and who else may write to it."""
+    """The owner of a store, and who else may write to it."""
 
     mode: int
     uid: int
@@ -30,7 +30,7 @@ class Access(NamedTuple):
 
     @property
     def socket_mode(self) -> int:
-        """The permissions of a socket that everyone may write to that may write to the store."""
+        """The permissions of a socket for everyone who may write to the store."""
         return sum(rights for rights in (0o060, 0o006) if self.mode & rights == rights) | 0o600
 
     @property
@@ -39,7 +39,7 @@ class Access(NamedTuple):
         return self.socket_mode | (self.socket_mode & 0o222) >> 1
 
     def trusts(self, folder: os.stat_result, user: int) -> bool:
-        """Return whether a folder was made by somebody that ``user`` shares the store with."""
+        """Return whether a folder was created by a user with whom ``user`` shares the store."""
         if folder.st_uid in (user, self.uid, 0):
             return True
         of_group = bool(self.socket_mode & 0o020) and folder.st_gid == self.gid
@@ -47,7 +47,7 @@ class Access(NamedTuple):
 
 
 def access_of(store: str) -> Access:
-    """Return a store's access; of one that is not there, what a new one of ours would have."""
+    """Return a store's access; for a store that does not exist, the access of a new one."""
     try:
         found = os.stat(store)
     except OSError:
@@ -61,7 +61,7 @@ def is_name(name: str) -> bool:
 
 
 class WakeFolder:
-    """The folder, made if it is missing. Raises FolderRefused, OSError."""
+    """The folder, created if it is missing. Raises FolderRefused, OSError."""
 
     def __init__(self, store: str) -> None:
         self.path = os.path.abspath(store) + "-wake"
@@ -82,7 +82,7 @@ class WakeFolder:
             raise
 
     def _examine(self, *, made: bool) -> bool:
-        """Return whether it was made by an opener of the store; refuse what cannot be trusted."""
+        """Return whether an opener of the store created it; raise FolderRefused if it cannot be trusted."""
         found = os.fstat(self._fd)
         if made:
             self._hand_over(self._fd, found)
@@ -93,7 +93,7 @@ class WakeFolder:
         return made or stat.S_IMODE(found.st_mode) == self._access.folder_mode
 
     def _hand_over(self, made: int | str, found: os.stat_result) -> None:
-        """Give what we made to the store's owner and group, as far as we may: they have to be able to use it."""
+        """Give what we created to the store's owner and group, as far as permitted, so that they can use it."""
         access = self._access
         if (found.st_uid, found.st_gid) != (access.uid, access.gid):
             user = access.uid if os.geteuid() == 0 else -1
@@ -105,7 +105,7 @@ class WakeFolder:
 
     @property
     def stamp(self) -> int:
-        """When a name in it was last made or removed."""
+        """The time when a name in it was last created or removed."""
         return os.fstat(self._fd).st_mtime_ns
 
     def address(self, name: str) -> str:
@@ -116,10 +116,10 @@ class WakeFolder:
         return f"/proc/self/fd/{self._fd}/{name}"
 
     def adopt(self, name: str) -> None:
-        """Let everyone use a new socket that may write to the store. Raises FileNotFoundError if it is not here."""
+        """Let everyone who may write to the store use a new socket. Raises FileNotFoundError if it is not here."""
         found = self._socket(name)
         if found is None:
-            # The folder was exchanged between our opening it and binding in it.
+            # The folder was replaced between our opening it and binding in it.
             raise FileNotFoundError(name)
         self._hand_over(name, found)
         with suppress(OSError):
@@ -146,7 +146,7 @@ class WakeFolder:
         return found if stat.S_ISSOCK(found.st_mode) else None
 
     def close(self) -> None:
-        """Let go of it; an empty one that openers of the store have made is removed."""
+        """Release the folder, and remove it if it is empty and an opener of the store created it."""
         with suppress(OSError):
             if self._is_ours and os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
                 os.rmdir(self.path)

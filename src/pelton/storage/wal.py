@@ -1,15 +1,15 @@
-"""Putting the write-ahead log on disk, apart from SQLite's own lock.
+"""Syncs the write-ahead log to disk, outside of SQLite's write lock.
 
-A commit in WAL mode appends frames to ``<file>-wal``. Syncing that file afterwards, through a descriptor of
-our own, makes everything committed so far durable, whichever process wrote it, and nobody has to hold
-SQLite's write lock meanwhile. The descriptor carries no POSIX locks (SQLite locks the database and ``-shm``
-files only), so closing it is harmless. The log is a prefix: what a later sync covers, an earlier commit is
-covered by too.
+A commit in WAL mode appends frames to ``<file>-wal``. Syncing that file afterwards, through a descriptor of our own,
+makes everything committed so far durable, whichever process wrote it, without holding SQLite's write lock. The
+descriptor carries no POSIX locks (SQLite locks only the database and ``-shm`` files), so closing it is harmless. The
+log is a prefix: a later sync also covers earlier commits.
 
-The log exists from the first transaction until the last connection closes; ours stays open that long. It is opened
-with the store: the kernel reports a failed sync to the descriptors that are open then, and later none may be to be had.
+The log exists from the first transaction until the last connection closes; our descriptor stays open that long. It is
+opened with the store: the kernel reports a failed sync to the descriptors that are open then, and later the process may
+have no descriptors left.
 
-After a failed sync, anybody's, nothing is covered any more (``sync_record.py``).
+After a failed sync of any opener, syncs no longer cover anything (``sync_record.py``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write_to(descriptor: int, data: bytes, offset: int) -> int:
 
 
 class Medium(NamedTuple):
-    """How the log reaches the disk, where it is not SQLite that writes it."""
+    """How the log gets to disk when Pelton and not SQLite writes it."""
 
     sync: SyncFile = sync_to_disk
     write: WriteFile = write_to
@@ -71,27 +71,27 @@ class WalSync:
             raise
 
     def reserve(self, used: int) -> None:
-        """Lengthen the log ahead of what is written next; only for the holder of SQLite's write lock.
+        """Extend the log ahead of the next writes; only for the holder of SQLite's write lock.
 
-        Syncing a file that has not grown needs no journal of the file system: a quarter less (106 to 142 us).
-        Nobody else appends while we hold the lock, and SQLite takes zeros after the last frame for the end of the
-        log. ``used`` is the log's length as last known; too small a number only means that nothing is reserved.
+        Syncing a file that has not grown needs no journal of the file system: a quarter less (106 to 142 us). No other
+        process appends while we hold the lock, and SQLite regards zeros after the last frame as the end of the log.
+        ``used`` is the last known length of the log; if it is too small, nothing is reserved.
         """
         if used < self._used:
-            # It was begun anew, and perhaps cut.
+            # The log was restarted, and perhaps truncated.
             self._length = 0
         self._used = used
         if self._length - used > _RESERVE_BELOW:
             return
         self._length = os.fstat(self._descriptor).st_size
         if self._length - used <= _RESERVE_BELOW:
-            # Without room on the disk there is nothing to gain; the commit itself will say so.
+            # If the disk is full, reserving gains nothing; the commit itself will fail.
             with suppress(OSError):
                 self._length += os.pwrite(self._descriptor, _ZEROS, self._length)
 
     def sync(self) -> None:
-        """Put all that was committed before on disk. Raises Fault where that failed, or an earlier sync has."""
-        # A descriptor that was open then reports an old error: looked at first, so that it is not told as a new one.
+        """Put everything committed before on disk. Raises Fault if that fails, or an earlier sync has failed."""
+        # Check first: a descriptor that was open during an earlier failure reports the old error as if it were new.
         self._check()
         self._slot.begin()
         try:
@@ -109,14 +109,14 @@ class WalSync:
             raise doubt
 
     def doubt(self) -> Fault | None:
-        """Return a Fault if a sync has failed, anybody's, since this was opened."""
+        """Return a Fault if a sync of any opener has failed since this was opened."""
         if not self._record.is_doubtful:
             return None
         detail = f"a sync of the log to disk has failed in another process, or for another opener; {REOPEN}"
         return Fault("failed", self._path, detail)
 
     def _sync_folder(self) -> None:
-        """Make the log's name durable too: a file whose folder entry is lost is lost."""
+        """Make the log's name durable, too: without its folder entry, the file is lost."""
         if self._folder is not None:
             os.fsync(self._folder)
             os.close(self._folder)

@@ -1,4 +1,4 @@
-"""A write transaction that is opened, committed and undone by hand, for one that outlasts a round of the loop."""
+"""A write transaction with explicit begin, commit and rollback, for one that outlasts a round of the loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Writer:
         return self._db.connection.in_transaction
 
     def begin(self) -> bool:
-        """Open a transaction; False when somebody else writes. Raises Fault."""
+        """Open a transaction; return False while another connection writes. Raises Fault."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
@@ -34,13 +34,13 @@ class Writer:
         return True
 
     def commit(self) -> None:
-        """Commit. Raises Fault, or Refusal where the user's tables are not as they must be; it is open then."""
+        """Commit. Raises Fault, or Refusal if a constraint of the user's tables fails: then it stays open."""
         while True:
             try:
                 self._db.execute("COMMIT")
                 return
             except apsw.BusyError:
-                # Only a memory store gets here: another thread of this process is reading it.
+                # Only possible for a memory store: another thread of this process is reading it.
                 pause(_PAUSE_S)
             except apsw.ConstraintError as error:
                 raise Refusal("constraint", str(error)) from error
@@ -49,7 +49,7 @@ class Writer:
                 raise self._db.ending.met(error) from error
 
     def roll_back(self) -> None:
-        """Undo all, if anything is open. Raises Fault."""
+        """Roll back the transaction, if one is open. Raises Fault."""
         if self.is_open:
             with translated(self._db.path):
                 self._db.execute("ROLLBACK")

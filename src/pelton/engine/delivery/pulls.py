@@ -1,9 +1,9 @@
-"""One pull from its first look to what it gets: try, wait, try again.
+"""One pull, from its first attempt to its result: try, wait, try again.
 
-A pull tries at once. One that finds nothing waits for a signal (something was committed on its stream, by whichever
-process), for the nearest deadline of its consumer, or for its own end; it then looks, which is a read, and only a look
-that promises something becomes a transaction. A pull of a priority group also leaves a row while it waits, so that
-pulls of other processes know of it (``consumers/turns.py``).
+A pull tries at once. If it finds nothing, it waits for a signal (any process committed something on its stream), for
+the nearest deadline of its consumer, or for its own expiry. It then checks with a read, and starts a transaction only
+if that read promises a message. A pull of a priority group also keeps a row while it waits, so that pulls of other
+processes know of it (``consumers/turns.py``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _POLL_S: Final = 0.05
 
 
 class Found(NamedTuple):
-    """What one try got; ``blocked``: nothing, because the next message is larger than the pull allows."""
+    """The result of one try; ``blocked``: no messages, because the next one is larger than the pull allows."""
 
     messages: list[Delivered]
     blocked: bool = False
@@ -65,7 +65,7 @@ class Pulls:
                 self._leave(one)
 
     def count(self, consumer: ConsumerLog) -> int:
-        """Return how many pulls wait: of a consumer with groups in all processes, of another in this one."""
+        """Return how many pulls wait: in all processes for a consumer with groups, else in this process."""
         if consumer.config.priority_groups:
             return waiting_pulls(consumer, self._peers.is_alive, self._host.session.now())
         return self._waiting.count(consumer)
@@ -88,7 +88,7 @@ class Pulls:
         check_pull(one.request, log.config, one.stream)
         now = self._host.session.now()
         if log.is_idle(now) and not waited:
-            # Its time is over; that nobody has swept it away yet makes no difference.
+            # It has expired, even if no sweep has removed it yet.
             raise api_error("JSConsumerNotFoundErr", stream=one.stream, consumer=one.consumer)
         if 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active):
             log.last_active, log.dirty = now, True
@@ -143,7 +143,7 @@ class Pulls:
                         return found.messages
                 if deadline.is_over:
                     return []
-                # Nobody wakes those who wait on a store that was removed.
+                # If the store was removed, no process will wake this pull.
                 self._host.check_place()
                 longest = min((value for value in (delay, deadline.left) if value is not None), default=None)
                 await signal.wait_at_most(self._clock, longest, seen)
@@ -151,9 +151,9 @@ class Pulls:
             self._waiting.leave(key)
 
     def _check_waiting(self, one: _Pull) -> tuple[str, ...]:
-        """Return the filters of the consumer, unless ``max_waiting`` pulls of this process wait already.
+        """Return the filters of the consumer, or refuse the pull if ``max_waiting`` of this process wait already.
 
-        Those of groups have rows, and are counted by them in all processes.
+        Pulls of priority groups have rows, which count them across all processes.
         """
         log = self._host.session.registry.consumers.by_name.get((one.stream, one.consumer))
         if log is None:
@@ -163,7 +163,7 @@ class Pulls:
         return log.filters
 
     def _look(self, one: _Pull) -> tuple[bool, float | None]:
-        """Look, in a snapshot, whether a pull could get something now, and if not, when to look again."""
+        """Check, in a snapshot, whether a pull could get messages now, and if not, when to check again."""
         log = self._host.session.registry.consumer(one.stream, one.consumer)
         self._waiting.follow((one.stream, one.consumer), log.filters)
         now = self._host.session.now()
@@ -184,7 +184,7 @@ class Pulls:
         return promising or stale, min((d for d in delays if d is not None), default=None)
 
     def _leave(self, one: _Pull) -> None:
-        """Take back the row of a pull that waits no more; whatever becomes of it, nobody waits for that."""
+        """Remove the row of a pull that no longer waits, without waiting for the result."""
         log = self._host.session.registry.consumers.by_name.get((one.stream, one.consumer))
         if log is None:
             return
@@ -195,13 +195,13 @@ class Pulls:
                 self._turn(one, registry.consumer(one.stream, one.consumer), self._host.session.now()).leave()
 
         with suppress(PeltonError):
-            # A store that is closed by now, or has failed, tells nobody any more.
+            # If the store is closed or has failed, there is no row to remove.
             future = self._host.stage(leave, durable=False)
             future.add_done_callback(lambda done: done.exception())
 
 
 class _Pull:
-    """One pull; ``is_waiting`` while a row says so, ``seen`` when that was last refreshed."""
+    """One pull; ``is_waiting`` while it has a row, ``seen`` is when that row was last refreshed."""
 
     def __init__(self, stream: str, consumer: str, request: PullRequest, pull_id: str) -> None:
         self.stream = stream

@@ -1,15 +1,15 @@
 """The delivery of one push consumer by this process.
 
 Design: a pump delivers in transactions like a pull's, as much as its subscribers have capacity for: in one process a
-slow subscriber slows its pump, and nothing is hoarded. It looks again when something its consumer may want was
-committed, when a message is due again, when a subscriber has capacity again, and when its own time has come: a
-heartbeat, a rate limit, or half of the ``inactive_threshold`` after which an unused consumer is removed.
+slow subscriber slows its pump, and nothing is hoarded. It checks again when a message that its consumer may want was
+committed, when a redelivery is due, when a subscriber has capacity again, and at its own deadlines: a heartbeat, a
+rate limit, or half of the ``inactive_threshold`` after which an unused consumer is removed.
 
-Heartbeats are status messages when nothing was delivered for a while; flow control asks, now and then, for an answer
-(status 100 with a reply subject) and delivers no more than a window ahead of it. A rate limit spreads deliveries over
-time. A consumer that acknowledges by flow control (ADR-60) takes the answer for the acks of what came before.
+Heartbeats are status messages, sent when nothing was delivered for a while. Flow control now and then requests an
+answer (status 100 with a reply subject) and delivers no more than a window ahead of it. A rate limit spreads
+deliveries over time. If a consumer acknowledges by flow control (ADR-60), the answer acks all earlier messages.
 
-A pump whose consumer is gone ends; one whose store is busy tries again.
+A pump ends when its consumer is gone, and tries again when its store is busy.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _FLOW_CONTROL: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 
 
 class Pump:
-    """Delivers ``consumer`` from the start until :meth:`stop`, or until it is gone."""
+    """Delivers for ``consumer`` until :meth:`stop`, or until the consumer is gone."""
 
     def __init__(self, host: Host, consumer: ConsumerLog, waiting: WaitingPulls, runtime: Runtime, owner: str) -> None:
         self._host = host
         self.consumer = consumer
         self._key: Key = (consumer.log.name, consumer.name)
-        # Where answers to flow control go.
+        # The subject prefix of answers to flow control.
         self._answers = f"$JS.FC.{consumer.log.name}.{consumer.name}"
         self._waiting = waiting
         self._clock: Clock = runtime.clock
@@ -71,12 +71,12 @@ class Pump:
         self._task = runtime.spawn(self._run(), f"pelton pushes {consumer.log.name}/{consumer.name}")
 
     def poke(self) -> None:
-        """There may be room again."""
+        """Check for capacity again, if the pump waits for it."""
         if self._is_blocked:
             self._signal.notify()
 
     async def stop(self) -> None:
-        """Deliver no more."""
+        """Stop delivering."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -84,11 +84,11 @@ class Pump:
 
     @property
     def capacity(self) -> int:
-        """Answers are taken at once."""
+        """Always a whole batch: answers are processed at once."""
         return _BATCH
 
     def receive(self, messages: Sequence[Incoming]) -> None:
-        """Take the answer to a request of flow control."""
+        """Process the answer to a flow control request."""
         answer = next((message for message in messages if self._asked and message.subject == self._asked), None)
         if answer is None:
             return
@@ -119,7 +119,7 @@ class Pump:
                 if delay is None or delay > 0:
                     await self._signal.wait_at_most(self._clock, delay, seen)
         except (NotFoundError, *FINAL_ERRORS):
-            # Nobody's any more: whoever deleted, closed or opened again goes on from there.
+            # The consumer was deleted, or the store is closed: no more deliveries from here.
             return
         finally:
             self._waiting.leave(self._key)
@@ -134,7 +134,7 @@ class Pump:
 
     def _unsubscribe(self) -> None:
         bus, subscription = self._host.session.bus, self._subscription
-        # Where the store is closed, or has failed, nobody is told anything any more.
+        # If the store is closed or has failed, there is no row to remove.
         with suppress(StoreError):
             if subscription:
                 left = self._host.stage(lambda: bus.leave(subscription), durable=False)
@@ -150,7 +150,7 @@ class Pump:
             return _RETRY_S
 
     async def _round(self) -> float | None:
-        """Deliver once; return after how many seconds to go on: 0 at once, None when there is no telling."""
+        """Deliver once; return the seconds until the next round: 0 for at once, None if only a signal can tell."""
         await self._host.readable()
         promising, delays = self._host.read(self._look)
         pause = self._not_before - self._clock.monotonic()
@@ -164,7 +164,7 @@ class Pump:
         return max(min(known), 0.001) if known else None
 
     def _look(self) -> tuple[bool, list[float | None]]:
-        """Look, in a snapshot, whether there is something to do, and if not, when to look again."""
+        """Check, in a snapshot, whether there is something to do, and if not, when to check again."""
         log = self._consumer()
         self._waiting.follow(self._key, log.filters)
         now = self._host.session.now()
@@ -185,7 +185,7 @@ class Pump:
     # --- in a transaction
 
     def _deliver(self) -> int:
-        """Deliver what there is room for; return how much that was."""
+        """Deliver as many messages as subscribers have capacity for; return their number."""
         log, session = self._consumer(), self._host.session
         subscriptions = subscriptions_of(session, log)
         now = self._host.session.now()
@@ -194,7 +194,7 @@ class Pump:
         if self._fresh:
             self._fresh = False
             if log.is_idle(now):
-                # Its time is over; that nobody has swept it away yet makes no difference.
+                # It has expired, even if no sweep has removed it yet.
                 delete_consumers(session, [log])
                 return 0
             if log.config.ack_policy == "flow_control":
@@ -218,12 +218,12 @@ class Pump:
         delivery = Delivery(log, request, now, registry.consumers.token_floor, interest)
         found = delivery.run()
         if delivery.blocked:
-            # One message alone may be of any size.
+            # A single message may be of any size.
             found = Delivery(log, PullRequest(batch=1), now, registry.consumers.token_floor, interest).run()
         return found
 
     def _count(self, log: ConsumerLog, found: list[Delivered]) -> None:
-        """Account for what was delivered: to the rate limit, and to flow control."""
+        """Count delivered messages towards the rate limit and the flow control window."""
         config = log.config
         if not config.rate_limit_bps and not config.flow_control:
             return
@@ -254,7 +254,7 @@ class Pump:
         self._last_said = self._clock.monotonic()
         block = _HEARTBEAT % (log.dseq, log.delivered)
         if self._asked:
-            # Who missed the request, and answers nothing, is told of it again.
+            # A subscriber that missed the request does not answer, so repeat it.
             block = block[:-2] + b"Nats-Consumer-Stalled: %b\r\n\r\n" % self._asked.encode()
         self._send(log, Incoming(log.config.deliver_subject, b"", block))
 
@@ -271,5 +271,5 @@ def subscriptions_of(session: Session, consumer: ConsumerLog) -> list[Subscripti
 
 
 def _is_stale(log: ConsumerLog, now: int) -> bool:
-    """Whether it is time to note that a consumer is used, lest it be removed."""
+    """Whether to record that a consumer is in use, so that it is not removed as inactive."""
     return 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active)

@@ -1,12 +1,13 @@
-"""Which push consumers this process delivers: messages go to whoever listens to the consumer's deliver subject.
+"""Which push consumers this process delivers: messages go to the subscribers of the consumer's deliver subject.
 
-Design: A push consumer delivers while somebody listens. Of the processes that do, one pumps (``pump.py``): that of
-the longest standing listener that runs. Every process judges that by the same rows (``bus.py``), and looks again when
-anybody joins or leaves. Who waits for another process to pump looks once a second as well, because the dead do not say
-that they leave: a socket that refuses a byte belongs to nobody any more. One that was merely stopped (SIGSTOP, a
-debugger, a machine that thrashes) has a socket still; so who pumps for listeners elsewhere moves a number in its row
-once a second, and one whose number stands still for some looks is set aside until it moves it again. Two that pump at
-once, each for a moment sure of itself, do no harm: each delivery is a transaction that checks who is to make it.
+Design: a push consumer delivers while it has subscribers. Of their processes, one pumps (``pump.py``): that of the
+oldest subscription whose process runs. Every process decides that by the same rows (``bus.py``), and again whenever a
+subscription is made or ends. A process that depends on another one's pump also checks once a second, because a process
+that dies does not unsubscribe: if its socket refuses a byte, it is dead. A process that was merely stopped (SIGSTOP, a
+debugger, a machine that thrashes) still has a socket. So a process that pumps for subscribers of others increments its
+beat, a number in its row, once a second; if the beat has not moved for several checks, the process is set aside until
+it moves again. Two processes that pump at the same time do no harm: each delivery is a transaction that checks which
+process is to make it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Pushes:
         return bool(self._pumps)
 
     def look(self) -> None:
-        """Start and end pumps where subscriptions or consumers have changed."""
+        """Start and end pumps if subscriptions or consumers have changed."""
         session = self._host.session
         seen = (session.registry.version, session.bus.version)
         if seen != self._seen and not self._closed:
@@ -59,12 +60,12 @@ class Pushes:
             self._go_on()
 
     def poke(self) -> None:
-        """A subscriber of this process has capacity again."""
+        """Let pumps continue: a subscriber of this process has capacity again."""
         for pump in self._pumps.values():
             pump.poke()
 
     def stop(self) -> None:
-        """Start no pump any more, and look at nothing; those that run end with what ends the store."""
+        """Start no more pumps, and stop checking; running pumps end with the error that ended the store."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -75,7 +76,7 @@ class Pushes:
         for key in list(self._pumps):
             self._end(key)
         if self._ending:
-            # Their last word is staged before the store is closed.
+            # They stage their last work before the store is closed.
             await asyncio.wait(self._ending)
 
     # --- who pumps
@@ -87,7 +88,7 @@ class Pushes:
             if wanted.get(key) is not pump.consumer:
                 self._end(key)
             else:
-                # Whoever was full may have left.
+                # The subscriber that was full may have left.
                 pump.poke()
         for key, consumer in wanted.items():
             if key not in self._pumps:
@@ -100,7 +101,7 @@ class Pushes:
         ending.add_done_callback(self._ending.discard)
 
     def _wanted(self) -> dict[Key, ConsumerLog]:
-        """Return the consumers that this process is to pump; note whose pumping concerns others."""
+        """Return the consumers that this process is to pump; note which pumps other processes depend on."""
         me, session = self._peers.name, self._host.session
         wanted: dict[Key, ConsumerLog] = {}
         for key, consumer in session.registry.consumers.pushed.items():
@@ -117,7 +118,7 @@ class Pushes:
     # --- whether others run
 
     def _go_on(self) -> None:
-        """Look again in a while, where others depend on this process or it on them."""
+        """Schedule the next check, if other processes depend on this one or it on them."""
         stopped = self._host.session.bus.is_stopped(self._peers.name)
         if self._timer is None and (self._leads or self._followed or stopped):
             self._timer = self._runtime.clock.call_later(_LOOK_S, self._look_again)
@@ -129,7 +130,7 @@ class Pushes:
         try:
             self._say_and_ask()
         except PeltonError:
-            # Whoever uses the store is told; here it is enough to look again.
+            # Operations on the store raise this error; here, checking again is enough.
             self._beats.clear()
         self._reconcile()
         self._go_on()
@@ -147,7 +148,7 @@ class Pushes:
             )
 
     def _standing_still(self) -> list[str]:
-        """Return the owners that pump for subscribers of ours and whose beat has not moved for some looks."""
+        """Return the owners that pump for subscribers of ours and whose beat has not moved for several checks."""
         known, self._beats = self._beats, {}
         for owner in self._followed:
             beat = self._host.session.bus.beat_of(owner)

@@ -1,4 +1,4 @@
-"""One subscription of this process: received messages wait here until they are asked for."""
+"""One subscription of this process: it buffers received messages until you take them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pelton.runtime import Clock, Deadline, Signal
 
 _log: Final = logging.getLogger("pelton")
 _KEPT: Final = 65_536
-# A push consumer of this process fills up to here, and goes on when half of it is read.
+# A push consumer of this process fills the buffer up to here, and continues when half of it is read.
 _WINDOW: Final = 2048
 _WINDOW_BYTES: Final = 16 << 20
 
 
 class EngineSubscription:
-    """A Subscription on an embedded store; one that is not read keeps a bounded number of messages.
+    """A Subscription on an embedded store, with a bounded buffer.
 
-    ``leave`` is awaited when it is closed, ``on_room`` called when what filled it up is half read.
+    ``leave`` is awaited when it is closed, ``on_room`` is called when a full buffer is half read.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class EngineSubscription:
 
     @property
     def capacity(self) -> int:
-        """How many messages more a push consumer should hand over."""
+        """How many more messages a push consumer should deliver."""
         room = 0 if self._bytes >= _WINDOW_BYTES else _WINDOW - len(self._waiting)
         self._is_full = self._is_full or room <= 0
         return room
 
     def receive(self, messages: Sequence[Incoming]) -> None:
-        """Take messages in."""
+        """Buffer messages; drop those that do not fit."""
         left = _KEPT - len(self._waiting)
         if len(messages) > left:
             messages = messages[:left]
@@ -70,9 +70,9 @@ class EngineSubscription:
         self._signal.notify()
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
-        """Return the next message; None when none came within ``timeout`` seconds.
+        """Return the next message; None if no message came within ``timeout`` seconds.
 
-        Raises StoreClosedError, and when nothing is left of what came, the error that has ended the store's opener.
+        Raises StoreClosedError, and once the buffer is empty, the error that ended the store's opener.
         """
         self._check_loop()
         if self._waiting and not self._closed:
@@ -91,7 +91,7 @@ class EngineSubscription:
             await self._signal.wait_at_most(self._clock, deadline.left, seen)
 
     def take(self, limit: int) -> list[Incoming]:
-        """Return what has come already, at most ``limit`` messages."""
+        """Return up to ``limit`` messages that were received already."""
         pop = self._waiting.popleft
         found = [pop() for _ in range(min(limit, len(self._waiting)))]
         self._bytes -= sum([len(message.data) for message in found])
@@ -110,20 +110,20 @@ class EngineSubscription:
             self._on_room()
 
     def take_all(self) -> list[Incoming]:
-        """Return all that has come."""
+        """Return all messages that were received already."""
         return self.take(len(self._waiting))
 
     def fail(self, error: Exception) -> None:
-        """Hand out what has come, then this error."""
+        """Raise this error once all received messages are taken."""
         self._failure = error
         self._signal.notify()
 
     async def close(self) -> None:
-        """Stop listening. Idempotent."""
+        """Unsubscribe. Idempotent."""
         if self._closed:
             return
         self._check_loop()
         self._closed = True
         self._signal.notify()
-        # However often the caller is cancelled: who has left must not be told for ever.
+        # Even if the caller is cancelled: a closed subscription must not receive messages for ever.
         await asyncio.shield(self._leave(self))

@@ -1,4 +1,4 @@
-"""The subscriptions of one engine: they join the bus, are woken by others, and leave."""
+"""The subscriptions of one engine: they join the bus, are woken by other processes, and leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_S: Final = 0.05
 
 
 class Subscriptions:
-    """Who listens in this process. ``polled``: others cannot wake us, so it is looked now and then."""
+    """The open subscriptions of this process. ``polled``: no other process can wake this one, so it polls."""
 
     def __init__(self, host: Host, pushes: Pushes, clock: Clock, path: str, *, polled: bool) -> None:
         self._host = host
@@ -26,14 +26,14 @@ class Subscriptions:
         self._clock = clock
         self._path = path
         self._polled = polled
-        # When a subscription has joined the bus, this is the number of its row.
+        # Each resolves to the id of the subscription's row once it has joined the bus.
         self._open: dict[EngineSubscription, asyncio.Future[int]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     async def subscribe(self, subject: str, queue: str) -> EngineSubscription:
-        """Listen to what is published from now on, by whichever process. Raises ConfigError."""
+        """Subscribe to what any process publishes from now on. Raises ConfigError."""
         check_listening(subject, queue)
         subscription = EngineSubscription(
             subject,
@@ -59,7 +59,7 @@ class Subscriptions:
         return subscription
 
     def _return(self, subscription: EngineSubscription) -> None:
-        """Give back what push consumers have sent to one that listens no more."""
+        """Give back what push consumers delivered to a subscription that is closed."""
         delivered = [message.delivered for message in subscription.take_all() if message.delivered is not None]
         for (stream, consumer), group in groupby(delivered, lambda one: (one.stream, one.consumer)):
             self._host.hand_back(stream, consumer, list(group))
@@ -67,13 +67,13 @@ class Subscriptions:
     async def _leave(self, subscription: EngineSubscription) -> None:
         self._host.check_outside()
         joined = self._open.pop(subscription)
-        # A store that is closed or failed tells nobody any more.
+        # If the store is closed or has failed, there is no row to remove.
         with suppress(PeltonError):
             row = await joined
             await self._host.stage(lambda: self._host.session.bus.leave(row), durable=False)
 
     def fail(self, error: Exception) -> None:
-        """End all of them with an error, which whoever waits meets."""
+        """End all of them with an error, which callers that wait get."""
         self._polled = False
         for subscription in self._open:
             subscription.fail(error)

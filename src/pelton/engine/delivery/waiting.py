@@ -1,9 +1,9 @@
-"""Those who wait for something to deliver: who is woken when, in this process.
+"""The pulls and pumps of this process that wait for messages, and what wakes them.
 
-A waiting pull has looked and found nothing. It looks again when something that its consumer may want was committed,
-by whichever process, when the nearest deadline of its consumer has come, and when it expires. Looking is a read; only
-a look that promises something becomes a transaction. Many consumers with filters of their own may wait on one stream:
-a message wakes only those whose filters it matches. What another process has committed wakes all.
+A waiting pull has found nothing. It checks again when any process committed something that its consumer may want, at
+the nearest deadline of its consumer, and when it expires. The check is a read, and only if it promises a message does
+a transaction follow. Many consumers with different filters may wait on one stream: a message wakes only those whose
+filters it matches. A commit of another process wakes all.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class WaitingPulls:
         self._by_stream: dict[str, SubjectIndex[Key]] = {}
 
     def join(self, key: Key, filters: Iterable[str]) -> Signal:
-        """Wait for messages that match these filters; none: for all of the stream's."""
+        """Wait for messages that match these filters; without filters, for all of the stream."""
         signal = self._signals.setdefault(key, Signal())
         self._counts[key] = self._counts.get(key, 0) + 1
         self.follow(key, filters)
         return signal
 
     def follow(self, key: Key, filters: Iterable[str]) -> None:
-        """Wait for messages that match these filters from now on."""
+        """Replace the filters: wait for messages that match these from now on."""
         wanted = tuple(filters) or _EVERYTHING
         if self._filters.get(key) == wanted:
             return
@@ -64,11 +64,11 @@ class WaitingPulls:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits."""
+        """Whether no pull or pump waits."""
         return not self._signals
 
     def notify(self, news: Wakes) -> None:
-        """Wake those whom a committed transaction concerns."""
+        """Wake the consumers that a committed transaction concerns."""
         woken = {key for key in news.consumers if key in self._signals}
         if news.streams:
             woken.update((stream, name) for stream, name in self._signals if stream in news.streams)
@@ -86,6 +86,6 @@ class WaitingPulls:
 
 
 def seconds_until_due(consumer: ConsumerLog, now: int) -> float | None:
-    """Return how long until a message of the consumer may be delivered again; None when there is none."""
+    """Return the seconds until the consumer's next deadline for a delivery; None if it has none."""
     due = consumer.next_due(now)
     return None if due == NEVER else max(due - now, 0) / 1e9

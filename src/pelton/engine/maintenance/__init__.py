@@ -1,1 +1,1 @@
-"""What runs beside the work: clocks for what falls due, sources that catch up, checks, copies and repair."""
+"""Background work and upkeep: timers for deadlines, source catch-up, checks, copies and repair."""

@@ -1,4 +1,4 @@
-"""All that an open store does beside the work that it is asked for."""
+"""The background work of an open store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pelton.storage import Database
 
 
 class Background:
-    """The timers of one open store."""
+    """The background timers of one open store."""
 
     def __init__(self, host: Host, clock: Clock, database: Database) -> None:
         self._timekeeper = Timekeeper(host, clock)
@@ -24,8 +24,8 @@ class Background:
         self._lookout = None if database.memory else StoreWatch(asyncio.get_running_loop(), database, host.woken)
 
     def committed(self, committed: Committed) -> None:
-        """Go on where a transaction, of whichever session, has left something to do."""
-        # That concerns few transactions, and every one passes here.
+        """Schedule the work that a transaction of any session has left."""
+        # Every transaction passes here, and few leave work.
         if committed.deadlines:
             self._timekeeper.committed(committed.deadlines)
         if committed.has_backlog:
@@ -34,11 +34,11 @@ class Background:
             self._idle_batches.committed()
 
     def rolled_back(self) -> None:
-        """Look again: deadlines that were taken down may not hold."""
+        """Read deadlines again: recorded ones may no longer hold."""
         self._timekeeper.look_again()
 
     def woken(self) -> None:
-        """Another process has written."""
+        """Check for due work: another process has written."""
         self._timekeeper.look_again()
         self._feeding.woken()
 

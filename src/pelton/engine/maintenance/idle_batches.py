@@ -1,4 +1,4 @@
-"""Batches that nobody goes on with: the timer that ends them."""
+"""The timer that abandons idle atomic batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pelton.runtime import Clock, Timer
 
 
 class IdleBatches:
-    """Ends the open batches that have waited too long; hears of the end of every transaction."""
+    """Abandons open batches that have waited too long; every transaction notifies it when it ends."""
 
     def __init__(self, host: Host, clock: Clock) -> None:
         self._host = host
@@ -21,11 +21,11 @@ class IdleBatches:
 
     @property
     def is_set(self) -> bool:
-        """Whether it waits for a batch to be too old."""
+        """Whether the timer is set for a batch."""
         return self._due is not None
 
     def committed(self) -> None:
-        """A transaction has ended."""
+        """Set the timer again after a transaction, if the nearest deadline changed."""
         due = self._staging.due
         if due == self._due:
             return
@@ -43,6 +43,6 @@ class IdleBatches:
     def _rings(self) -> None:
         self._due = self._timer = None
         with suppress(PeltonError):
-            # Whatever becomes of it, nobody waits: the next message of any batch looks as well.
+            # Ignore errors: the next message of any batch sweeps as well.
             swept = self._host.stage(lambda: self._staging.sweep(self._clock.now()), durable=False)
             swept.add_done_callback(lambda done: done.exception())

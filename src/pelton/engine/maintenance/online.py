@@ -1,4 +1,4 @@
-"""The care of a store that an engine has open: a new key, a backup, and what a backup holds."""
+"""Upkeep of a store while an engine has it open: rekey, backup and restore."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pelton.storage import Committer, Database
 
 
 class OnlineMaintenance:
-    """The care of one open store; ``wake_others`` tells its other openers to look at it."""
+    """Upkeep of one open store; ``wake_others`` wakes its other openers, so that they read it again."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class OnlineMaintenance:
         new = key_bytes(key)
         if new is None:
             raise ConfigError("rekey needs a key; to decrypt a store, close it and use pelton.rekey(path, key, None)")
-        # What is staged waits for the transaction: within it, that would be for itself.
+        # Staged work waits for the open transaction: inside its block, this call would wait for itself.
         self._host.check_outside()
         await self._committer.quiesce()
         await self._transactions.rest()
@@ -55,7 +55,7 @@ class OnlineMaintenance:
         await self._host.stage(_nothing, durable=True)
 
     async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
-        """Copy the store, on another thread."""
+        """Copy the store on another thread."""
         settings = self._connections.settings
         if settings.memory:
             raise ConfigError("'memory:' has no file to back up: open a file")
@@ -75,7 +75,7 @@ class OnlineMaintenance:
         key: Key | None,
         progress: Progress | None,
     ) -> list[str]:
-        """Copy streams of a backup into the store, on another thread."""
+        """Copy streams of a backup into the store on another thread."""
         settings = self._connections.settings
         if settings.memory:
             raise ConfigError("'memory:' has no file to restore to: open a file")
@@ -91,16 +91,16 @@ class OnlineMaintenance:
         try:
             found = await on_thread(work)
         finally:
-            # Also where the caller was cancelled when it was just done.
+            # Also if the caller was cancelled just after the work was done.
             self._wake_others()
             self._host.woken()
-        # See it here as well, before anything is asked of it, and do what it has left to do.
+        # Load the new streams here as well, before the caller uses them, and start their background work.
         await self._host.stage(_nothing, durable=True)
         self._host.woken()
         return found
 
     def _telling(self, progress: Progress | None, halt: Halt) -> Progress:
-        """Return what tells ``progress`` on the loop, and ends the work when nobody waits for it any more."""
+        """Return a callback that calls ``progress`` on the loop, and raises when the work should halt."""
 
         def tell(done: int, total: int) -> None:
             halt.check()

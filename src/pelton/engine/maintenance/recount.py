@@ -1,9 +1,8 @@
-"""Counting a store again: every number that is kept is compared with the rows it stands for.
+"""Recounts a store: compares every recorded number with its rows.
 
-A store keeps small sums beside its rows (how many messages, how many bytes, who waits for an ack) so that no
-operation has to count. After crashes, full disks and many processes at once those sums must still be true;
-:func:`recount` says where they are not. It reads one snapshot, changes nothing, and may run beside processes
-that use the store.
+A store keeps small sums beside its rows (numbers of messages, of bytes, of pending acks) so that no operation has to
+count. After crashes, full disks and concurrent processes those sums must still be true; :func:`recount` returns where
+they are not. It reads one snapshot, changes nothing, and may run while other processes use the store.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pelton.storage.messages import DAMAGED_COLUMNS
 from pelton.storage.packing import ORIGINAL_LENGTH, unpack
 from pelton.streams import StreamLog
 
-# SQLite's own steps between two looks whether to halt: about a millisecond.
+# SQLite's own steps between two checks whether to halt: about a millisecond.
 _STEPS: Final = 10_000
 _STATES: Final = (("stream_state", "streams"), ("consumer_state", "consumers"))
 _OF_STREAMS: Final = (
@@ -40,11 +39,11 @@ _OF_CONSUMERS: Final = tuple(
 
 
 def recount(database_path: str, key: bytes | None = None, halt: Halt | None = None) -> list[str]:
-    """Return every contradiction found in the store file (encrypted with `key`), in words; empty where there is none.
+    """Return a description of every contradiction in the store file (encrypted with `key`); empty if there is none.
 
-    Where SQLite finds its own pages damaged, only that is told: nothing on them can be counted.
+    If SQLite finds damaged pages, only those are returned: nothing on them can be counted.
 
-    ``halt`` ends it in the middle. Raises the ``Fault`` of a file that cannot be opened as a store.
+    ``halt`` stops it early. Raises the ``Fault`` of a file that cannot be opened as a store.
     """
     database = Database(database_path, key=key)
     if halt is not None:
@@ -64,7 +63,7 @@ def recount(database_path: str, key: bytes | None = None, halt: Halt | None = No
 
 
 class _Alone:
-    """No other process is asked for."""
+    """Peers for a bus that has no other processes."""
 
     name = "recount"
     polled = False
@@ -73,7 +72,7 @@ class _Alone:
         return True
 
     def wake(self, name: str) -> None:
-        """Nobody waits."""
+        """Do nothing: no process waits."""
 
 
 def _contradictions(database: Database) -> Iterator[str]:
@@ -82,7 +81,7 @@ def _contradictions(database: Database) -> Iterator[str]:
         yield from (f"SQLite: {text}" for text in damage)
         return
     yield from _orphans(database)
-    # Nothing is appended, so no time is asked for.
+    # Nothing is appended, so the clock is not used.
     session = Session(
         database,
         Bus(database, _Alone(), lambda members: members[0]),
@@ -101,7 +100,7 @@ def _contradictions(database: Database) -> Iterator[str]:
     yield from _waiting(database, registry)
     for keeping, interest in registry.interests.items():
         for seq in _kept_for_nobody(database, keeping, interest):
-            yield f"stream {keeping.name!r}: message {seq} is kept though no consumer wants it"
+            yield f"stream {keeping.name!r}: message {seq} is kept although no consumer wants it"
     for consumer in registry.consumers.by_name.values():
         for problem in (
             *_consumer(database, consumer),
@@ -115,7 +114,7 @@ def _contradictions(database: Database) -> Iterator[str]:
 
 
 def _orphans(database: Database) -> Iterator[str]:
-    """Rows whose stream or consumer does not exist, and the other way about."""
+    """Yield rows whose stream or consumer does not exist, and streams and consumers without their rows."""
     for table, owner in _STATES:
         for left, right in ((table, owner), (owner, table)):
             for (row_id,) in database.execute(f"SELECT id FROM {left} WHERE id NOT IN (SELECT id FROM {right})"):
@@ -135,7 +134,7 @@ def _orphans(database: Database) -> Iterator[str]:
 def _compare(kept: dict[str, Any], counted: dict[str, Any]) -> Iterator[str]:
     for what, value in kept.items():
         if value != counted[what]:
-            yield f"{what} is kept as {value}, the rows say {counted[what]}"
+            yield f"{what} is recorded as {value}, but the rows give {counted[what]}"
 
 
 def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
@@ -149,10 +148,10 @@ def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
         {"msgs": len(sizes), "bytes": sum(sizes), "first": first},
     )
     if greatest is not None and integer(greatest) > stream.state.last:
-        yield f"last is kept as {stream.state.last}, the rows go on to {greatest}"
+        yield f"last is recorded as {stream.state.last}, but the rows reach {greatest}"
     newest = database.value("SELECT max(seq) FROM ids WHERE stream=?", (stream.id,))
     if newest is not None and newest > stream.state.last:
-        yield f"a message id is kept for sequence {newest}, after the last, {stream.state.last}"
+        yield f"a message id is recorded for sequence {newest}, after the last, {stream.state.last}"
 
 
 def _subjects(database: Database, stream: StreamLog) -> Iterator[str]:
@@ -168,9 +167,9 @@ def _subjects(database: Database, stream: StreamLog) -> Iterator[str]:
         first, last, msgs = integers(kept.get(subject, (0, 0, 0)))
         low, high, count = integers(found.get(subject, (first, last, 0)))
         if msgs != count or (subject in kept and count == 0):
-            yield f"subject {subject!r} is kept with {msgs} messages, the rows say {count}"
+            yield f"subject {subject!r} is recorded with {msgs} messages, but the rows give {count}"
         if low < first or high > last:
-            yield f"subject {subject!r} is kept within {first}..{last}, its rows lie in {low}..{high}"
+            yield f"subject {subject!r} is recorded within {first}..{last}, but its rows are in {low}..{high}"
 
 
 def _rows(database: Database, stream: StreamLog) -> Iterator[str]:
@@ -182,17 +181,17 @@ def _rows(database: Database, stream: StreamLog) -> Iterator[str]:
 
 
 def _timers(database: Database, stream: StreamLog) -> Iterator[str]:
-    """Deadlines go with their messages."""
+    """Yield deadlines and schedules without their message."""
     there = f"EXISTS(SELECT 1 FROM {stream.table.name} m WHERE m.seq=t.seq"
     for (seq,) in database.execute(f"SELECT seq FROM timers t WHERE stream=? AND NOT {there})", (stream.id,)):
-        yield f"message {seq} has a deadline and is not there"
+        yield f"message {seq} has a deadline but does not exist"
     sql = f"SELECT subject, seq FROM schedules t WHERE stream=? AND NOT {there} AND m.subject=t.subject)"
     for subject, seq in database.execute(sql, (stream.id,)):
-        yield f"subject {subject!r} holds message {seq} as its schedule, which is not there"
+        yield f"subject {subject!r} has message {seq} as its schedule, which does not exist"
 
 
 def _waiting(database: Database, registry: Registry) -> Iterator[str]:
-    """What sources have passed, and hold back."""
+    """Yield contradictions in the positions of sources, and in the messages that they have parked."""
     sql = "SELECT DISTINCT source FROM parked WHERE source NOT IN (SELECT id FROM sourcing)"
     for (source,) in database.execute(sql):
         yield f"parked has rows of source {source}, which does not exist"
@@ -204,12 +203,12 @@ def _waiting(database: Database, registry: Registry) -> Iterator[str]:
             parked = position.all_parked()
             where = f"stream {stream.name!r}, source {position.key!r}"
             if position.parked != len(parked):
-                yield f"{where}: {position.parked} messages are kept as waiting, the rows say {len(parked)}"
+                yield f"{where}: {position.parked} messages are recorded as waiting, but the rows give {len(parked)}"
             if any(seq > position.seq for seq in parked):
-                yield f"{where}: a message waits after the position, {position.seq}"
+                yield f"{where}: a message waits beyond the position, {position.seq}"
             there = set(link.origin.table.sequences(min(parked), max(parked), len(parked) << 20)) if parked else set()
             if lost := sorted(set(parked) - there):
-                yield f"{where}: messages {lost} wait and are not there"
+                yield f"{where}: messages {lost} wait but do not exist"
 
 
 def _consumer(database: Database, consumer: ConsumerLog) -> Iterator[str]:
@@ -219,23 +218,23 @@ def _consumer(database: Database, consumer: ConsumerLog) -> Iterator[str]:
     yield from _compare({"unsettled": consumer.unsettled}, {"unsettled": count})
     over = database.value("SELECT min(due) FROM pending_removed WHERE consumer=?", (consumer.id,))
     if over is not None and int(over) < consumer.due:
-        yield f"the wait for a removed message is over at {over}, the earliest is kept as {consumer.due}"
+        yield f"the wait for a removed message ends at {over}, but the earliest is recorded as {consumer.due}"
     if not count:
         return
     if names != count:
         yield f"{count} pending deliveries share {names} numbers"
     if integer(dseq) > consumer.dseq:
-        yield f"a pending delivery has number {dseq}, the last is kept as {consumer.dseq}"
+        yield f"a pending delivery has number {dseq}, but the last is recorded as {consumer.dseq}"
     if integer(least_n) < 1:
         yield f"a pending message counts {least_n} deliveries"
     if integer(due) < consumer.due:
-        yield f"a message is due at {due}, the earliest is kept as {consumer.due}"
+        yield f"a message is due at {due}, but the earliest is recorded as {consumer.due}"
     if integer(seq) > max(consumer.cursor, consumer.delivered):
-        yield f"message {seq} is pending, the cursor is at {consumer.cursor}"
+        yield f"message {seq} is pending, but the cursor is at {consumer.cursor}"
 
 
 def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
-    """The invariants of exclusive subjects, as ``consumers/log.py`` states them."""
+    """Yield violations of the invariants of exclusive subjects, as ``consumers/log.py`` states them."""
     run, key = database.execute, (consumer.id,)
     pending = dict(run("SELECT seq, subject FROM pending WHERE consumer=?", key))
     ready = dict(run("SELECT seq, subject FROM ready WHERE consumer=?", key))
@@ -247,13 +246,13 @@ def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
         by_subject.setdefault(subject, []).append(integer(holds))
     for subject, holds in by_subject.items():
         if sum(holds) > consumer.per_subject:
-            yield f"subject {subject!r} has {sum(holds)} claims held, the limit is {consumer.per_subject}"
+            yield f"subject {subject!r} has {sum(holds)} claims held, but the limit is {consumer.per_subject}"
         if sorted(holds, reverse=True) != holds:
             yield f"subject {subject!r} has a claim held that is not among its oldest"
         if 0 in holds and sum(holds) < consumer.per_subject:
             yield f"subject {subject!r} has a message waiting although only {sum(holds)} claims are held"
     claimed = {seq: subject for seq, subject in pending.items() if subject is not None}
-    # Without a limit per subject only what was last of its subject at the beginning is ready, and nothing is claimed.
+    # Without a limit per subject, only messages that were last of their subject at the start are ready, none claimed.
     expected = {**claimed, **ready} if consumer.per_subject else claimed
     if held != expected:
         odd = set(held.items()) ^ set(expected.items())
@@ -264,7 +263,7 @@ def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
 
 
 def _kept_for_nobody(database: Database, stream: StreamLog, interest: Interest) -> set[int]:
-    # A damaged message is passed by, and kept to be looked at.
+    # A damaged message is never delivered, and kept for inspection.
     damaged = {seq for (seq,) in database.execute("SELECT seq FROM quarantine WHERE stream=?", (stream.id,))}
     stored = stream.table.sequences(0, stream.state.last, max(stream.state.msgs, 1))
     return interest.unwanted(seq for seq in stored if seq not in damaged)
@@ -278,7 +277,7 @@ def _ahead(consumer: ConsumerLog) -> Iterator[str]:
 
 
 def _met(database: Database, consumer: ConsumerLog) -> Iterator[str]:
-    """A message that was met is in one state, lies behind the cursor, and above the floor where it is not settled."""
+    """Yield messages in several states, beyond the cursor, or unsettled below the ack floor."""
     sql = (
         "SELECT seq, group_concat(state) FROM (SELECT seq, 'pending' AS state FROM pending WHERE consumer=?1 UNION ALL "
         "SELECT seq, 'ready' FROM ready WHERE consumer=?1 UNION ALL "
@@ -290,34 +289,34 @@ def _met(database: Database, consumer: ConsumerLog) -> Iterator[str]:
         if "," in states:
             yield f"message {seq} is at once {states}"
         if seq > consumer.cursor:
-            yield f"message {seq} is {states}, the cursor is at {consumer.cursor}"
+            yield f"message {seq} is {states}, but the cursor is at {consumer.cursor}"
     counted = consumer.ahead_removals == consumer.log.state.removals
     stored = set(consumer.log.table.sequences(0, consumer.log.state.last, max(consumer.log.state.msgs, 1)))
     for seq in [seq for seq, states in met.items() if states in ("ready", "parked") and seq not in stored]:
         if counted:
-            yield f"message {seq} waits, and is not there"
+            yield f"message {seq} waits but does not exist"
     floor = consumer_info(consumer, 0, 0, push_bound=False).ack_floor.stream_seq if counted else 0
     for seq in [seq for seq, states in met.items() if states != "exhausted" and seq <= floor]:
-        yield f"message {seq} is {met[seq]}, below the floor of acks, {floor}"
+        yield f"message {seq} is {met[seq]}, below the ack floor, {floor}"
 
 
 def _turns(database: Database, consumer: ConsumerLog) -> Iterator[str]:
-    """Who waits, and who is pinned, does so in a group."""
+    """Yield waiting pulls and pins of consumers without priority groups."""
     if consumer.config.priority_groups:
         return
     for table in ("pulls", "pins", "nearest"):
         if database.value(f"SELECT 1 FROM {table} WHERE consumer=?", (consumer.id,)) is not None:
-            yield f"{table} has rows of it, and it has no priority groups"
+            yield f"{table} has rows for it, but it has no priority groups"
 
 
 def _said(database: Database) -> Iterator[str]:
-    """The totals of the outbox add up, and each of its messages is for a subscription that exists or existed."""
+    """Yield wrong totals in the pubsub outbox, and messages for subscriptions that never existed."""
     size_of = "length(CAST(subject AS BLOB)) + length(data) + ifnull(length(hdr), 0)"
     sql = f"SELECT seq, total, {size_of} FROM pubsub_outbox ORDER BY seq"
     before = None
     for seq, total, size in database.execute(sql):
         if before is not None and integer(total) != before + integer(size):
-            yield f"pubsub_outbox: the total of {seq} is kept as {total}, the rows say {before + integer(size)}"
+            yield f"pubsub_outbox: the total of {seq} is {total}, but the rows give {before + integer(size)}"
         before = integer(total)
     known = int(database.value("SELECT seq FROM sqlite_sequence WHERE name='pubsub_subscriptions'") or 0)
     for (subscription,) in database.execute(

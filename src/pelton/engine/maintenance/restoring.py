@@ -1,4 +1,4 @@
-"""Streams of a backup restored into a store that is in use, under their own names or new ones."""
+"""Restores streams of a backup into a store that is in use, under their own names or new ones."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def restore_into(
     progress: Progress,
     halt: Halt,
 ) -> list[str]:
-    """Copy streams of a backup, which is verified first, into a store; return their names there. Blocks."""
+    """Verify a backup, copy streams of it into a store, and return their names there. Blocks."""
     if os.path.isdir(backup):
         raise ConfigError(
-            f"{os.fspath(backup)!r} is a folder, as a cluster's streams are backed up to: restore it on a cluster, "
+            f"{os.fspath(backup)!r} is a folder, which holds a backup of a cluster's streams: restore it on a cluster, "
             "and carry the streams over with feed"
         )
     secret = key_bytes(key)
@@ -55,7 +55,7 @@ def restore_into(
             target = Database(path, key=store_key)
             try:
                 with translated(path), source.reading():
-                    # It is as durable as anything else when it is committed.
+                    # Its commit must be as durable as any other.
                     target.execute("PRAGMA synchronous=FULL")
                     with target.writing():
                         chosen = _chosen(source, target, streams, names)
@@ -70,7 +70,7 @@ def restore_into(
 def _chosen(
     source: Database, target: Database, streams: Sequence[str] | None, names: Mapping[str, str]
 ) -> list[Restored]:
-    """Return what is to be copied; raises what a stream of this name and these subjects cannot be."""
+    """Return the streams to copy; raises if the store cannot have a stream of that name or with those subjects."""
     sql = "SELECT id, name, config FROM streams ORDER BY id"
     there = {text(name): (integer(number), _config(config)) for number, name, config in source.execute(sql).fetchall()}
     here = {text(name): _config(config) for _, name, config in target.execute(sql).fetchall()}
@@ -95,7 +95,7 @@ def _config(value: object) -> StreamConfig:
 
 
 def _renamed(config: StreamConfig, names: Mapping[str, str]) -> StreamConfig:
-    """Return a configuration under a new name, where there is one; then it takes that as its only subject."""
+    """Return a configuration under its new name, if it gets one; then its only subject is that name, too."""
     changed: dict[str, object] = {}
     if config.name in names:
         check_name("stream", names[config.name])

@@ -1,9 +1,9 @@
-"""A new store of what a damaged one still holds.
+"""Creates a new store from what a damaged one still holds.
 
-Rows come over as they can be read (``storage/salvage.py``). Then everything that is kept about them is made anew from
-the rows that arrived: counts, bytes, bounds, subjects. Where messages of a stream are missing, or what a consumer had
-noted could not be read, its consumers go back to the oldest message they had not settled: what lies after it may be
-delivered again, and nothing that arrived is passed by.
+All readable rows are copied (``storage/salvage.py``). Then everything that is recorded about them is computed again
+from the copied rows: counts, bytes, bounds, subjects. If messages of a stream are missing, or rows of a consumer could
+not be read, the stream's consumers go back to the oldest message they had not settled: later messages may be
+redelivered, and no copied message is skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BACK: Final = (
 
 
 def salvage(path: str, key: bytes | None, target: str) -> list[str]:
-    """Write what can be read of a store to a new one; return, in words, what was lost. Raises ``Fault``."""
+    """Write what can be read of a store to a new one; return descriptions of what was lost. Raises ``Fault``."""
     lost: list[str] = []
     with unfinished(target, path) as file, translated(path):
         with (
@@ -58,7 +58,7 @@ def _made_anew(copy: Database, *, whole: bool) -> Iterator[str]:
         kept = copy.value("SELECT msgs FROM stream_state WHERE id=?", (stream,))
         found = _count(copy, stream, _config(blob(config)))
         if found != kept:
-            missing = "nobody knows how many" if kept is None else kept - found
+            missing = "an unknown number" if kept is None else kept - found
             yield f"stream {name!r}: {found} messages saved, {missing} lost"
         if found != kept or not whole:
             _send_back(copy, stream)
@@ -79,7 +79,7 @@ def _drop_orphans(copy: Database) -> None:
 
 
 def _count(copy: Database, stream: int, config: StreamConfig) -> int:
-    """Make the sums of a stream anew; return how many messages it has."""
+    """Compute the sums of a stream again; return its number of messages."""
     table, cost = f"m_{stream}", COSTS[config.storage]
     sizes = [
         cost.size(*integers(row))

@@ -1,8 +1,8 @@
-"""Going on with what a transaction left of a source's messages, until nothing is left.
+"""Copies what a transaction left of a source's messages, until nothing is left.
 
-Nothing depends on it for what is published: that is carried on in the transaction that stores it. But a new source of
-a large stream is filled in many transactions, and the process that began may have died: so whoever opens the store
-looks, and every process that has it open does its part.
+Published messages do not depend on it: they are sourced in the transaction that stores them. But a new source of a
+large stream is copied in many transactions, and the process that began may have died: so every process checks when it
+opens the store, and does its part while it has it open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OTHERS_S: Final = 0.1
 
 
 class SourceCatchUp:
-    """What one open store does about its backlog."""
+    """The catch-up of one open store."""
 
     def __init__(self, host: Host, clock: Clock) -> None:
         self._host = host
@@ -31,16 +31,16 @@ class SourceCatchUp:
         self.look_again()
 
     def committed(self) -> None:
-        """A transaction has left something: go on there."""
+        """Continue where a transaction has left messages."""
         self._go_on()
 
     def woken(self) -> None:
-        """Another process has written; it goes on itself, if it lives."""
+        """Check soon: another process has written, and continues by itself unless it dies."""
         if self._source_graph.has_links:
             self.look_again(_OTHERS_S)
 
     def look_again(self, delay: float = 0.0) -> None:
-        """Somebody else may have left something."""
+        """Schedule a check, because another process may have left messages."""
         if self._timer is None and not self._closed:
             self._timer = self._clock.call_later(delay, self._look)
 
@@ -52,7 +52,7 @@ class SourceCatchUp:
             if self._host.read(self._source_graph.is_behind):
                 self._go_on()
         except PeltonError:
-            # Whoever uses the store is told; here it is enough to look again.
+            # Operations on the store raise this error; here, checking again is enough.
             self.look_again(_RETRY_S)
 
     def _go_on(self) -> None:
@@ -74,7 +74,7 @@ class SourceCatchUp:
             self.look_again()
 
     def close(self) -> None:
-        """Stop."""
+        """Stop catching up."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,8 +1,8 @@
-"""A look at the store once a second, for what nobody would tell an opener that only waits.
+"""Checks the store once a second, for changes that wake no opener.
 
-Whoever commits, or changes the key, wakes the others. But nobody wakes them when the file is removed or a sync fails
-in another process, and an opener that has no wake-up socket cannot wake anybody. What has ended the connection is told
-by :class:`pelton.storage.ConnectionEnd`.
+An opener that commits, or changes the key, wakes the others. But nothing wakes them when the file is removed or a sync
+fails in another process, and an opener without a wake-up socket cannot wake others. A fault that ends the connection is
+reported by :class:`pelton.storage.ConnectionEnd`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ EVERY_S: Final = 1.0
 
 
 class StoreWatch:
-    """The looks of one open store, on its event loop; ``on_news`` is called when others have written."""
+    """The checks of one open store, on its event loop; ``on_news`` is called when others have written."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, database: Database, on_news: Callable[[], None]) -> None:
         self._loop = loop
         self._db = database
         self._on_news = on_news
         self._seen = -1
-        # The machine's own time: it is the outside world that is looked at.
+        # The event loop's real time and not the injected clock: it watches the outside world.
         self._timer = loop.call_later(EVERY_S, self._look)
 
     def _look(self) -> None:
@@ -34,12 +34,12 @@ class StoreWatch:
             with self._db.reading():
                 seen = self._db.seen()
         except Fault:
-            # One that passes is met by whoever uses the store.
+            # Operations on the store raise it, if it persists.
             return
         if seen != self._seen:
             self._seen = seen
             self._on_news()
 
     def close(self) -> None:
-        """Stop."""
+        """Stop checking."""
         self._timer.cancel()

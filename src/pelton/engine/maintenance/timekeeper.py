@@ -1,12 +1,11 @@
-"""One timer for the messages that time itself makes: markers, and those of schedules.
+"""One timer for the messages that time makes: markers and scheduled messages.
 
-Nothing depends on it for being right: whoever reads or writes a stream lets time pass first. It is there so that
-what falls due while nobody touches a stream appears all the same, and wakes who waits for it, in this and every
-other process. Each process with the store open keeps one timer, for the nearest deadline it knows of; the
-transaction that comes second finds nothing due.
+Correctness does not depend on it: every read or write of a stream applies what is due first. The timer makes due
+messages appear while no operation touches their stream, and wakes what waits for them in every process. Each process
+with the store open keeps one timer, for the nearest deadline it knows; the process that comes second finds nothing due.
 
-A deadline may be known too early: then the timer fires for nothing and is set again. When it may be known too late
-(another process has written, a transaction was rolled back) it is looked up again.
+A recorded deadline may be too early: then the timer fires for nothing and is set again. When it may be too late
+(another process has written, a transaction was rolled back) deadlines are read again.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from pelton.api.times import NEVER
 from pelton.engine.host import Host
 from pelton.runtime import Clock, Timer
 
-# The wall clock may be set while we wait, so no wait is longer; and no wait is shorter, so that many deadlines
-# close together share a transaction.
+# No wait is longer, because the wall clock may be set during it; and no wait is shorter, so that many deadlines close
+# together share a transaction.
 _LONGEST_S: Final = 60.0
 _SHORTEST_S: Final = 0.02
 _RETRY_S: Final = 1.0
@@ -38,7 +37,7 @@ class Timekeeper:
         self._set_for = NEVER
         self._looking: Timer | None = None
         self._closed = False
-        # Much may have fallen due while nobody had the store open.
+        # Deadlines may have passed while no process had the store open.
         self.look_again()
 
     # --- inside a transaction
@@ -55,13 +54,13 @@ class Timekeeper:
     # --- between transactions
 
     def committed(self, deadlines: Mapping[str, int]) -> None:
-        """Take down the deadlines of the streams that a transaction has met."""
+        """Record the deadlines of the streams that a transaction has used."""
         self._dues.update(deadlines)
         if self._dues:
             self._set(min(self._dues.values()))
 
     def look_again(self) -> None:
-        """Somebody else has written, or what was taken down does not hold."""
+        """Schedule reading all deadlines, because recorded ones may no longer hold."""
         if self._looking is None and not self._closed:
             self._looking = self._clock.call_later(_SHORTEST_S, self._look_now)
 
@@ -72,13 +71,13 @@ class Timekeeper:
         try:
             self._host.read(self._note_all)
         except PeltonError:
-            # Whoever uses the store is told; here it is enough to look again.
+            # Operations on the store raise this error; here, checking again is enough.
             self._retry()
             return
         self._set(min(self._dues.values(), default=NEVER))
 
     def _act(self) -> None:
-        """Let time pass for what is due."""
+        """Apply what is due."""
         try:
             done = self._host.stage(self._advance_all, durable=True)
         except PeltonError:
@@ -117,7 +116,7 @@ class Timekeeper:
             self._timer = None
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the timer."""
         self._closed = True
         self._cancel()
         if self._looking is not None:

@@ -1,4 +1,4 @@
-"""The care of store files: keys, copies, checks, repair. Plain functions, that block until they are done."""
+"""Upkeep of store files: keys, copies, checks, repair. Plain functions, which block until they are done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pelton.storage.rebuild import rebuild
 
 @contextmanager
 def public_faults() -> Iterator[None]:
-    """Raise the errors that users know for those of the storage."""
+    """Translate storage faults raised in the block into public errors."""
     try:
         yield
     except Fault as fault:
@@ -28,21 +28,21 @@ def public_faults() -> Iterator[None]:
 
 
 def rekey(path: StrPath, key: Key | None, new_key: Key | None) -> None:
-    """Encrypt a store that nobody has open (``key`` None: it is plain so far), give it another key, or decrypt it
+    """Encrypt a store that no process has open (``key`` None: it is not encrypted yet), change its key, or decrypt it
     (``new_key`` None).
 
-    The store is written anew beside itself and takes its place in one step: whatever happens, it is there, whole, with
-    the old key or the new one. Blocks. Of a plain store that is encrypted, blocks that the file system has freed may
-    hold traces; a disk that forgets them is not ours to make. Raises StoreBusyError, StoreKeyError, StoreFullError.
+    The store is rewritten to a new file, which replaces it in one step: whatever happens, the store is complete, with
+    the old key or the new one. Blocks. After you encrypt a plain store, blocks that the file system has freed may
+    still hold its data; Pelton cannot erase them. Raises StoreBusyError, StoreKeyError, StoreFullError.
     """
     with public_faults():
         rebuild(path_of("rekey", path), key_bytes(key), key_bytes(new_key))
 
 
 def compact(path: StrPath, key: Key | None = None) -> int:
-    """Write a store that nobody has open anew, without the room that removed messages have left; return bytes saved.
+    """Rewrite a store that no process has open, without the space of removed messages; return the bytes saved.
 
-    Blocks, and needs room for a second store meanwhile. Raises StoreBusyError, StoreKeyError, StoreFullError.
+    Blocks, and temporarily needs space for a second store. Raises StoreBusyError, StoreKeyError, StoreFullError.
     """
     secret, path = key_bytes(key), path_of("compact", path)
     with public_faults():
@@ -61,9 +61,9 @@ def backup(
 ) -> None:
     """Copy a store, in use or not, to the new file ``target``, which is a store itself, encrypted with the same key.
 
-    With ``streams`` only those, with their consumers. The copy is of one moment, and has its name once it is whole.
-    ``progress`` is called with how much of how much is done. Blocks; in an async program use
-    :meth:`pelton.Jet.backup`. Raises StoreSettingsError where ``target`` exists, StreamNotFoundError, StoreFullError.
+    With ``streams``, copy only those, with their consumers. The copy is a snapshot, and gets its name once it is
+    complete. ``progress`` is called with the amount done and the total. Blocks; in an async program use
+    :meth:`pelton.Jet.backup`. Raises StoreSettingsError if ``target`` exists, StreamNotFoundError, StoreFullError.
     """
     path, target = path_of("backup", path), path_of("backup", target)
     chosen = names_of_streams("backup", streams)
@@ -76,9 +76,9 @@ def backup(
 
 
 def restore(source: StrPath, path: StrPath, *, key: Key | None = None, progress: Progress | None = None) -> None:
-    """Make the store ``path`` of a backup, which is verified first.
+    """Create the store ``path`` from a backup, which is verified first.
 
-    Blocks. Raises StoreSettingsError where ``path`` exists, StoreError where the backup is damaged.
+    Blocks. Raises StoreSettingsError if ``path`` exists, StoreError if the backup is damaged.
     """
     source, path = path_of("restore", source), path_of("restore", path)
     found = verify(source, key)
@@ -89,10 +89,10 @@ def restore(source: StrPath, path: StrPath, *, key: Key | None = None, progress:
 
 
 def verify(path: StrPath, key: Key | None = None) -> list[str]:
-    """Return all that is wrong with a store, in words; an empty list where nothing is.
+    """Return a description of every problem in a store; an empty list if it is sound.
 
-    Every page, every message's checksum, and every count and bound that is kept are compared with the rows. It reads
-    one snapshot and may run while the store is used. Blocks. Raises NotAStoreError, StoreKeyError, StoreError.
+    It checks every page and every message's checksum, and compares every recorded count and bound with the rows. It
+    reads one snapshot and may run while the store is in use. Blocks. Raises NotAStoreError, StoreKeyError, StoreError.
     """
     path = path_of("verify", path)
     with public_faults():
@@ -100,12 +100,12 @@ def verify(path: StrPath, key: Key | None = None) -> list[str]:
 
 
 def salvage(path: StrPath, target: StrPath, key: Key | None = None) -> list[str]:
-    """Write what a damaged store still holds to the new store ``target``; return what was lost, in words.
+    """Write what a damaged store still holds to the new store ``target``; return descriptions of what was lost.
 
-    The damaged one is only read, as of one moment: it may be in use. Counts and bounds are made anew; consumers of
-    streams that have lost messages go back to the oldest message they had not settled. Blocks. Raises
-    StoreSettingsError where ``target`` exists, NotAStoreError where the file's head is damaged, StoreBusyError where
-    pages are damaged and others write meanwhile: salvage a backup of it then.
+    The damaged store is only read, as one snapshot: it may be in use. Counts and bounds are computed again; consumers
+    of streams that have lost messages go back to the oldest message they had not settled. Blocks. Raises
+    StoreSettingsError if ``target`` exists, NotAStoreError if the file's header is damaged, StoreBusyError if pages are
+    damaged and others write at the same time: then salvage a backup of it.
     """
     path, target = path_of("salvage", path), path_of("salvage", target)
     with public_faults():
@@ -113,7 +113,7 @@ def salvage(path: StrPath, target: StrPath, key: Key | None = None) -> list[str]
 
 
 def existing(path: StrPath) -> str:
-    """Return the real path of a file. Raises Fault of kind ``settings`` if there is none."""
+    """Return the real path of a file. Raises Fault of kind ``settings`` if it does not exist."""
     if not os.path.exists(path):
         raise Fault("settings", os.fspath(path), "there is no such file")
     return os.path.realpath(path)

@@ -87,7 +87,7 @@ class Bus:
         self._choose = choose
         self._index: SubjectIndex[SubscriptionRow] = SubjectIndex()
         self._version = -1
-        # Whether there is any subscription, or one has just ended: asked for every transaction.
+        # Whether there is any subscription, or one has just ended: read in every transaction.
         self.has_subscriptions = False
         self._mine: dict[int, Subscriber] = {} if of is None else of._mine
         self._reads = of is None
@@ -194,7 +194,7 @@ class Bus:
             self._read()
 
     def reset(self) -> None:
-        """The transaction was rolled back: it published nothing, and made no subscription."""
+        """Discard what the rolled-back transaction published, and its subscriptions."""
         for subscription in self._joining:
             self._mine.pop(subscription, None)
         self._joining.clear()
@@ -205,7 +205,7 @@ class Bus:
         self._version = -1
 
     def deliveries(self) -> list[tuple[Subscriber, Sequence[Incoming]]]:
-        """Return what the transaction has for subscribers of this process so far."""
+        """Return the transaction's deliveries to subscribers of this process so far."""
         return list(self._ready)
 
     def keep_only(self, deliveries: Sequence[tuple[Subscriber, Sequence[Incoming]]]) -> None:
@@ -349,7 +349,7 @@ class Bus:
     # --- receiving from other processes
 
     def _read(self) -> None:
-        """Hand over what other processes have published since the last look."""
+        """Deliver what other processes have published since the last read."""
         while True:
             rows = decoded(_OutboxRow, self._db.execute(_UNREAD, (self._cursor, _PAGE)).fetchall())
             if not rows:

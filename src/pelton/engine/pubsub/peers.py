@@ -1,4 +1,4 @@
-"""The other processes that have the store open."""
+"""The interface to the other processes that have the store open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Peers(Protocol):
-    """The openers of the store, by name; ``polled``: they cannot wake each other."""
+    """The openers of the store, by name; ``polled``: they cannot wake each other, so they poll."""
 
     name: str
     polled: bool

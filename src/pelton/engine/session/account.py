@@ -1,7 +1,7 @@
-"""What the user of an open store may use, and uses: NATS calls it an account.
+"""The limits and usage of an open store: NATS calls this an account.
 
-The limits are those of this opening: they are checked when something is asked through it, and not kept in the
-store. Reservations are the ``max_bytes`` of its streams, as on a NATS server; a stream without reserves nothing.
+The limits belong to this opening: requests made through it are checked, and the limits are not kept in the store.
+Reservations are the ``max_bytes`` of its streams, as on a NATS server; a stream without ``max_bytes`` reserves nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pelton.streams import StreamLog
 
 
 class StoreContents(Protocol):
-    """What there is in the store."""
+    """The streams and consumers in the store."""
 
     @property
     def streams(self) -> Mapping[str, StreamLog]: ...
@@ -28,7 +28,7 @@ class StoreContents(Protocol):
 
 
 class Account:
-    """The limits of one opening, and how often its API was asked."""
+    """The limits of one opening, and the number of its API requests."""
 
     def __init__(self, contents: StoreContents, limits: AccountLimits) -> None:
         self._contents = contents
@@ -37,7 +37,7 @@ class Account:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count one request; those that end in an error are counted as such, too."""
+        """Count one request, and also count it as an error if it raises."""
         try:
             yield
         except ApiError:
@@ -47,7 +47,7 @@ class Account:
             self._api.total += 1
 
     def info(self) -> AccountInfo:
-        """Report what is used, reserved and allowed; ``api`` counts the requests of this opening."""
+        """Return what is used, reserved and allowed; ``api`` counts the requests of this opening."""
         contents = self._contents
         return AccountInfo(
             memory=self._stored("memory"),
@@ -68,7 +68,7 @@ class Account:
     # --- streams
 
     def check_number(self) -> None:
-        """Refuse another stream where there are enough (10027)."""
+        """Refuse another stream if the limit is reached (10027)."""
         if 0 <= self.limits.max_streams <= len(self._contents.streams):
             raise api_error("JSMaximumStreamsLimitErr")
 
@@ -82,7 +82,7 @@ class Account:
             raise api_error("JSStreamMaxStreamBytesExceeded", stream=config.name)
 
     def check_reservation(self, config: StreamConfig, old: StreamConfig | None = None) -> None:
-        """Refuse to reserve more than there is (10028, 10047); a new stream needs a byte at least."""
+        """Refuse a reservation beyond the limit (10028, 10047); a new stream needs at least one byte."""
         before = max(old.max_bytes, 0) if old is not None else 0
         more = max(config.max_bytes - before, 0) if old is not None else max(config.max_bytes, 1)
         memory = config.storage == "memory"
@@ -94,20 +94,20 @@ class Account:
     # --- consumers
 
     def consumer_limits(self, limits: ConsumerLimits) -> ConsumerLimits:
-        """Return a stream's limits with the choice that the account leaves where the stream makes none."""
+        """Return a stream's consumer limits, with the account's where the stream sets none."""
         most = self.limits.max_ack_pending
         if most <= 0 or limits.max_ack_pending:
             return limits
         return ConsumerLimits(inactive_threshold=limits.inactive_threshold, max_ack_pending=min(MAX_ACK_PENDING, most))
 
     def check_consumer(self, max_ack_pending: int, stream: str, name: str) -> None:
-        """Refuse a consumer that may have too many messages out (10121)."""
+        """Refuse a consumer whose ``max_ack_pending`` is above the limit (10121)."""
         most = self.limits.max_ack_pending
         if 0 < most < max_ack_pending:
             raise api_error("JSConsumerMaxPendingAckExcessErrF", stream=stream, consumer=name, limit=most)
 
     def check_consumers(self, config: StreamConfig, others: int, name: str) -> None:
-        """Refuse another consumer of a stream (10026): for the stream's own limit, or the account's."""
+        """Refuse another consumer of a stream beyond its own limit or the account's (10026)."""
         for most in (config.max_consumers, self.limits.max_consumers):
             if 0 <= most <= others:
                 raise api_error("JSMaximumConsumersLimitErr", stream=config.name, consumer=name)
@@ -115,7 +115,7 @@ class Account:
     # --- use
 
     def check_quota(self, storage: Storage, size: int) -> None:
-        """Refuse bytes for which all streams together have no room (10002)."""
+        """Refuse bytes that exceed the limit for all streams together (10002)."""
         most = self.limits.max_memory if storage == "memory" else self.limits.max_storage
         if 0 <= most < self._stored(storage) + size:
             raise api_error("JSAccountResourcesExceededErr")

@@ -1,4 +1,4 @@
-"""What a committed transaction did that others have to learn of: a value, published by the engine."""
+"""The effects of a committed transaction: a value, published by the engine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Deliveries = Sequence[tuple[Subscriber, Sequence[Incoming]]]
 
 
 class Committed(NamedTuple):
-    """``changed``: other processes have to look at the store. ``news`` are for waiting pulls of this one.
+    """``changed``: other processes must read the store again. ``news`` wake waiting pulls of this process.
 
-    ``deliveries`` are messages for subscribers of this process. ``deadlines``: of the streams that it met and in which
-    time makes messages, when that is next (wall nanoseconds). ``has_backlog``: sources left messages for another
+    ``deliveries`` are messages for subscribers of this process. ``deadlines``: the next deadline (wall nanoseconds) of
+    each stream that it used and in which time makes messages. ``has_backlog``: sources left messages for another
     transaction. ``has_batches``: there are open batches, or were.
     """
 

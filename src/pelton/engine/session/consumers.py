@@ -1,8 +1,7 @@
-"""The consumers of one open store, in memory: found by name, by stream, and those that push.
+"""The consumers of one open store, in memory: by name, by stream, and the push consumers.
 
-There may be very many. So a change touches the one that is changed; when another process has changed any, those whose
-configuration's row is the same as before are kept as they are; and what is known of their states is put in doubt only
-for those that have read theirs.
+A store may have very many. So a change touches only the consumer that changes; when another process has changed some,
+consumers whose configuration row is the same are kept; and only loaded states are marked stale.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ class _ConsumerRow(NamedTuple):
 
 
 class ConsumerRegistry:
-    """``by_name`` has all of them, ``pushed`` those that deliver by themselves."""
+    """``by_name`` has all consumers, ``pushed`` the push consumers."""
 
     def __init__(self, database: Database, advisories: Advisories) -> None:
         self._db = database
         self._advisories = advisories
-        # The store's (``token_floor.py``).
+        # The store's token floor (``token_floor.py``).
         self.token_floor = 0
         self.by_name: dict[tuple[str, str], ConsumerLog] = {}
         self.pushed: dict[tuple[str, str], ConsumerLog] = {}
         self._by_stream: dict[str, dict[str, ConsumerLog]] = {}
         self._configs: dict[int, bytes] = {}
         self._loaded: set[ConsumerLog] = set()
-        # Nobody's time is over before this.
+        # No consumer expires before this time.
         self._next_sweep = 0
 
     def load(self, streams: Mapping[int, StreamLog]) -> None:
-        """Read which there are."""
+        """Read all consumers from their rows."""
         self.token_floor = token_floor(self._db)
         known, configs = {consumer.id: consumer for consumer in self.by_name.values()}, self._configs
         self.by_name.clear()
@@ -61,11 +60,11 @@ class ConsumerRegistry:
             elif configs.get(row.id) != row.config:
                 consumer.configure(_decode(row.config))
             self.add(consumer, row.config)
-        # Of those that are gone nothing stays in memory.
+        # Do not keep deleted consumers in memory.
         self._loaded.intersection_update(self.by_name.values())
 
     def add(self, consumer: ConsumerLog, raw: bytes) -> None:
-        """Know a consumer, new or changed; ``raw`` is its configuration's row."""
+        """Register a new or changed consumer; ``raw`` is its encoded configuration."""
         key = (consumer.log.name, consumer.name)
         self._configs[consumer.id] = raw
         self.by_name[key] = consumer
@@ -76,7 +75,7 @@ class ConsumerRegistry:
         self._next_sweep = 0
 
     def create(self, row_id: int, log: StreamLog, config: ConsumerConfig, raw: bytes, now: int) -> None:
-        """Know a consumer that was made just now."""
+        """Register a consumer that was just created."""
         next_sweep = self._next_sweep
         self.add(self._made(row_id, log, config, now, self.token_floor), raw)
         threshold = config.inactive_threshold.ns
@@ -99,7 +98,7 @@ class ConsumerRegistry:
         """Remove all rows of deleted consumers, whose state is fresh."""
         drop_rows(self._db, [consumer.id for consumer in consumers])
         if given := max((consumer.dseq for consumer in consumers), default=0):
-            # Others may get their names, and number their deliveries from 1 again.
+            # New consumers may reuse their names, and number deliveries from 1 again.
             self._db.execute("UPDATE meta SET value=value+? WHERE key='token_floor'", (given,))
             self.token_floor += given
 
@@ -109,23 +108,23 @@ class ConsumerRegistry:
     # --- their states
 
     def doubt(self) -> None:
-        """Have their states read again: another process has written."""
+        """Mark loaded states as stale: another process has written."""
         for consumer in self._loaded:
             consumer.stale = True
         self._loaded.clear()
 
     def reset(self) -> None:
-        """Forget everything that was not committed."""
+        """Discard everything that was not committed."""
         for consumer in self._loaded:
             consumer.reset()
         self._loaded.clear()
 
     def idle(self, now: int, use: Callable[[ConsumerLog], ConsumerLog]) -> list[ConsumerLog]:
-        """Return those that nobody has used for their ``inactive_threshold``."""
+        """Return the consumers that were not used for their ``inactive_threshold``."""
         idle: list[ConsumerLog] = []
         if now < self._next_sweep:
             return idle
-        # Use only puts off the time when one is to go, so none needs a look before the first of these times.
+        # Use only postpones expiry, so no consumer needs a check before the earliest of these times.
         soonest = NEVER
         for consumer in self.by_name.values():
             if (threshold := consumer.config.inactive_threshold.ns) > 0:

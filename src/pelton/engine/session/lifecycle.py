@@ -1,4 +1,4 @@
-"""How streams and consumers come into being, change and end, inside a write transaction."""
+"""Create, update and delete streams and consumers, inside a write transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROWS_OF_A_STREAM: Final = (
 
 
 def create_stream(session: Session, config: StreamConfig) -> StreamLog:
-    """Make a stream; the configuration was checked."""
+    """Create a stream; its configuration must be checked already."""
     run, now = session.db.execute, session.now()
     run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), now))
     row_id = session.db.connection.last_insert_rowid()
@@ -45,7 +45,7 @@ def create_stream(session: Session, config: StreamConfig) -> StreamLog:
 
 
 def update_stream(session: Session, log: StreamLog, config: StreamConfig) -> StreamLog:
-    """Give a stream another configuration, which was checked."""
+    """Replace a stream's configuration with one that is checked already."""
     registry = session.registry
     was_counted = log in registry.interests
     if not config.allow_atomic:
@@ -62,7 +62,7 @@ def update_stream(session: Session, log: StreamLog, config: StreamConfig) -> Str
 
 
 def delete_stream(session: Session, log: StreamLog) -> None:
-    """Remove a stream with its messages and consumers."""
+    """Delete a stream with its messages and consumers."""
     registry = session.registry
     consumers = [registry.use_consumer(consumer) for consumer in registry.consumers_of(log)]
     registry.consumers.drop_rows(consumers)
@@ -85,7 +85,7 @@ def delete_stream(session: Session, log: StreamLog) -> None:
 
 
 def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cursor: int) -> ConsumerLog:
-    """Make a consumer that begins after ``cursor``; the configuration was checked."""
+    """Create a consumer that starts after ``cursor``; its configuration must be checked already."""
     registry, now = session.registry, session.now()
     run, raw = session.db.execute, _encode(config)
     columns = "(stream, name, config, created, token_floor) VALUES(?, ?, ?, ?, ?)"
@@ -94,7 +94,7 @@ def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cu
     ahead_last, removals = cursor, -1
     state = (row_id, 0, cursor, cursor, NEVER, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0)
     run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
-    # There may be many: those that have not changed are not read again.
+    # There may be many consumers, so do not reload the others.
     registry.consumers.create(row_id, log, config, raw, now)
     registry.load_interest(log)
     _moved(session)
@@ -107,7 +107,7 @@ def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cu
 
 
 def update_consumer(session: Session, consumer: ConsumerLog, config: ConsumerConfig) -> ConsumerLog:
-    """Give a consumer another configuration, which was checked."""
+    """Replace a consumer's configuration with one that is checked already."""
     registry, log = session.registry, consumer.log
     old, first = consumer.config, first_wanted(consumer)
     raw = _encode(config)
@@ -124,7 +124,7 @@ def update_consumer(session: Session, consumer: ConsumerLog, config: ConsumerCon
 
 
 def delete_consumers(session: Session, consumers: list[ConsumerLog]) -> None:
-    """Remove consumers, and the messages that nobody wants any more then."""
+    """Delete consumers, and the messages that no other consumer wants."""
     registry = session.registry
     first: dict[StreamLog, int] = {}
     for consumer in consumers:
@@ -149,7 +149,7 @@ def _moved(session: Session) -> None:
 
 
 def advise_paused(session: Session, consumer: ConsumerLog) -> None:
-    """Advise that a consumer is paused, or goes on."""
+    """Send the advisory that a consumer is paused or resumed."""
     until = consumer.paused_until
     paused = ConsumerPaused(
         stream=consumer.log.name,
@@ -165,17 +165,17 @@ def _advise_deleted(session: Session, consumers: list[ConsumerLog]) -> None:
         session.advise(ConsumerAction(stream=consumer.log.name, consumer=consumer.name, action="delete"))
 
 
-# --- consumers that nobody uses
+# --- inactive consumers
 
 
 def retire(session: Session, log: StreamLog, now: int) -> None:
-    """Remove consumers that nobody uses any more, if messages of a stream are kept for them."""
+    """Delete inactive consumers, if messages of a stream are kept for one of them."""
     if session.registry.is_retiring(log, now):
         sweep(session, now)
 
 
 def sweep(session: Session, now: int) -> None:
-    """Remove consumers that nobody has used for their ``inactive_threshold``."""
+    """Delete the consumers that were not used for their ``inactive_threshold``."""
     idle = session.registry.consumers.idle(now, session.registry.use_consumer)
     if idle:
         delete_consumers(session, idle)

@@ -1,8 +1,8 @@
-"""Which streams and consumers a store has, and who takes a subject: rows, with a copy in memory.
+"""The streams and consumers of a store, and which stream takes a subject: rows, with a copy in memory.
 
-The copy is valid while ``PRAGMA data_version`` stands still (``session.py``). If another process has written, every
-state row is read again on its next use, and the registry itself if its version number (a row that every change of a
-stream or consumer moves) is another one.
+The copy is valid while ``PRAGMA data_version`` does not change (``session.py``). If another process has written, every
+state row is read again on its next use, and the registry itself if its version (a row that every change of a stream or
+consumer increments) has changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Registry:
         self.streams: dict[str, StreamLog] = {}
         self.republishers: list[StreamLog] = []
         self.consumers = ConsumerRegistry(database, advisories)
-        # Of the streams that keep messages by interest.
+        # For the streams with interest retention.
         self.interests: dict[StreamLog, Interest] = {}
         self._wanted: dict[int, IsWanted] = {}
         self.source_graph = SourceGraph(database, self, now, draw)
@@ -60,10 +60,10 @@ class Registry:
         self._used: set[StreamLog] = set()
         self._used_consumers: set[ConsumerLog] = set()
 
-    # --- what the rows say
+    # --- loading
 
     def refresh(self) -> None:
-        """Doubt all that is in memory: another process has written."""
+        """Mark all state in memory as stale: another process has written."""
         for log in self.streams.values():
             log.state.stale = True
         self.consumers.doubt()
@@ -73,7 +73,7 @@ class Registry:
             self._load(version)
 
     def roll_back(self) -> None:
-        """Forget all that was not committed."""
+        """Discard everything that was not committed."""
         for log in self.streams.values():
             log.reset()
         self.consumers.reset()
@@ -82,11 +82,11 @@ class Registry:
         self.version = -1
 
     def reload(self) -> None:
-        """Tell every process, this one included, that streams or consumers have changed."""
+        """Increment the version after a change of streams or consumers, and load them again in this process too."""
         self._load(self._moved())
 
     def moved(self) -> None:
-        """Tell every other process that streams or consumers have changed; here they are as they should be."""
+        """Increment the version after a change of streams or consumers, whose copy in this process is current."""
         self.version = self._moved()
 
     def _moved(self) -> int:
@@ -118,7 +118,7 @@ class Registry:
             self.load_interest(log)
 
     def add_stream(self, row_id: int, config: StreamConfig, created: int) -> None:
-        """Know a stream that was made just now. There may be many: the others are not read again."""
+        """Register a stream that was just created, without reloading the others: there may be many."""
         log = StreamLog(self._env, row_id, config, created)
         log.configure(config)
         self.streams[log.name] = log
@@ -132,7 +132,7 @@ class Registry:
         self.moved()
 
     def drop_stream(self, log: StreamLog, consumers: list[ConsumerLog]) -> None:
-        """Know a stream that was deleted just now no longer, nor its consumers."""
+        """Remove a stream that was just deleted, and its consumers, from the registry."""
         for consumer in consumers:
             self.consumers.drop(consumer)
         self._used.discard(log)
@@ -147,7 +147,7 @@ class Registry:
         self.moved()
 
     def load_interest(self, log: StreamLog) -> None:
-        """Look anew who wants the messages of a stream, if it keeps them by interest."""
+        """Determine again which consumers want a stream's messages, if it has interest retention."""
         self._wanted.pop(log.id, None)
         if log.config.retention == "interest":
             interest = self.interests[log] = Interest(log, self.consumers_of(log), self.source_graph.takers(log))
@@ -156,7 +156,7 @@ class Registry:
 
     def _set_routes(self, routes: Routes) -> None:
         self._routes = routes
-        # The stream that takes a subject, or None; as with families of subjects.
+        # Each returns the stream that takes a subject, or a family of subjects, or None.
         self.route, self.family = routes.find, routes.family
 
     # --- look-up
@@ -197,11 +197,11 @@ class Registry:
 
     @property
     def num_consumers(self) -> int:
-        """How many consumers there are."""
+        """The number of consumers."""
         return len(self.consumers.by_name)
 
     def listed_of(self, log: StreamLog) -> list[ConsumerLog]:
-        """Return the consumers of a stream that count and are listed: a direct one is known to its maker alone."""
+        """Return the consumers of a stream that are counted and listed: a direct one is known only to its creator."""
         return [consumer for consumer in self.consumers_of(log) if not consumer.config.direct]
 
     # --- what was used
@@ -217,28 +217,28 @@ class Registry:
         return self._used_consumers
 
     def forget_used(self) -> None:
-        """The transaction is over."""
+        """Forget what was used: the transaction is over."""
         self._used.clear()
         self._used_consumers.clear()
 
-    # --- who is reached
+    # --- recipients
 
     def has_recipient(self, subject: str) -> bool:
         """Return whether a message on a subject would reach a stream or a subscriber."""
         return self.route(subject) is not None or self._has_subscriber(subject)
 
     def overlapping(self, subject: str) -> set[StreamLog]:
-        """Return the streams that take some subject that a filter names."""
+        """Return the streams that take some subject that matches a filter."""
         return self._routes.overlapping(subject)
 
     def may_have_recipient(self, subjects: str) -> bool:
-        """Return False if nothing that matches a filter would reach anybody; a quick look."""
+        """Return False if no message that matches a filter would have a recipient; a quick check."""
         return self._routes.reaches(subjects) or self._has_subscribers()
 
     # --- time
 
     def is_ticking(self, log: StreamLog) -> bool:
-        """Return whether time makes messages in a stream, or room for what it takes from others."""
+        """Return whether time makes messages in a stream, or room for messages of its sources."""
         return log.state.is_ticking or self.source_graph.is_ticking(log)
 
     def ticking(self) -> list[StreamLog]:
@@ -246,18 +246,18 @@ class Registry:
         return [self.use(log) for log in self.streams.values() if self.is_ticking(log)]
 
     def is_retiring(self, log: StreamLog, now: int) -> bool:
-        """Return whether messages are kept for consumers whose time is over."""
+        """Return whether messages are kept for consumers that have expired."""
         interest = self.interests.get(log)
         return interest is not None and any(self.use_consumer(consumer).is_idle(now) for consumer in interest.mortal)
 
     # --- interest
 
     def tidy(self, log: StreamLog, first: int) -> None:
-        """Remove what nobody wants any more, if that is what a stream keeps messages for."""
+        """Remove messages that no consumer wants, if a stream has interest retention."""
         if (interest := self.interests.get(log)) is not None:
             self.use(log)
             interest.tidy(first)
 
     def released(self, log: StreamLog, sequences: list[int]) -> None:
-        """Remove what a source has taken, unless somebody else wants it."""
+        """Remove messages that a source has taken, unless another consumer wants them."""
         self.interests[log].released(sequences)

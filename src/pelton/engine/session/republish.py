@@ -1,9 +1,9 @@
-"""Messages that no publisher waits for, on their way: those that streams republish, and the store's own.
+"""Dispatches messages that no publisher waits for: what streams republish, and the store's own messages.
 
-What a stream republishes waits in its effects while messages are appended to it. Before anything else is appended to
-another stream they are stored there (:meth:`Dispatcher.catch_up`), so that a stream which takes both what is published
-and what is republished has them in the order in which they would come, published one after the other; the rest is
-dispatched when the transaction ends (``Session.flush``).
+Republished messages wait in their stream's effects while messages are appended to it. They are stored before anything
+else is appended to another stream (:meth:`Dispatcher.catch_up`). So a stream that takes both published and republished
+messages has them in the same order as if each had been published by itself. The rest is dispatched when the
+transaction ends (``Session.flush``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pelton.streams import Staging, StreamLog, is_bare, is_member
 
 
 class Dispatcher:
-    """Takes the messages of one session to the subscribers of ``bus``, and to the streams of ``registry``."""
+    """Dispatches the messages of one session to the subscribers of ``bus`` and the streams of ``registry``."""
 
     def __init__(self, registry: Registry, bus: Bus, staging: Staging, now: Callable[[], int]) -> None:
         self._registry = registry
@@ -28,7 +28,7 @@ class Dispatcher:
         self._now = now
 
     def catch_up(self, log: StreamLog) -> None:
-        """Store what other streams have republished so far; ``log`` is written to next."""
+        """Store what other streams have republished so far, before ``log`` is written to."""
         waiting: list[Outgoing] = []
         for republisher in self._registry.republishers:
             if republisher is not log and (republished := republisher.state.effects.republished):
@@ -57,7 +57,7 @@ class Dispatcher:
     def _store(self, log: StreamLog, messages: Iterable[Outgoing], now: int) -> None:
         self._registry.use(log)
         for message in messages:
-            # Nobody waits for the answer: what a stream refuses is lost to it, as on a NATS server.
+            # No publisher waits for an answer: a message that the stream refuses is lost to it, as on a NATS server.
             with suppress(ApiError):
                 if is_member(message.headers):
                     self._staging.take(log, message, now)

@@ -1,4 +1,4 @@
-"""Which stream takes a subject: asked for every message, so answers are remembered."""
+"""Which stream takes a subject: looked up for every message, so results are cached."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Routes:
         self._reached: dict[str, bool] = {}
 
     def add(self, log: StreamLog) -> None:
-        """Take in a stream. Its subjects overlap with nobody's, so what was found before still holds."""
+        """Add a stream. Its subjects overlap with no other stream's, so cached results stay valid."""
         for subject in log.config.subjects:
             self._index.insert(subject, log)
         self._reached.clear()
 
     def remove(self, log: StreamLog) -> None:
-        """Forget a stream."""
+        """Remove a stream."""
         for subject in log.config.subjects:
             self._index.remove(subject, log)
         self._known = {subject: found for subject, found in self._known.items() if found is not log}
@@ -34,7 +34,7 @@ class Routes:
         self._reached.clear()
 
     def overlapping(self, subject: str) -> set[StreamLog]:
-        """Return the streams that take some subject that a filter names."""
+        """Return the streams that take some subject that matches a filter."""
         return self._index.overlapping(subject)
 
     def find(self, subject: str) -> StreamLog | None:
@@ -66,8 +66,8 @@ class Routes:
             return None
         if len(self._families) >= _LIMIT:
             self._families.clear()
-        # Streams' subjects never overlap, so a filter that takes all children of a parent is the only one to ask:
-        # subjects that end in an id, each seen once, would otherwise all be searched for.
+        # Streams' subjects never overlap, so no other filter can match a child of a parent whose children one filter
+        # takes. Without this, each subject that ends in an id, and is seen only once, would need a search.
         if parent and any(is_subset(f"{parent}.*", mine) for mine in found[0].config.subjects):
             self._families[parent] = found[0]
         return found[0]

@@ -1,13 +1,13 @@
-"""One connection to a store, with all that a transaction on it needs: a transaction is a value.
+"""One connection to a store, with everything that a transaction on it needs: a transaction is a value.
 
 Design: appending, settling, feeding and republishing change rows and return effects, which streams and consumers keep
 until the transaction ends. :meth:`Session.flush` resolves them in one bounded loop (what one stream stores may be
-republished or sourced into others), and :meth:`Session.committed` gives what is left for others to learn as one
-:class:`Committed` value. Nobody is told anything before the commit, so a rollback has nothing to take back.
+republished or sourced into others), and :meth:`Session.committed` returns what remains to be published as one
+:class:`Committed` value. Nothing is published before the commit, so a rollback has nothing to take back.
 
 Group commit (``storage/committer.py``), transactions that users hold open, recounting and bulk loading share it. A
-process has two: the first is the committer's, the second belongs to the transaction that a user holds open. Each sees
-what the other has written as it sees another process: ``PRAGMA data_version`` has moved.
+process has two: the first is the committer's, the second belongs to the transaction that a user holds open. Each
+notices the other's writes like those of another process: ``PRAGMA data_version`` has changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOPS: Final = 16
 
 
 class SessionMark(NamedTuple):
-    """A point to which a transaction can go back, and what it had to tell by then."""
+    """A savepoint of a transaction, with the effects that it had at that point."""
 
     name: str
     deliveries: Deliveries
@@ -41,7 +41,7 @@ class SessionMark(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What a session asks of its process: wall clock (nanoseconds), chance, ids, whether and how many pulls wait."""
+    """What a session needs from its process: wall clock (ns), randomness, ids, whether and how many pulls wait."""
 
     now: Callable[[], int]
     draw: Draw
@@ -72,7 +72,7 @@ class Session:
             advisories=self._advisories,
         )
         self.dispatcher = Dispatcher(self.registry, bus, self.staging, surroundings.now)
-        # Messages to dispatch that no stream holds: advisories, and what users send without an answer.
+        # Messages to dispatch that no stream holds: advisories, and messages that users send without an answer.
         self._unsent: list[Outgoing] = []
         self._seen = -1
         self._marks = 0
@@ -89,17 +89,17 @@ class Session:
     # --- the transaction
 
     def refresh(self) -> None:
-        """Notice what others have written; inside a transaction or snapshot."""
+        """Load what other connections have written; call it inside a transaction or snapshot."""
         seen = self.db.seen()
         if seen == self._seen:
             return
         self.registry.refresh()
         self.bus.refresh()
-        # Only now: what could not be read has not been seen.
+        # Only now: if a read failed, the next refresh must repeat it.
         self._seen = seen
 
     def flush(self) -> None:
-        """Write all that the transaction holds in memory, and dispatch what its streams republish."""
+        """Write what the transaction holds in memory, and dispatch what its streams republish."""
         if log_bytes := self.db.blocked_log_bytes():
             self.advise(CheckpointBlocked(store=self.db.path, log_bytes=log_bytes))
         for _ in range(_HOPS):
@@ -109,7 +109,7 @@ class Session:
             messages, self._unsent = self._unsent, []
             self.dispatcher.dispatch(messages)
         else:
-            # A circle, and it ends: what was stored last is written, and not republished.
+            # A circle ends here: the last messages are written, and not republished.
             self._write()
             self._unsent.clear()
         if self.bus.has_subscriptions and self.bus.flush():
@@ -121,7 +121,7 @@ class Session:
         registry.forget_used()
 
     def committed(self) -> Committed:
-        """Return what the transaction did, which is committed now; the next one begins with nothing."""
+        """Return the effects of the transaction, which is committed now, and start the next one with none."""
         source_graph, staging = self.registry.source_graph, self.staging
         done = Committed(
             self.changed,
@@ -137,7 +137,7 @@ class Session:
         return done
 
     def roll_back(self) -> None:
-        """Forget all that was not committed."""
+        """Discard everything that was not committed."""
         self.registry.roll_back()
         self._unsent.clear()
         self.bus.reset()
@@ -148,7 +148,7 @@ class Session:
     # --- going back within a transaction
 
     def mark(self) -> SessionMark:
-        """Remember this point."""
+        """Set a savepoint."""
         self.flush()
         self._marks += 1
         mark = SessionMark(f"mark_{self._marks}", self.bus.deliveries(), self.news.copy(), self.changed)
@@ -156,17 +156,17 @@ class Session:
         return mark
 
     def keep(self, mark: SessionMark) -> None:
-        """Forget a point; what was done since stays."""
+        """Release a savepoint, and keep what was done since."""
         self.db.execute(f"RELEASE {mark.name}")
 
     def go_back(self, mark: SessionMark) -> None:
-        """Undo what was done since a point, and forget it."""
+        """Roll back to a savepoint, and release it."""
         self.db.execute(f"ROLLBACK TO {mark.name}")
         self.db.execute(f"RELEASE {mark.name}")
         deadlines = self._deadlines
         self.roll_back()
         self.bus.keep_only(mark.deliveries)
-        # Those of what was undone may be too early: then somebody looks for nothing.
+        # Deadlines of what was rolled back may be too early: then a timer fires for nothing.
         self.news, self.changed, self._deadlines = mark.news, mark.changed, deadlines
         self.refresh()
 
@@ -177,15 +177,15 @@ class Session:
         self._unsent.append(message)
 
     def advise(self, event: Event) -> None:
-        """Dispatch an advisory when the transaction ends, if it would reach anybody."""
+        """Dispatch an advisory when the transaction ends, if it would have a recipient."""
         self._advisories.send(event)
 
     def would_reach(self, subject: str) -> bool:
-        """Return whether a message on a subject would reach anybody."""
+        """Return whether a message on a subject would reach a stream or a subscriber."""
         return self.registry.has_recipient(subject)
 
     def _write(self) -> None:
-        """Write streams and consumers, and all that sources take from what was written."""
+        """Write streams and consumers, and everything that sources take from what was written."""
         self._write_used()
         source_graph = self.registry.source_graph
         while source_graph.has_links and source_graph.settle():
@@ -202,7 +202,7 @@ class Session:
                 if wanted:
                     self.news.consumers.add((consumer.log.name, consumer.name))
                 consumer.flush()
-        # What is stored in one may be sourced into others.
+        # Messages stored in one stream may be sourced into others.
         while dirty := [log for log in registry.used if log.state.dirty]:
             for log in dirty:
                 self.changed = True
@@ -210,7 +210,7 @@ class Session:
                 self.news.note(log, wanted=wanted)
         for log in registry.used:
             if log.state.has_changed:
-                # Written before the end of the transaction, by a roll-up for one.
+                # It was written before the end of the transaction, for example by a roll-up.
                 self.changed = True
                 self.news.note(log, wanted=wanted)
             if republished := log.state.effects.republished:

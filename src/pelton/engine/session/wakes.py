@@ -1,4 +1,4 @@
-"""What one transaction changed, for those who wait for messages."""
+"""What one transaction changed, for pulls that wait for messages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 from pelton.streams import StreamLog
 
 Key = tuple[str, str]
-"""A consumer, by the names of its stream and its own."""
+"""A consumer, by the name of its stream and its own name."""
 _FEW: Final = 64
 
 
 class Wakes:
-    """The streams that lost messages or consumers, the consumers that were written, what arrived where."""
+    """The streams that lost messages or consumers, the consumers that were written, and the subjects that arrived."""
 
     def __init__(self) -> None:
         self.streams: set[str] = set()
@@ -20,7 +20,7 @@ class Wakes:
         self.arrived: dict[str, set[str]] = {}
 
     def note(self, log: StreamLog, *, wanted: bool) -> None:
-        """Note what became of a stream that was written, if anybody waits; it is known from now on."""
+        """Record the changes of a stream that was written, if any pull waits, and mark them as known."""
         effects, removals = log.state.effects, log.state.removals
         if not wanted:
             effects.known_removals = removals
@@ -32,7 +32,7 @@ class Wakes:
         effects.arrived.clear()
 
     def copy(self) -> Wakes:
-        """Return the same in another object."""
+        """Return an independent copy."""
         news = Wakes()
         news.streams, news.consumers = set(self.streams), set(self.consumers)
         news.arrived = {stream: set(subjects) for stream, subjects in self.arrived.items()}

@@ -1,1 +1,1 @@
-"""Work of the shared transactions, and transactions that users hold open."""
+"""Work of shared transactions, and transactions that users hold open."""

@@ -1,7 +1,7 @@
-"""Many small messages of many callers, made ready before the writer is held: one bulk a family of subjects.
+"""Prepares many small messages of many callers before the writer is held: one bulk per family of subjects.
 
-Records of jobs and the like have subjects that differ in their last token alone, an id: one look tells the stream of
-all of them. What is no family, or lies in a stream that has to look at each message, is appended one by one.
+Records of jobs and the like have subjects that differ only in their last token, an id: one lookup finds the stream of
+all of them. Other messages, and those of a stream that must check each message, are appended one by one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pelton.streams import Bulk, bulk_of
 from pelton.subjects import are_tokens, is_subject
 
 _MANY: Final = 16
-# Characters of a subject that is looked at by itself: it may have more bytes than a subject can.
+# A subject with more characters is checked by itself: it may have more bytes than a subject can.
 _LONG: Final = 512
 
 
 class Family(NamedTuple):
-    """Messages whose subjects are ``parent`` and one more token."""
+    """Messages whose subjects are ``parent`` plus one token."""
 
     parent: str
     bulk: Bulk
 
 
 def families_of(messages: Sequence[Outgoing]) -> list[Family]:
-    """Return messages as families, in order within each; none where they are few, or not all fit into one."""
+    """Return messages as families, each in order; an empty list if they are few, or if one fits no family."""
     if len(messages) < _MANY:
         return []
     subjects = [message.subject for message in messages]
@@ -52,7 +52,7 @@ def _bulk_within(parent: str, parents: Sequence[str], subjects: Sequence[str], p
 
 
 def store_families(session: Session, families: Sequence[Family], now: int) -> bool:
-    """Store families, all or none: False where one of them is no matter of one stream that takes bulks."""
+    """Store all families or none; return False if one does not belong to a single stream that takes bulks."""
     if not families or session.bus.has_subscriptions:
         return False
     logs = [session.registry.family(parent) for parent, _ in families]

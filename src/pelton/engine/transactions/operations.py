@@ -1,7 +1,7 @@
-"""What a transaction that its user holds open can do, on a session of its own.
+"""The operations of a transaction that its user holds open, on a session of its own.
 
-The session has a connection and a registry of its own, as another process would: what the transaction has changed and
-not committed is seen through it alone. What reaches others when it commits goes through the engine.
+The session has its own connection and registry, as another process would: uncommitted changes are visible only through
+it. The effects of the commit reach others through the engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pelton.streams import Packed, is_bare
 
 
 class _OpenSettlement(NamedTuple):
-    """Acks of one consumer that were judged, and are not written yet."""
+    """Acks of one consumer that were checked, and are not written yet."""
 
     stream: str
     consumer: str
@@ -28,7 +28,7 @@ class _OpenSettlement(NamedTuple):
 
 
 class Operations:
-    """For one transaction at a time. ``is_late`` says whether that one's time is over."""
+    """Runs the operations of one transaction at a time. ``is_late`` returns whether it has exceeded its timeout."""
 
     def __init__(self, session: Session, is_late: Callable[[], bool]) -> None:
         self.session = session
@@ -39,7 +39,7 @@ class Operations:
         self._settling: _OpenSettlement | None = None
 
     def began(self) -> None:
-        """Look what others have written: the transaction has just been opened."""
+        """Load what others have written: the transaction was just opened."""
         self.db.fold_on_commit(True)
         self.session.refresh()
 
@@ -79,7 +79,7 @@ class Operations:
     def ack(self, stream: str, name: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries; acks of one consumer that follow each other are written together.
 
-        What else the transaction does is done only if they hold, so what is harmless alone is refused here.
+        The rest of the transaction depends on them, so an ack without effect, harmless by itself, is refused here.
         """
         settling = self._settling
         if settling is None or (settling.stream, settling.consumer) != (stream, name):
@@ -107,11 +107,11 @@ class Operations:
         return self._sql.run(statement, bindings)
 
     def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
-        """Read messages where they lie."""
+        """Read messages directly from the stream."""
         return self._direct.clean_and_look(stream, request)
 
     def roll_back(self) -> None:
-        """Undo all."""
+        """Roll back the whole transaction."""
         self._settling = None
         self.session.roll_back()
         self.writer.roll_back()
@@ -119,15 +119,15 @@ class Operations:
     # --- going back within a transaction
 
     def mark(self) -> SessionMark:
-        """Remember this point."""
+        """Set a savepoint."""
         self._settle_up()
         return self.session.mark()
 
     def keep(self, mark: SessionMark) -> None:
-        """Forget a point; what was done since stays."""
+        """Release a savepoint, and keep what was done since."""
         self.session.keep(mark)
 
     def go_back(self, mark: SessionMark) -> None:
-        """Undo what was done since a point, and forget it."""
+        """Roll back to a savepoint, and release it."""
         self._settling = None
         self.session.go_back(mark)

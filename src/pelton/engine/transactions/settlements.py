@@ -1,4 +1,4 @@
-"""Settlements: acks of many callers, with what is published if they hold."""
+"""Settlements: acks of many callers, with the messages to publish if the acks take effect."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pelton.engine.transactions.works import Future, SharedWork, append_all
 
 
 class Apart(NamedTuple):
-    """Messages of each ack by itself: those of an ack that does not hold are left out; ``families`` are all of them."""
+    """The messages of each ack: dropped if the ack has no effect; ``families`` has the messages of all acks."""
 
     messages: Sequence[Sequence[Outgoing]]
     families: Sequence[Family]
 
 
 class Settling(NamedTuple):
-    """One caller's acks for a consumer, with messages to publish if (and only if) the acks hold."""
+    """One caller's acks for a consumer, with messages to publish if (and only if) the acks take effect."""
 
     stream: str
     consumer: str
@@ -32,14 +32,14 @@ class Settling(NamedTuple):
 
 
 def settling_apart(stream: str, consumer: str, endings: Sequence[Settled], future: Future) -> Settling:
-    """Return many deliveries to settle, each by itself."""
+    """Return the settling of many deliveries, each independent of the others."""
     messages = [ending.messages for ending in endings]
     apart = Apart(messages, families_of(list(chain.from_iterable(messages))))
     return Settling(stream, consumer, [ending.ack for ending in endings], None, future, apart)
 
 
 class SettleWork(SharedWork[Settling]):
-    """Acks of many callers, applied together; each caller's publishes go with its ack or not at all."""
+    """Acks of many callers, applied together; each caller's messages are stored with its ack or not at all."""
 
     def run(self) -> None:
         now = self._now()
@@ -91,13 +91,13 @@ def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
 async def settle_all(
     stage: Callable[[Sequence[Settled]], Awaitable[list[PeltonError | None]]], endings: Sequence[Settled]
 ) -> list[PeltonError | None]:
-    """Settle many deliveries in one transaction, or each alone where a message of one of them is refused."""
+    """Settle many deliveries in one transaction, or each alone if a message of one of them is refused."""
     try:
         return await stage(endings) if endings else []
     except (ApiError, ConfigError) as refused:
         if len(endings) == 1:
             return [refused]
-    # The refusal undid them all. Staged at once, they share the next transaction all the same.
+    # The refusal rolled back all of them. Staged together, they still share the next transaction.
     alone = await asyncio.gather(*(stage([ending]) for ending in endings), return_exceptions=True)
     answers: list[PeltonError | None] = []
     for answer in alone:

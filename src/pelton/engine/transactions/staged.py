@@ -1,7 +1,7 @@
-"""Messages on their way into a store by two steps: many processes stage them in files, one loads all at once.
+"""Loads messages into a store in two steps: many processes stage them in files, one loads all files at once.
 
-Staging touches the store not at all, so a process that fails, or is one too many, leaves nothing but a file. Loading is
-one transaction (:func:`load`): other writers wait for it, readers see the store as it was until it is committed.
+Staging does not touch the store, so a process that fails, or is redundant, leaves only a file behind. Loading is one
+transaction (:func:`load`): other writers wait for it, and readers see the store as it was until it commits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OVERHEAD: Final = 64
 
 
 class _Portion(msgspec.Struct, array_like=True, gc=False):
-    """Messages, by columns: packed, or one list a field."""
+    """Messages by columns: packed, or one list per field."""
 
     packed: Packed | None = None
     subjects: list[str] = []
@@ -43,7 +43,7 @@ _decode: Final = msgspec.msgpack.Decoder(_Portion).decode
 
 
 class StagedWriter:
-    """Writes the new staged file ``path``, in a ``with``: what was left by an error is no staged file."""
+    """Writes the new staged file ``path``, in a ``with``: if the block raises, the file is not valid."""
 
     def __init__(self, path: str, key: Key | None = None) -> None:
         self._spool = _opened(path, key, new=True)
@@ -73,7 +73,7 @@ class StagedWriter:
     def add(
         self, subjects: Sequence[str], payloads: Sequence[bytes], blocks: Sequence[bytes | None] | None = None
     ) -> None:
-        """Stage messages: subjects, payloads and, where there are any, encoded header blocks."""
+        """Stage messages: subjects, payloads and, if there are any, encoded header blocks."""
         size = sum(map(len, payloads))
         if size > _BYTES and len(payloads) > 1:
             half = len(payloads) // 2
@@ -89,7 +89,7 @@ class StagedWriter:
             self._flush()
 
     def add_packed(self, packed: Packed) -> None:
-        """Stage messages without headers, of some MiB at the most: a fraction of the work, and of that of loading."""
+        """Stage messages without headers, at most a few MiB: it takes a fraction of the work, as does loading them."""
         self._flush()
         self._write(_Portion(packed))
 
@@ -108,11 +108,11 @@ class StagedWriter:
 async def load(transaction: Transacting, path: str, key: Key | None = None, sums: PlacedSums = placed_sums) -> None:
     """Store the messages of a staged file in a transaction of the engine.
 
-    Memory holds one portion at a time. ``sums`` is a faster :func:`~pelton.storage.placed_sums`, where there is one.
-    Raises NotAStoreError where the file is not there, StoreError where it is
-    damaged, and as publishing does; what was stored before that is for the transaction's end to undo.
+    Memory holds one portion at a time. ``sums`` may be a faster :func:`~pelton.storage.placed_sums`. Raises
+    NotAStoreError if the file does not exist, StoreError if it is damaged, and what publishing raises; then roll the
+    transaction back, because earlier portions are already stored in it.
     """
-    assert isinstance(transaction, OpenTransaction), "only a store file is loaded into"
+    assert isinstance(transaction, OpenTransaction), "staged files can be loaded only into a store file"
     for portion in _portions(path, key):
         if portion.packed is not None:
             await transaction.load(portion.packed, sums)
@@ -121,14 +121,14 @@ async def load(transaction: Transacting, path: str, key: Key | None = None, sums
 
 
 def staged(path: str, key: Key | None = None) -> Iterator[list[Outgoing]]:
-    """Iterate over the messages of a staged file, a portion at a time. Raises NotAStoreError where it is not there."""
+    """Iterate over the messages of a staged file by portions. Raises NotAStoreError if it does not exist."""
     for portion in _portions(path, key):
         yield portion.messages()
 
 
 def _portions(path: str, key: Key | None) -> Iterator[_Portion]:
     if not os.path.exists(path):
-        raise NotAStoreError(path, "the staged file is gone; whoever staged it has to do it again")
+        raise NotAStoreError(path, "the staged file is gone; stage its messages again")
     with _opened(path, key, new=False) as spool:
         try:
             for data in spool.portions():

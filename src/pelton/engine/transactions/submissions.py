@@ -1,7 +1,7 @@
-"""What callers submit, on its way into a shared transaction.
+"""Collects what callers submit for the shared transaction.
 
 Publishes of one round of the event loop join one piece of work, acks and settlements another, until the transaction
-that runs them begins. A lone caller's is run at once.
+that runs them begins. Work of a single caller runs at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pelton.storage import Committer, Fault
 
 
 class Submissions:
-    """The work of one engine's callers. ``check`` raises what keeps the store from being used."""
+    """The work of one engine's callers. ``check`` raises an error if the store cannot be used."""
 
     def __init__(
         self, session: Session, committer: Committer, transactions: Transactions, check: Callable[[], None]
@@ -34,7 +34,7 @@ class Submissions:
         self._settling: SettleWork | None = None
 
     def part(self) -> None:
-        """Let nobody join what was submitted so far: it runs now, or it has failed before it ran."""
+        """Let later submissions start new work: the submitted work runs now, or failed before it ran."""
         self._publishing = self._settling = None
 
     def publish(self, entry: Publishing) -> None:
@@ -64,7 +64,7 @@ class Submissions:
             self._settling.entries.append(entry)
 
     def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
-        """Submit a function, and return the future of its result."""
+        """Submit a function; return the future of its result."""
         self._check_outside()
         future: asyncio.Future[Any] = self._loop.create_future()
         work = CallWork(future, call, durable=durable)
@@ -78,10 +78,10 @@ class Submissions:
         return future
 
     def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None:
-        """Give back what was delivered to a pull that was cancelled in the same moment."""
+        """Nak what was delivered to a pull that was cancelled at the same moment."""
         acks = [AckOp(kind="nak", seq=one.seq, consumer_seq=one.consumer_seq, token=one.token) for one in delivered]
         if acks:
             future = self._loop.create_future()
-            # Whatever becomes of it, nobody waits: what cannot be given back falls due after its ack wait.
+            # Ignore errors: a message that cannot be given back is redelivered after its ack wait.
             future.add_done_callback(lambda done: done.exception())
             self.settle(Settling(stream, consumer, acks, None, future))

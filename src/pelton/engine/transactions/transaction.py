@@ -1,18 +1,18 @@
-"""One transaction that its user holds open, from its block's beginning to its end.
+"""One transaction that its user holds open, from the beginning of its block to the end.
 
 The states, and what moves it from one to the next::
 
-    entered --first operation--> open      the writer is waited for and taken, the time begins to run
+    entered --first operation--> open      waits for the writer and takes it, the timeout begins to run
     open --the block ends--> committed     durable before the block is left
     open --the block raises--> rolled back
-    open --its time is over, the store closes, an operation fails half way--> lost
-    lost --the block ends--> rolled back   and the block raises what happened
-    entered --the block ends--> over       nothing was asked for, nothing done
+    open --it times out, the store closes, an operation fails half way--> lost
+    lost --the block ends--> rolled back   and the block raises the cause
+    entered --the block ends--> over       without operations, nothing happens
 
-An operation runs from its beginning to its end without letting others run. One that is refused has changed nothing, so
-that the block may go on; any other error leaves nobody knows what, so the transaction is lost at once, and the writer
-free. Blocks within the block are savepoints, left in the order in which they nest. A transaction belongs to the task
-that entered it.
+An operation runs from beginning to end without letting other tasks run. If it is refused, it has changed nothing, and
+the block may continue; any other error leaves an unknown state, so the transaction is lost at once and the writer is
+released. Nested blocks are savepoints, which must be left in the order in which they nest. A transaction belongs to
+the task that entered it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SQL_ERRORS: Final[dict[RefusalKind, type[SqlError]]] = {
 
 
 class Writers(Protocol):
-    """Who gives the writer out."""
+    """Hands out the writer to one transaction at a time."""
 
     clock: Clock
 
@@ -79,7 +79,7 @@ class OpenTransaction:
     # --- the block
 
     async def enter(self) -> int:
-        """Begin the block, or one within it; return its level."""
+        """Begin the block, or a nested one; return its level."""
         if self._owner is None:
             self._writers.check()
             self._owner = owner()
@@ -91,7 +91,7 @@ class OpenTransaction:
         return len(self._marks) - 1
 
     async def leave(self, level: int, *, keep: bool) -> None:
-        """End the block of a level."""
+        """End the block of this level."""
         self._check_owner()
         if level != len(self._marks) - 1:
             self.abandon(TransactionError("it was rolled back, because a block within it was still open at its end"))
@@ -135,11 +135,11 @@ class OpenTransaction:
             raise
         self._stop_clock()
         self._operations = None
-        # It is committed: cancelling the wait for the disk does not undo it.
+        # It is committed: cancelling the wait for the disk does not roll it back.
         await asyncio.shield(self._writers.committed(operations))
 
     def _end(self) -> None:
-        """Undo all, and give the writer back."""
+        """Roll back, and release the writer."""
         operations, self._operations = self._operations, None
         self._stop_clock()
         if operations is not None:
@@ -159,7 +159,7 @@ class OpenTransaction:
         self.abandon(TransactionTimeoutError(self._timeout))
 
     def abandon(self, loss: PeltonError) -> None:
-        """Lose it: it is rolled back now, and its block raises ``loss``."""
+        """Roll back now; the block raises ``loss``."""
         if self._loss is None:
             self._loss = loss
             self._end()
@@ -179,9 +179,9 @@ class OpenTransaction:
         return self._done(lambda: operations.publish(messages))
 
     async def load(self, messages: Packed | Sequence[Outgoing], sums: PlacedSums = placed_sums) -> None:
-        """Store many messages, or none, and hold none of them in memory.
+        """Store many messages, or none, without holding them in memory.
 
-        The log is folded into the file when the store is closed, or when others write: not by the commit.
+        The commit does not checkpoint the log: that happens when the store is closed, or when others write.
         """
         operations = await self._opened()
         operations.db.fold_on_commit(False)
@@ -192,7 +192,7 @@ class OpenTransaction:
         self._done(operations.flush)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Acknowledge deliveries; one entry an ack: None, or why it had no effect."""
+        """Acknowledge deliveries; return one entry per ack: None, or why it had no effect."""
         operations = await self._opened()
         return self._done(lambda: operations.ack(stream, consumer, acks)) if acks else []
 
@@ -210,7 +210,7 @@ class OpenTransaction:
         return self._operations is not None
 
     async def look(self, call: Callable[[Operations], T]) -> T:
-        """Read the store as the transaction has made it."""
+        """Read the store with the changes of the transaction."""
         operations = await self._opened()
         self._done(operations.flush)
         return self._done(lambda: call(operations))
@@ -240,7 +240,7 @@ class OpenTransaction:
         if not self._marks or self._owner is None:
             raise TransactionError("its block has not begun or is over: use it inside 'async with'")
         if owner() != self._owner:
-            # After a fork nobody is who he was.
+            # After a fork, the owner's identity may differ: report the fork rather than a foreign task.
             self._writers.check()
             raise TransactionError(
                 "it belongs to the task that opened it: await its operations there, one after another "
@@ -248,7 +248,7 @@ class OpenTransaction:
             )
 
     def _done(self, call: Callable[[], T]) -> T:
-        """Do an operation; what is neither done nor refused takes the transaction along."""
+        """Do an operation; an error that is not a refusal loses the transaction."""
         operations = self._operations
         assert operations is not None
         try:
@@ -262,7 +262,7 @@ class OpenTransaction:
             raise told from error
 
     def _lost(self, error: BaseException, path: str) -> BaseException:
-        """Give up after an error, and return what the block is told."""
+        """Roll back after an error, and return the error to raise from the block."""
         if self.is_late:
             self._expire()
         fault = as_fault(error, path)

@@ -1,13 +1,13 @@
-"""Whose turn it is to hold the writer: the transactions that users of one open store hold open.
+"""The queue for the writer: the transactions that users of one open store hold open.
 
 Design: a transaction takes the store's writer at its first operation, on a session of its own, and keeps it until its
-block ends or its time is over. One of a process is open at a time, the others queue in the order in which they came.
-Meanwhile this process's other work waits in the committer, which runs it as soon as the writer is free, before the next
-transaction: neither starves the other. Other processes meet a writer like any other.
+block ends or it times out. Each process has one open at a time; the others queue in order of arrival. Until it ends,
+this process's other work waits in the committer, which runs it as soon as the writer is free, before the next
+transaction: neither starves the other. To other processes it is a writer like any other.
 
-Reading goes on: readers see the store as it was. A memory store alone keeps no past, so there they wait.
+Reads continue: readers see the store as it was. Only a memory store has no snapshots, so there readers wait.
 
-A commit goes to disk with the committer's next sync, together with all that was committed by then.
+A commit is synced to disk with the committer's next sync, together with everything else committed by then.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class Transactions:
     # --- for the engine
 
     def of_caller(self) -> OpenTransaction | None:
-        """Return the transaction that the caller is in; None outside of one."""
+        """Return the transaction that the caller is in, or None."""
         return self._entered.get(owner()) if self._entered else None
 
     def check_outside(self) -> None:
-        """Raise TransactionError where the caller would wait for its own transaction."""
+        """Raise TransactionError if the caller would wait for its own transaction."""
         if self.of_caller() is not None:
             raise TransactionError(
-                "inside its block only what goes through it is possible (tx.publish, tx.ack, tx.sql, tx.bucket, "
-                "tx.enqueue); everything else that writes waits for its end, so do it before or after"
+                "inside its block only operations of the transaction are possible (tx.publish, tx.ack, tx.sql, "
+                "tx.bucket, tx.enqueue); all other writes wait for its end, so make them before or after the block"
             )
 
     async def readable(self) -> None:
-        """Wait until the store can be read: a memory store cannot while a transaction is open."""
+        """Wait until the store can be read: a memory store cannot be read while a transaction is open."""
         while self.is_unreadable:
             await self._ended.wait(self._ended.generation)
 
@@ -71,7 +71,7 @@ class Transactions:
         return self._db.memory and self._holder is not None
 
     async def rest(self) -> None:
-        """Wait for the transaction that is open, and let go of the second connection until the next one."""
+        """Wait for the open transaction, and close the second connection until the next transaction."""
         self.check_outside()
         async with self._turn:
             if self._operations is not None:
@@ -79,7 +79,7 @@ class Transactions:
                 self._operations = None
 
     def close(self) -> None:
-        """End the transaction that is open: it is rolled back."""
+        """Roll back the open transaction."""
         self._closed = True
         if self._holder is not None:
             self._holder.abandon(StoreClosedError(self._db.path))
@@ -89,7 +89,7 @@ class Transactions:
     # --- for a transaction
 
     def check(self) -> None:
-        """Raise what keeps the store from being used."""
+        """Raise an error if the store cannot be used."""
         try:
             self._db.check()
         except Fault as fault:
@@ -98,21 +98,21 @@ class Transactions:
             raise StoreClosedError(self._db.path)
 
     def join(self, who: Hashable, transaction: OpenTransaction) -> None:
-        """Somebody has entered a transaction."""
+        """Register a transaction that ``who`` has entered."""
         self._entered[who] = transaction
 
     def leave(self, who: Hashable) -> None:
-        """It has left it."""
+        """Remove the transaction that ``who`` has left."""
         self._entered.pop(who, None)
 
     async def take(self, transaction: OpenTransaction) -> Operations:
-        """Wait for the writer, and return the operations in which a transaction is open now."""
-        # A loop of transactions would never let others run.
+        """Wait for the writer; return the operations on which the transaction is open now."""
+        # Otherwise, a loop of transactions would never let other tasks run.
         await asyncio.sleep(0)
         try:
             operations = await within(self.clock, self._busy_timeout, self._begun_in_turn())
         except TimeoutError:
-            reason = f"a transaction waited {self._busy_timeout:g} s for others that write"
+            reason = f"a transaction waited {self._busy_timeout:g} s for other writers"
             raise StoreBusyError(self._db.path, reason) from None
         self._holder = transaction
         self._committer.hold()
@@ -142,13 +142,13 @@ class Transactions:
         return self._holder is not None and self._holder.is_late
 
     def prepare_commit(self, operations: Operations) -> None:
-        """Make operations in the log."""
+        """Let the committer make room in the log before a commit."""
         self._committer.prepare_commit(operations.db.log_bytes)
 
     def committed(self, operations: Operations) -> asyncio.Future[Any]:
-        """Give the writer back; the future is done when the commit is as durable as the store was opened for."""
+        """Release the writer; the future is done when the commit is as durable as the store's sync mode promises."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # Whoever is cancelled here does not wait for it.
+        # If the caller is cancelled, nothing else reads the result.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._give_back()
         self._host.publish_committed(operations.session.committed())
@@ -156,7 +156,7 @@ class Transactions:
         return future
 
     def rolled_back(self) -> None:
-        """Give the writer back."""
+        """Release the writer after a rollback."""
         self._give_back()
         self._committer.let_go()
 

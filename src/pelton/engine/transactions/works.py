@@ -1,8 +1,7 @@
-"""What the engine stages: pieces of work for the shared transaction, and the futures that wait for them.
+"""Pieces of work that the engine stages for the shared transaction, and the futures that wait for them.
 
-Publishes that meet in one round of the event loop share one :class:`PublishWork`, acks and settlements one
-``SettleWork`` (``settling.py``), so that their rows are read and written together. Everything else is a
-:class:`CallWork`.
+Publishes of one round of the event loop share one :class:`PublishWork`, acks and settlements one ``SettleWork``
+(``settlements.py``), so that their rows are read and written together. Everything else is a :class:`CallWork`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Future = asyncio.Future[Any]
 
 
 def answer(future: Future, result: object) -> None:
-    """Give a result, or raise an error, to whoever still waits."""
+    """Set a result, or an exception, on a future that is not done."""
     if future.done():
         return
     if isinstance(result, Exception):
@@ -48,7 +47,7 @@ class CallWork:
         try:
             self._result = None if self._future.cancelled() else self._call()
         except ApiError as error:
-            # A refusal is an answer: verbs refuse before they change anything.
+            # A refusal is a result: verbs refuse before they change anything.
             self._result = error
 
     def finish(self) -> None:
@@ -62,7 +61,7 @@ class CallWork:
 
 
 class Submission(Protocol):
-    """What one caller wants, and where its answer goes."""
+    """What one caller submitted; ``future`` gets the answer."""
 
     @property
     def future(self) -> Future: ...
@@ -72,7 +71,7 @@ E = TypeVar("E", bound=Submission)
 
 
 class SharedWork(ABC, Generic[E]):
-    """Work of many callers who meet in one round of the event loop; ``entries`` hold what each of them wants."""
+    """Work of many callers in one round of the event loop; ``entries`` has the submission of each."""
 
     durable = True
 
@@ -88,7 +87,7 @@ class SharedWork(ABC, Generic[E]):
 
     @abstractmethod
     def run(self) -> None:
-        """Fill ``_results``, one an entry; an error in it is that entry's answer."""
+        """Fill ``_results``, one per entry; an error among them is the answer to that entry."""
 
     def finish(self) -> None:
         for entry, result in zip(self.entries, self._results, strict=True):
@@ -110,9 +109,9 @@ class SharedWork(ABC, Generic[E]):
 
 
 class Publishing(NamedTuple):
-    """One caller's messages; ``single`` when the answer is one ack and not a list.
+    """One caller's messages; ``single`` if the answer is one ack and not a list.
 
-    With an id of a ``batch`` they are stored together or not at all.
+    With a ``batch`` id they are stored together or not at all.
     """
 
     messages: Sequence[Outgoing]
@@ -135,7 +134,7 @@ class PublishWork(SharedWork[Publishing]):
             self._results += _append_plain(self._session, log, [entry.messages[0] for entry in group], now)
 
     def _plain_log(self, entry: Publishing) -> StreamLog | None:
-        """Return the stream that takes a message, if it is one that nothing has to be asked about, else None."""
+        """Return the stream that takes a message, if neither of them needs any checks, else None."""
         if not entry.single or entry.future.cancelled():
             return None
         message = entry.messages[0]
@@ -163,7 +162,7 @@ def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing]
 
 
 def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
-    """Append messages in order; raises the error of the first that is refused, those before it are stored."""
+    """Append messages in order; raises the error of the first refused one, after storing those before it."""
     acks: list[PubAck] = []
     bus = session.bus
     for log, group in groupby(messages, lambda message: session.registry.route(message.subject)):
@@ -192,7 +191,7 @@ def _append(session: Session, log: StreamLog, message: Outgoing, now: int) -> Pu
 
 
 def append_as_one(session: Session, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
-    """Append all messages to one stream, or none of them; raises the error of the first that is refused."""
+    """Append all messages to one stream, or none of them; raises the error of the first refused one."""
     log = _only_stream(session, messages)
     make_ready(session, log, now)
     try:
@@ -206,7 +205,7 @@ def append_as_one(session: Session, messages: Sequence[Outgoing], batch: str, no
 
 
 def _only_stream(session: Session, messages: Sequence[Outgoing]) -> StreamLog:
-    """Return the stream that takes all messages; raises where there is none."""
+    """Return the stream that takes all messages; raises if no single stream does."""
     found: StreamLog | None = None
     for message in messages:
         log = session.registry.route(message.subject)
@@ -220,7 +219,7 @@ def _only_stream(session: Session, messages: Sequence[Outgoing]) -> StreamLog:
 
 
 def make_ready(session: Session, log: StreamLog, now: int) -> None:
-    """Let happen to a stream what is due, and what others have said before, before anything is written to it."""
+    """Apply to a stream, before a write, what is due and what others have republished."""
     registry = session.registry
     if registry.republishers:
         session.dispatcher.catch_up(log)

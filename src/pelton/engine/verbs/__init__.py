@@ -1,1 +1,1 @@
-"""The administrative verbs: one handler a request."""
+"""The administrative verbs: one handler per request."""

@@ -1,7 +1,7 @@
-"""Telling of every request to the API, while somebody wants to know.
+"""Advisories of API requests, sent while they have a recipient.
 
-As on a NATS server all are told but a message that was found: whoever looks at a stream of audits would otherwise add
-to it by looking.
+As on a NATS server, every request is audited except a successful message get: otherwise, reading a stream of audits
+would add to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SUBJECT: Final = ApiAudit().subject
 
 
 class Audit:
-    """The requests of one process, which opened its store at ``start`` (wall nanoseconds)."""
+    """Audits the requests of one process, which opened its store at ``start`` (wall nanoseconds)."""
 
     def __init__(self, session: Session, start: int, version: str) -> None:
         self._session = session
@@ -31,11 +31,11 @@ class Audit:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody wants to know."""
+        """Whether audit advisories have a recipient."""
         return self._session.would_reach(_SUBJECT)
 
     def call(self, request: Request[R]) -> R:
-        """Do one administrative verb inside a transaction, and tell of it."""
+        """Handle one request inside a transaction, and send its audit advisory."""
         kind = type(request)
         try:
             reply = answer(self._session, request)
@@ -51,7 +51,7 @@ class Audit:
         try:
             subject = api_subject(request)
         except ConfigError:
-            # Its names make no subject: over the wire it could not have been asked.
+            # Its names form no valid subject, so a NATS server could not have received it.
             return
         server = str(self._session.db.value("SELECT value FROM meta WHERE key='uuid'"))
         event = ApiAudit(

@@ -29,7 +29,7 @@ from pelton.streams import StreamLog
 
 
 def create(session: Session, request: ConsumerCreate) -> ConsumerInfo:
-    """Make a consumer, change one, or answer with the one there is."""
+    """Create a consumer, update it, or return the existing one if it is the same."""
     registry = session.registry
     sweep(session, session.now())
     log = registry.stream(request.stream_name)
@@ -41,7 +41,7 @@ def create(session: Session, request: ConsumerCreate) -> ConsumerInfo:
     session.registry.account.check_consumer(config.max_ack_pending, log.name, config.name)
     existing = registry.consumers.by_name.get((log.name, config.name))
     if existing is not None:
-        # Only CONSUMER.PAUSE changes how long there is a pause.
+        # Only CONSUMER.PAUSE changes the pause.
         config = msgspec.structs.replace(config, pause_until=existing.config.pause_until)
         return _again(session, request, registry.consumer(log.name, config.name), config)
     if request.action == "update":
@@ -62,9 +62,9 @@ def _named(session: Session, config: ConsumerConfig, log: StreamLog) -> Consumer
 
 
 def _again(session: Session, request: ConsumerCreate, existing: ConsumerLog, config: ConsumerConfig) -> ConsumerInfo:
-    # Only the verb for it pauses a consumer, or lets it go on: an update does neither.
+    # Only CONSUMER.PAUSE pauses or resumes a consumer; an update does neither.
     config = msgspec.structs.replace(config, pause_until=existing.config.pause_until)
-    # To a server, an ephemeral consumer has a threshold, and a request that names none is another one.
+    # On a server, an ephemeral consumer has a threshold, so a request without one differs from it.
     unnamed = not config.durable_name and not request.config.inactive_threshold
     if existing.config == config and not (request.action == "create" and unnamed):
         return _info(session, existing)
@@ -90,7 +90,7 @@ def info_of(session: Session, stream: str, name: str) -> ConsumerInfo:
 
 
 def info(session: Session, request: ConsumerInfoRequest) -> ConsumerInfo:
-    """Report a consumer."""
+    """Return the info of a consumer."""
     sweep(session, session.now())
     consumer = session.registry.consumer(request.stream, request.name)
     consumer.log.advance(session.now())
@@ -104,7 +104,7 @@ def names_of(session: Session, stream: str) -> list[str]:
 
 
 def delete(session: Session, request: ConsumerDelete) -> Success:
-    """Remove a consumer; the messages that it awaited acks for stay in the stream."""
+    """Delete a consumer; its unacknowledged messages stay in the stream."""
     delete_consumers(session, [session.registry.consumer(request.stream, request.name)])
     return Success()
 
@@ -113,7 +113,7 @@ _UNSETTLED_PAGE: Final = 1000
 
 
 def unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnsettledReply:
-    """List the messages delivered and not settled."""
+    """Return the messages that were delivered and not settled."""
     consumer = session.registry.consumer(request.stream, request.name)
     sql = "SELECT seq, n, due, waits FROM pending WHERE consumer=? ORDER BY seq LIMIT ? OFFSET ?"
     rows = consumer.db.execute(sql, (consumer.id, _UNSETTLED_PAGE, request.offset)).fetchall()

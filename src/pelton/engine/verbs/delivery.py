@@ -1,4 +1,4 @@
-"""The verbs that steer a consumer's delivery: pause, reset, unpin."""
+"""The verbs that control a consumer's delivery: pause, reset, unpin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pelton.engine.verbs.consumers import info_of
 
 
 def pause(session: Session, request: ConsumerPause) -> PauseReply:
-    """Pause a consumer until a time, or let it go on."""
+    """Pause a consumer until a time, or resume it."""
     consumer = session.registry.consumer(request.stream, request.name)
     until = parse_rfc3339(request.pause_until) if request.pause_until else 0
     config = msgspec.structs.replace(consumer.config, pause_until=rfc3339(until) if until else "")
@@ -36,7 +36,7 @@ def pause(session: Session, request: ConsumerPause) -> PauseReply:
 
 
 def reset(session: Session, request: ConsumerReset) -> ConsumerResetReply:
-    """Forget what a consumer has delivered, and go on from a sequence or from what is not acknowledged."""
+    """Forget what a consumer has delivered; continue from a sequence, or after the ack floor."""
     consumer = session.registry.consumer(request.stream, request.name)
     if request.seq:
         _check_reset(consumer, request.seq)
@@ -44,7 +44,7 @@ def reset(session: Session, request: ConsumerReset) -> ConsumerResetReply:
     first = first_wanted(consumer)
     consumer.restart(seq)
     if seq > consumer.log.state.last + 1:
-        # What comes before it is not kept for this consumer: every process has to know.
+        # Earlier messages are not kept for this consumer, so every process must reload it.
         consumer.flush()
         session.registry.reload()
     session.registry.tidy(consumer.log, first)
@@ -54,7 +54,7 @@ def reset(session: Session, request: ConsumerReset) -> ConsumerResetReply:
 
 
 def unpin_group(session: Session, request: ConsumerUnpin) -> UnpinReply:
-    """Take the pin of a group from whoever holds it (ADR-42)."""
+    """Unpin the pinned client of a group (ADR-42)."""
     if not request.group:
         raise api_error("JSInvalidJSONErr", stream=request.stream, err="consumer group not specified")
     consumer = session.registry.consumer(request.stream, request.name)

@@ -47,12 +47,12 @@ _SUBJECTS_PAGE: Final = 100_000
 
 
 def takes(config: StreamConfig, subject: str) -> bool:
-    """Return whether a stream takes messages of a subject or filter; every stream takes the empty one."""
+    """Return whether a stream takes messages of a subject or filter; always true for an empty filter."""
     return not subject or any(overlaps(subject, mine) for mine in config.subjects)
 
 
 def fresh(session: Session, name: str) -> StreamLog:
-    """Return a stream without messages past their age; raises StreamNotFoundError."""
+    """Return a stream after removing its expired messages; raises StreamNotFoundError."""
     log = session.registry.stream(name)
     log.advance(session.now())
     retire(session, log, session.now())
@@ -60,7 +60,7 @@ def fresh(session: Session, name: str) -> StreamLog:
 
 
 def create(session: Session, request: StreamCreate) -> StreamInfo:
-    """Make a stream; the same configuration again is answered with the stream there is."""
+    """Create a stream; with the same configuration again, return the existing stream."""
     if request.pedantic:
         check_time_pedantic(request.config)
     config = resolved_stream(request.config)
@@ -115,7 +115,7 @@ def update(session: Session, request: StreamUpdate) -> StreamInfo:
 
 
 def info(session: Session, request: StreamInfoRequest) -> StreamInfo:
-    """Report a stream, with its subjects or its gaps where asked."""
+    """Return the info of a stream, with its subjects or gaps if requested."""
     log = fresh(session, request.name)
     reply = info_of(session, log)
     if request.subjects_filter:
@@ -164,7 +164,7 @@ def _state(session: Session, log: StreamLog) -> StreamState:
 
 
 def delete(session: Session, request: StreamDelete) -> Success:
-    """Remove a stream, its messages and its consumers."""
+    """Delete a stream, its messages and its consumers."""
     delete_stream(session, session.registry.stream(request.name))
     return Success()
 
@@ -193,7 +193,7 @@ def heads(session: Session, request: StreamLastHeaders) -> StreamLastHeadersRepl
 
 
 def get_message(session: Session, request: MsgGet) -> MsgGetReply:
-    """Return a stored message: by sequence, the last of a subject, or the first from a place on."""
+    """Return a stored message: by sequence, the last of a subject, or the first from a sequence or time on."""
     _check_unsigned(request.stream, seq=request.seq)
     start = _start_time(request)
     asked = [bool(request.seq), bool(request.last_by_subj), start is not None]
@@ -249,7 +249,7 @@ def _check_open(config: StreamConfig) -> None:
 
 
 def _check_unsigned(stream: str, **values: int) -> None:
-    """Refuse numbers that NATS's requests cannot carry: below 0, or no sequence that can be stored."""
+    """Refuse numbers that NATS's requests cannot carry: below 0, or too large for a stored sequence."""
     for name, value in values.items():
         if not 0 <= value < 1 << 63:
             err = f"{name} is {value}: give 0 or more, and less than 2**63"

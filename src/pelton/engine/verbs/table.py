@@ -1,7 +1,7 @@
-"""The administrative verbs: one handler a request type. A handler returns its reply or raises ApiError.
+"""The administrative verbs: one handler per request type. A handler returns its reply or raises ApiError.
 
-Handlers run inside a transaction; those in :data:`READS` change nothing and also run on a snapshot. A type
-checker holds each to its request and that one's reply.
+Handlers run inside a transaction; those in :data:`READS` change nothing and also run on a snapshot. The type
+checker verifies that each handler matches its request and reply types.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LIST_PAGE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class _Page(Generic[T]):
-    """A part of a list as a reply shows it: what it holds, how many there are, where it begins, what it may hold."""
+    """One page of a list in a reply: its items, their total number, its offset and its limit."""
 
     items: tuple[T, ...]
     total: int
@@ -124,11 +124,11 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
 READS: Final = frozenset(
     {AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, StreamLastHeaders, MsgGet, ConsumerUnsettled}
 )
-# Those that only ask, though some tidy up before they answer: what a user's transaction may do in its middle.
+# Requests that only query, although some remove what has expired first: allowed inside a user's transaction.
 QUESTIONS: Final = READS | {ConsumerInfoRequest, ConsumerNames, ConsumerList}
 
 
 def answer(session: Session, request: Request[R]) -> R:
-    """Do a verb inside a transaction or, where it only reads, on a snapshot. Raises ApiError."""
+    """Handle a request inside a transaction or, if it only reads, on a snapshot. Raises ApiError."""
     reply: R = _HANDLERS[type(request)](session, request)
     return reply
