@@ -19,9 +19,9 @@ class Background:
 
     def __init__(self, host: Host, clock: Clock, database: Database) -> None:
         self._timekeeper = Timekeeper(host, clock)
-        self._feeding = SourceCatchUp(host, clock)
+        self._source_catch_up = SourceCatchUp(host, clock)
         self._idle_batches = IdleBatches(host, clock)
-        self._lookout = None if database.memory else StoreWatch(asyncio.get_running_loop(), database, host.woken)
+        self._store_watch = None if database.memory else StoreWatch(asyncio.get_running_loop(), database, host.woken)
 
     def committed(self, committed: Committed) -> None:
         """Schedule the work that a transaction of any session has left."""
@@ -29,7 +29,7 @@ class Background:
         if committed.deadlines:
             self._timekeeper.committed(committed.deadlines)
         if committed.has_backlog:
-            self._feeding.committed()
+            self._source_catch_up.committed()
         if committed.has_batches or self._idle_batches.is_set:
             self._idle_batches.committed()
 
@@ -40,12 +40,12 @@ class Background:
     def woken(self) -> None:
         """Check for due work: another process has written."""
         self._timekeeper.look_again()
-        self._feeding.woken()
+        self._source_catch_up.woken()
 
     def close(self) -> None:
         """Stop all timers."""
-        if self._lookout is not None:
-            self._lookout.close()
+        if self._store_watch is not None:
+            self._store_watch.close()
         self._idle_batches.cancel()
         self._timekeeper.close()
-        self._feeding.close()
+        self._source_catch_up.close()
