@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: run the cases, write JSON and Markdown, print what was asked and measured.
+"""`python -m benchmarks`: run the cases, write JSON and Markdown, print targets and measurements.
 
-A whole run writes `benchmarks/results/core.*`. A partial one (`--only`, `--quick`) writes to `build/`,
-so that figures which were not taken in one go never stand in the committed table.
+A full run writes `benchmarks/results/core.*`. A partial one (`--only`, `--quick`) writes to `build/`,
+so that the committed table only has figures of one run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def run_of(quick: bool, shared: Path) -> Run:
-    """How long and how much, for a quick run or a whole one."""
+    """Return the durations and amounts of a quick run or a full one."""
     if quick:
         return Run(shared, shared, seconds=0.5, drain=5_120, samples=40, big=200_000)
     return Run(shared, shared, seconds=1.5, drain=20_480, samples=200, big=5_000_000)
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def setting(rounds: int, quick: bool) -> str:
-    """One line on how the figures were taken."""
+    """Return one line on how the figures were measured."""
     kind = "short measurements (`--quick`)" if quick else "whole measurements"
     return (
         f"`python -m benchmarks`: {rounds} rounds, {kind}, contenders in turn, 128-byte payloads, "

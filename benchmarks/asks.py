@@ -1,7 +1,7 @@
-"""What is asked of Pelton, and the verdict on it.
+"""Targets for Pelton, and the verdicts on them.
 
 Four kinds: a ratio to peers measured beside it, a ratio to a fixed figure that cannot be measured
-here, a plain limit, and a plain floor. `bound=None` only tells how near we are; nothing is asked.
+here, an upper limit, and a lower one. `bound=None` only reports the ratio, without a target.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from benchmarks.references import Reference
 from benchmarks.stats import middle, paired_ratio
 
 Rounds = Mapping[str, Mapping[str, Sequence[float | None]]]
-"""contender -> metric -> its figure in each round (None: that measurement failed)."""
+"""Contender -> metric -> its figure in each round (None: that measurement failed)."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One line of the report. `met` is None where nothing was asked or nothing could be measured."""
+    """One line of the report. `met` is None without a target, or without a measurement."""
 
     what: str
     asked: str
@@ -28,7 +28,7 @@ class Verdict:
 
 
 class Ask(Protocol):
-    """Anything that can judge the rounds of its case."""
+    """A target that can be checked against the rounds of its case."""
 
     @property
     def metric(self) -> str: ...
@@ -36,12 +36,12 @@ class Ask(Protocol):
     def judge(self, rounds: Rounds) -> Verdict: ...
 
     def names(self) -> tuple[str, ...]:
-        """The contenders it speaks of."""
+        """Return the contenders that it compares."""
         ...
 
 
 def figures(rounds: Rounds, name: str, metric: str) -> Sequence[float | None]:
-    """A contender's figures of one metric, empty if it never ran."""
+    """Return a contender's figures of one metric, empty if it never ran."""
     return rounds.get(name, {}).get(metric, ())
 
 
@@ -50,7 +50,7 @@ def _at_least(bound: float | None) -> str:
 
 
 def _metric(key: str) -> str:
-    """How a verdict names its metric; the rate goes without saying."""
+    """Return how a verdict names its metric: the rate, as the default, is not named."""
     return "" if key == "rate" else f" ({key})"
 
 
@@ -62,7 +62,7 @@ def _verdict(what: str, bound: float | None, ratio: float | None) -> Verdict:
 
 @dataclass(frozen=True)
 class RatioAsk:
-    """`of` does at least `bound` times the best of `to` (told as `label`), round by round."""
+    """`of` reaches at least `bound` times the best of `to` (reported as `label`), round by round."""
 
     of: str
     to: tuple[str, ...]
@@ -82,7 +82,7 @@ class RatioAsk:
 
 @dataclass(frozen=True)
 class ReferenceAsk:
-    """`of` does at least `bound` times a figure measured elsewhere, which is listed as such."""
+    """`of` reaches at least `bound` times a figure measured elsewhere, which is listed as such."""
 
     of: str
     reference: Reference

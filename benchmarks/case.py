@@ -1,7 +1,7 @@
-"""The vocabulary of the bench: what is measured, by whom, under which guarantee.
+"""The vocabulary of the benchmarks: what is measured, for which contender, under which guarantee.
 
-Contenders name their code as text ("peers.huey_jobs:noop_jobs"). Only the process that measures
-imports it, so that one contender's libraries never weigh on another's memory or start.
+Contenders name their code as text ("peers.huey_jobs:noop_jobs"). Only the measuring process imports
+it, so that one contender's libraries never affect another's memory or start-up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.asks import Ask
 
 Sample = dict[str, float]
-"""What one measurement gives: a figure for each metric."""
+"""The result of one measurement: a figure for each metric."""
 
 FSYNCED = "fsynced before the reply"
 OS_CACHE = "in the OS cache at the reply, fsync every 2 min (power loss loses replies)"
@@ -35,7 +35,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Contender:
-    """One who takes part in a case: `target` is "module:function" below `benchmarks`."""
+    """A library or setting measured in a case: `target` is "module:function" below `benchmarks`."""
 
     name: str
     target: str
@@ -45,7 +45,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure every contender of a case gives."""
+    """A figure measured for every contender of a case."""
 
     key: str
     unit: str
@@ -54,9 +54,9 @@ class Metric:
 
 @dataclass(frozen=True)
 class Case:
-    """One question, its contenders, and what is asked of Pelton.
+    """One question, its contenders, and the targets for Pelton.
 
-    `prepare` ("module:function") runs once before the rounds and leaves its work in `Run.shared`.
+    `prepare` ("module:function") runs once before the rounds and leaves its results in `Run.shared`.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""One measurement in a process of its own: `python -m benchmarks.child` reads a request, prints a sample.
+"""One measurement in its own process: `python -m benchmarks.child` reads a request and prints a sample.
 
-The request comes as JSON on standard input and the sample leaves as the last line of standard output.
+The request is JSON on standard input; the sample is the last line of standard output.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Request:
 
 
 def measure(request: Request) -> Sample:
-    """Import the target, call it, and wait for it if it is asynchronous."""
+    """Import the target, call it, and await it if it is asynchronous."""
     module, function = request.target.split(":")
     result = getattr(import_module(f"benchmarks.{module}"), function)(request.run, **request.options)
     sample: Sample = asyncio.run(result) if inspect.iscoroutine(result) else result

@@ -1,6 +1,6 @@
-"""What many consumers, and many unsettled messages, cost: ``python -m benchmarks.consumers``.
+"""The cost of many consumers and of many unsettled messages: ``python -m benchmarks.consumers``.
 
-Everything is measured in one process against itself: with and without the consumers, or the unsettled messages.
+Everything is measured in one process against itself: with and without the consumers or the unsettled messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def publishing(jet: pelton.Jet, batches: int = 40) -> float:
 
 
 async def many_filters(home: Path) -> str:
-    """1,000 push consumers and 1,000 waiting pulls with filters of their own, none of which matches."""
+    """Measure publishing beside 1,000 push consumers and 1,000 waiting pulls whose filters do not match."""
     async with pelton.open(home / "filters.pelton") as jet:
         stream = await jet.create_stream("S", subjects=["s.>"])
         await publishing(jet, 5)
@@ -46,7 +46,7 @@ async def many_filters(home: Path) -> str:
 
 
 async def many_unsettled(home: Path) -> str:
-    """A consumer with 100,000 messages delivered and not settled, beside one with none."""
+    """Measure a consumer with 100,000 messages delivered and not settled, beside one without any."""
     async with pelton.open(home / "unsettled.pelton") as jet:
         stream = await jet.create_stream("S", subjects=["s.>"])
         for _ in range(160):
@@ -70,7 +70,7 @@ async def many_unsettled(home: Path) -> str:
 
 
 async def many_idle(home: Path) -> str:
-    """10,000 consumers that nobody uses: memory, and processor time of two seconds."""
+    """Measure 10,000 unused consumers: memory, and processor time within two seconds."""
     async with pelton.open(home / "idle.pelton", sync="off") as jet:
         stream = await jet.create_stream("S", subjects=["s.>"])
         before = _resident()

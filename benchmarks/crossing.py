@@ -1,4 +1,4 @@
-"""From publish in one process to receive in another: the publisher's half and the receiver's.
+"""The delay from publish in one process to receive in another: the publisher's part and the receiver's.
 
 The payload carries the monotonic clock, which all processes of one machine share. The clock is read
 before the publish begins, so a durable publish's fsync is inside the figure.
@@ -26,12 +26,12 @@ _PATIENCE = 60.0
 
 
 def stamp() -> bytes:
-    """A payload of the usual size that begins with the time."""
+    """Return a payload of the usual size that begins with the time."""
     return str(monotonic_ns()).encode().ljust(len(PAYLOAD))
 
 
 async def crossing(samples: int, receiver: str, place: str, publish: Callable[[bytes], Awaitable[object]]) -> Sample:
-    """p50 and p99 in milliseconds; `receiver` is "module:function", `place` a path or URL handed to it."""
+    """Return p50 and p99 in milliseconds; `receiver` is "module:function", `place` its path or URL."""
     total = samples + _WARM_UP
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.crossing", receiver, place, str(total)),

@@ -1,4 +1,4 @@
-"""What the figures were measured on: cores, disk, and the versions of all who took part."""
+"""What the figures were measured on: cores, disk, and the versions of all contenders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Facts = dict[str, str | float | int]
 
 
 def machine_facts(place: Path) -> Facts:
-    """Facts of the machine and of the disk under `place`."""
+    """Return facts about the machine and the disk under `place`."""
     facts: Facts = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": os.cpu_count() or 0,
@@ -34,7 +34,7 @@ def machine_facts(place: Path) -> Facts:
 
 
 def fsync_latency(place: Path, times: int = 200) -> float:
-    """Median seconds to append 4 KiB to a file under `place` and fsync it."""
+    """Return the median seconds to append 4 KiB to a file under `place` and fsync it."""
     place.mkdir(parents=True, exist_ok=True)
     path = place / "fsync-probe"
     seconds = []
@@ -49,7 +49,7 @@ def fsync_latency(place: Path, times: int = 200) -> float:
 
 
 def file_system(place: Path) -> str:
-    """The type of file system `place` is on, "unknown" where it cannot be told."""
+    """Return the type of the file system of `place`, "unknown" if it cannot be determined."""
     mounts = Path("/proc/mounts")
     if not mounts.exists():
         return "unknown"
@@ -62,7 +62,7 @@ def file_system(place: Path) -> str:
 
 
 def package_version(name: str) -> str:
-    """Version of an installed package, or "absent"."""
+    """Return the version of an installed package, or "absent"."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -70,7 +70,7 @@ def package_version(name: str) -> str:
 
 
 def nats_server_version() -> str:
-    """What the server's binary says of itself, or "absent"."""
+    """Return the version that the server's binary reports, or "absent"."""
     from benchmarks.peers.nats_server import binary
 
     try:

@@ -1,7 +1,7 @@
-"""What ``import pelton`` costs, and what its first uses: ``python -m benchmarks.imports``.
+"""The cost of ``import pelton`` and of the first uses of its names: ``python -m benchmarks.imports``.
 
-Each program runs in an interpreter of its own, with byte code kept, ``ROUNDS`` times in turn with an empty one; the
-table tells the median above the empty one's. Other checkouts may be given as arguments, to compare; they come first.
+Each program runs in its own interpreter, with cached byte code, ``ROUNDS`` times in turn with an empty one; the table
+shows the median above the empty one's. You can pass other checkouts as arguments to compare; they come first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EMPTY = "pass"
 
 
 def measured(source: Path, kept: str) -> dict[str, float]:
-    """Return the seconds of each program above an empty one's."""
+    """Return the seconds that each program takes beyond an empty one."""
     environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONPYCACHEPREFIX": kept}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     times: dict[str, list[float]] = {name: [] for name in ("", *PROGRAMS)}
@@ -36,7 +36,7 @@ def measured(source: Path, kept: str) -> dict[str, float]:
             began = time.perf_counter()
             subprocess.run([sys.executable, "-c", program], env=environment, check=True, stdout=subprocess.DEVNULL)
             times[name].append(time.perf_counter() - began)
-    # The first round compiled.
+    # The first round compiles.
     medians = {name: statistics.median(each[1:]) for name, each in times.items()}
     return {name: medians[name] - medians[""] for name in PROGRAMS}
 

@@ -1,4 +1,4 @@
-"""Loops that put load on a contender and time it. Time spent warming up is never counted."""
+"""Loops that put load on a contender and time it. Warm-up time is never counted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WARM_UP = 0.15
 
 
 async def one_by_one(seconds: float, operation: Operation, each: int = 1) -> float:
-    """Operations a second when each is awaited before the next; `each` counts what one call does."""
+    """Return operations per second, each awaited before the next; one call counts as `each` operations."""
     await _repeat(seconds * _WARM_UP, operation)
     done, elapsed = await _repeat(seconds, operation)
     return done * each / elapsed
 
 
 async def in_flight(seconds: float, operation: Operation, window: int = WINDOW) -> float:
-    """Operations a second with `window` of them awaited at every moment."""
+    """Return operations per second with `window` of them in flight at all times."""
     await _crowd(seconds * _WARM_UP, operation, window)
     done, elapsed = await _crowd(seconds, operation, window)
     return done / elapsed
@@ -48,7 +48,7 @@ async def _crowd(seconds: float, operation: Operation, window: int) -> tuple[int
 
 
 def sync_one_by_one(seconds: float, operation: Callable[[], object], each: int = 1) -> float:
-    """As `one_by_one`, for code without a loop."""
+    """Do the same as `one_by_one`, for code without an event loop."""
     _sync_repeat(seconds * _WARM_UP, operation)
     done, elapsed = _sync_repeat(seconds, operation)
     return done * each / elapsed
@@ -65,19 +65,19 @@ def _sync_repeat(seconds: float, operation: Callable[[], object]) -> tuple[int, 
 
 @dataclass
 class JobTimes:
-    """When a batch of jobs was begun, was all enqueued, and was finished."""
+    """When a batch of jobs was begun, completely enqueued, and finished."""
 
     begun: float
     enqueued: float
     finished: float
 
     def rates(self, total: int) -> dict[str, float]:
-        """Jobs a second from the first enqueue to the last job's end, and from the last enqueue on."""
+        """Return jobs per second from the first enqueue to the last job's end, and from the last enqueue on."""
         return {"rate": total / (self.finished - self.begun), "drain": total / (self.finished - self.enqueued)}
 
 
 async def drained(total: int, step: Callable[[], Awaitable[int]]) -> float:
-    """Messages a second until `step`, which returns how many it finished, has finished `total`."""
+    """Return messages per second until `step`, which returns how many it finished, has finished `total`."""
     start, left = perf_counter(), total
     while left > 0:
         left -= await step()

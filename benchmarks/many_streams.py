@@ -1,6 +1,6 @@
-"""`python -m benchmarks.many_streams`: how long 1,000 streams take to be made and deleted, one by one and in flight.
+"""`python -m benchmarks.many_streams`: the time to create and delete 1,000 streams, one by one and in flight.
 
-On a slow disk one sync a stream is most of it: what the disk takes for as many syncs is measured beside it.
+On a slow disk, most of it is one sync per stream: the time for as many plain syncs is measured beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STREAMS = 1_000
 
 
 def syncs(folder: str) -> float:
-    """Seconds that as many syncs of a small file take."""
+    """Return the seconds that as many syncs of a small file take."""
     with open(os.path.join(folder, "file"), "wb", buffering=0) as file:
         start = time.perf_counter()
         for _ in range(STREAMS):

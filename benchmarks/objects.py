@@ -1,4 +1,4 @@
-"""What the cases of object stores put and get."""
+"""The object that the object store cases put and get."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Get = Callable[[], Awaitable[bytes]]
 
 
 async def rates(seconds: float, put: Put, get: Get) -> Sample:
-    """MiB/s of putting an object in the place of another, and of getting it whole. Every answer is looked at."""
+    """Return MiB/s of replacing an object, and of getting it completely. Every result is verified."""
 
     async def checked() -> None:
         if await get() != CONTENT:

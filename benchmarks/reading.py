@@ -1,4 +1,4 @@
-"""What every contender reads from: the same messages, visited in the same order."""
+"""What every contender reads: the same messages, in the same order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _STEP = 7_919
 
 
 def subject(place: int) -> str:
-    """The subject of the message at a place; all subjects come in turn."""
+    """Return the subject of the message at a place; the subjects take turns."""
     return f"bench.{place % SUBJECTS}"
 
 
 class Places:
-    """Places below `count`, far from each other and each as often as any other."""
+    """Places below `count`, far apart and each equally often."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -26,6 +26,6 @@ class Places:
 
 
 def checked(right: bool) -> None:
-    """Stop the measurement when an answer is wrong."""
+    """Stop the measurement if an answer is wrong."""
     if not right:
         raise RuntimeError("a read gave another message than the one asked for")

@@ -1,4 +1,4 @@
-"""The JSON of a report and the writing of both files."""
+"""The JSON of a report, and writing both files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.table import report
 
 
 def as_data(outcomes: Sequence[Outcome], facts: Facts, setting: str) -> dict[str, Any]:
-    """The report as plain data: every round's figure is kept."""
+    """Return the report as plain data, with the figures of every round."""
     return {"setting": setting, "machine": facts, "cases": [_case(outcome) for outcome in outcomes]}
 
 
@@ -42,7 +42,7 @@ def _contender(outcome: Outcome, contender: Contender) -> dict[str, Any]:
 
 
 def write(stem: Path, outcomes: Sequence[Outcome], facts: Facts, setting: str) -> tuple[Path, Path]:
-    """Write `stem`.json and `stem`.md; returns both paths."""
+    """Write `stem`.json and `stem`.md; return both paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     data, text = stem.with_suffix(".json"), stem.with_suffix(".md")
     data.write_text(json.dumps(as_data(outcomes, facts, setting), indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Figures that cannot be measured here: given with the project's targets, on two cores."""
+"""Figures that cannot be measured here: published with the project's targets, on two cores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reference:
-    """A fixed figure, its unit, and the setting it was measured in."""
+    """A fixed figure, its unit, and the setting in which it was measured."""
 
     name: str
     figure: float

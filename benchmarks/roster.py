@@ -1,4 +1,4 @@
-"""Who takes part, under which name and guarantee: the same words in every case."""
+"""The contenders, with the same names and guarantees in every case."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _QUEUES: tuple[tuple[str, dict[str, bool], str], ...] = (
 
 
 def pelton(target: str, name: str = PELTON, sync: str = "commit") -> Contender:
-    """Pelton in its default, or without syncing."""
+    """Return Pelton with its default setting, or without syncing."""
     guarantee = FSYNCED if sync == "commit" else UNSYNCED
     return Contender(name, f"ours.{target}", guarantee, {"sync": sync})
 
 
 def nats(target: str, unawaited_acks: bool = False) -> tuple[Contender, Contender]:
-    """nats-py on the server's default and with an fsync for each message."""
+    """Return nats-py with the server's default, and with an fsync for each message."""
     target = f"peers.{target}"
     note = "; acks not awaited" if unawaited_acks else ""
     return (
@@ -47,18 +47,18 @@ def nats(target: str, unawaited_acks: bool = False) -> tuple[Contender, Contende
 
 
 def natsio(function: str, unawaited_acks: bool = False) -> Contender:
-    """natsio on the server's default."""
+    """Return natsio with the server's default."""
     note = "; acks not awaited" if unawaited_acks else ""
     return Contender(NATSIO, f"peers.natsio_streams:{function}", OS_CACHE + note)
 
 
 def bare(function: str) -> Contender:
-    """What SQLite itself gives on this disk, without any of our semantics."""
+    """Return SQLite itself on this disk, without any of our semantics."""
     return Contender(BARE, f"peers.bare_apsw:{function}", FSYNCED + "; no semantics, a yardstick")
 
 
 def queues(function: str, fsync: bool) -> tuple[Contender, ...]:
-    """The Python queues on SQLite at one durability."""
+    """Return the Python queues on SQLite at one level of durability."""
     names = (
         (HUEY, ACK_QUEUE, PLAIN_QUEUE, LITEQUEUE)
         if fsync

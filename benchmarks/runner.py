@@ -1,7 +1,7 @@
 """Rounds: every contender of a case in turn, each in a fresh process and directory, then the next round.
 
-A contender that fails is a line in the report, never the end of the run: its figure is None for that
-round and the reason is kept. A process that outlives its time is killed with everything it started.
+A contender that fails is a line in the report and never ends the run: its figure is None for that
+round and the reason is kept. A process that exceeds its time is killed with everything it started.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Outcome:
 
 
 class MeasurementError(Exception):
-    """The measuring process failed; the text is the last line it said."""
+    """The measuring process failed; the text is its last line of output."""
 
 
 def run_case(case: Case, rounds: int, run: Run, say: Progress) -> Outcome:
@@ -84,7 +84,7 @@ def _told(sample: Sample) -> str:
 
 
 def _measure(request: Request, limit: float) -> Sample:
-    """One measurement in a process and a directory of its own; MeasurementError says why not."""
+    """Run one measurement in its own process and directory; raises MeasurementError with the reason."""
     workdir = request.run.shared / "turn"
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
@@ -115,7 +115,7 @@ def _call(request: Request, limit: float) -> tuple[int, str, str]:
 
 
 def _end_session(child: subprocess.Popen[str]) -> None:
-    """Kill whatever the measurement left running (it has a session of its own)."""
+    """Kill everything that the measurement left running (it has its own session)."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()

@@ -7,7 +7,7 @@ from statistics import median
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` (0..1) of `values` lie below, interpolated; ValueError if there are none."""
+    """Return the value below which `share` (0..1) of `values` lie, interpolated; ValueError if there are none."""
     if not values:
         raise ValueError("percentile of no values")
     ordered = sorted(values)
@@ -18,9 +18,9 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def paired_ratio(ours: Sequence[float | None], theirs: Sequence[Sequence[float | None]]) -> float | None:
-    """Median over rounds of ours / best of theirs; a round where either is missing is left out.
+    """Return the median over rounds of ours / best of theirs; rounds in which either is missing are left out.
 
-    Pairing within the round cancels what the machine did meanwhile, which two separate medians do not.
+    Pairing within a round cancels changes of the machine's speed, which two separate medians do not.
     """
     ratios = []
     for place, own in enumerate(ours):
@@ -32,12 +32,12 @@ def paired_ratio(ours: Sequence[float | None], theirs: Sequence[Sequence[float |
 
 
 def middle(values: Sequence[float | None]) -> float | None:
-    """Median of what was measured, None if nothing was."""
+    """Return the median of what was measured, None if nothing was."""
     measured = [value for value in values if value is not None]
     return median(measured) if measured else None
 
 
 def spread(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """Lowest and highest of what was measured, None if nothing was."""
+    """Return the lowest and highest of what was measured, None if nothing was."""
     measured = [value for value in values if value is not None]
     return (min(measured), max(measured)) if measured else None

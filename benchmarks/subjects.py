@@ -1,8 +1,8 @@
-"""`python -m benchmarks.subjects`: how fast the subject index and the compiled filters answer.
+"""`python -m benchmarks.subjects`: how fast the subject index and the compiled filters match.
 
 Three kinds of traffic against 10,000 filters: every subject new (cold: the trie answers), few subjects
-repeated (cached: memory answers), and many subjects of which more are in use than are cached. Best of
-several rounds, one thread.
+repeated (the cache answers), and more subjects in use than fit the cache. Best of several rounds, one
+thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REGIONS = ["eu", "us", "asia", "africa"]
 
 
 def filters(rnd: random.Random) -> list[str]:
-    """Literal, one-token and tail wildcards in equal parts, as consumers and subscribers would hold."""
+    """Return literals, one-token and tail wildcards in equal parts, as consumers and subscribers have."""
     made: dict[str, None] = {}
     while len(made) < FILTERS:
         region, key = rnd.choice(REGIONS), f"car{rnd.randrange(FILTERS)}"
@@ -29,12 +29,12 @@ def filters(rnd: random.Random) -> list[str]:
 
 
 def subjects(count: int) -> list[str]:
-    """Distinct subjects, most of which some filter names."""
+    """Return distinct subjects, most of which match a filter."""
     return [f"orders.{REGIONS[number % 4]}.car{number}" for number in range(count)]
 
 
 def rate(ask: Callable[[str], object], asked: Sequence[str], before: Callable[[], object] = lambda: None) -> float:
-    """Answers a second, best round; `before` runs untimed ahead of each round."""
+    """Return answers per second of the best round; `before` runs untimed before each round."""
     best = float("inf")
     for _ in range(ROUNDS):
         before()
@@ -46,7 +46,7 @@ def rate(ask: Callable[[str], object], asked: Sequence[str], before: Callable[[]
 
 
 def index_of(held: list[str]) -> SubjectIndex[int]:
-    """An index over the filters."""
+    """Return an index of the filters."""
     index: SubjectIndex[int] = SubjectIndex()
     for number, filter in enumerate(held):
         index.insert(filter, number)
@@ -54,13 +54,13 @@ def index_of(held: list[str]) -> SubjectIndex[int]:
 
 
 def forget(index: SubjectIndex[int]) -> None:
-    """Empty the remembered answers, by a change of filters."""
+    """Clear the cached answers, by a change of the filters."""
     index.insert("forget", -1)
     index.remove("forget", -1)
 
 
 def measure() -> list[tuple[str, float]]:
-    """All rates, each with its name."""
+    """Return all rates, each with its name."""
     held = filters(random.Random(1))
     index = index_of(held)
     few, many = subjects(20_000), subjects(200_000)
@@ -75,7 +75,7 @@ def measure() -> list[tuple[str, float]]:
 
 
 def main() -> None:
-    """Print the table; fail when repeated subjects are answered slower than the target."""
+    """Print the table; fail if repeated subjects are answered slower than the target."""
     rows = measure()
     print(f"{FILTERS:,} filters, best of {ROUNDS} rounds\n")
     print("| what | answers a second |\n|---|---:|")

@@ -1,4 +1,4 @@
-"""The Markdown of a report: what was asked first, then every figure with what it guarantees."""
+"""The Markdown of a report: targets first, then every figure with its contender's guarantee."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.stats import middle, spread
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; a bar inside a cell is escaped."""
+    """Return a Markdown table; a bar inside a cell is escaped."""
     lines = [_row(head), _row(["---"] * len(head))]
     lines += [_row([cell.replace("|", "\\|") for cell in row]) for row in rows]
     return "\n".join(lines)
@@ -24,17 +24,17 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """A figure with thousands separated, a dash if it was not measured."""
+    """Return a figure with thousands separators, a dash if it was not measured."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def mark(met: bool | None) -> str:
-    """How a verdict is written in the table."""
+    """Return how the table shows a verdict."""
     return {True: "yes", False: "**no**", None: "-"}[met]
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Everything asked, beside what was measured."""
+    """Return all targets, beside what was measured."""
     rows = []
     for outcome in outcomes:
         for ask in outcome.case.asks:
@@ -44,7 +44,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def case_section(outcome: Outcome) -> str:
-    """A case's figures: medians, the range over the rounds, and each contender's guarantee."""
+    """Return a case's figures: medians, the range over the rounds, and each contender's guarantee."""
     case = outcome.case
     head = ["contender", *(f"{metric.key} ({metric.unit})" for metric in case.metrics)]
     rows = [_contender_row(outcome, contender) for contender in case.contenders]
@@ -68,18 +68,18 @@ def _cell(outcome: Outcome, name: str, metric: Metric) -> str:
 
 
 def facts_section(facts: Facts) -> str:
-    """The machine and the versions."""
+    """Return the machine and the versions."""
     return table(("fact", "value"), [(name.replace("_", " "), str(value)) for name, value in facts.items()])
 
 
 def references_section() -> str:
-    """Figures measured elsewhere, so that nobody takes them for ours."""
+    """Return the figures measured elsewhere, apart so that they are not mistaken for ours."""
     rows = [(ref.name, number(ref.figure), ref.unit, ref.setting) for ref in references.ALL]
     return table(("fixed figure", "value", "unit", "setting"), rows)
 
 
 def report(outcomes: Sequence[Outcome], facts: Facts, setting: str) -> str:
-    """The whole report in Markdown."""
+    """Return the whole report in Markdown."""
     sections = [
         "# Pelton beside its peers",
         setting,
@@ -98,5 +98,5 @@ def report(outcomes: Sequence[Outcome], facts: Facts, setting: str) -> str:
 
 
 def titles(cases: Sequence[Case]) -> str:
-    """One line a case, for `--list`."""
+    """Return one line per case, for `--list`."""
     return "\n".join(f"{case.name:<18} {case.title}" for case in cases)

@@ -12,7 +12,7 @@ _RATE = (Metric("rate", "ops/s"),)
 
 
 def _read(ours: str, theirs: str) -> tuple[Contender, Contender]:
-    """Both, where nothing is written."""
+    """Return the contenders of a case that only reads."""
     return (
         replace(pelton(f"buckets:{ours}"), guarantee="reads what is stored, checksums verified"),
         Contender(NATS, f"peers.nats_buckets:{theirs}", "reads what is stored", {"always": False}),

@@ -1,4 +1,4 @@
-"""What a key costs."""
+"""The cost of encryption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store is carried to a NATS server, beside nats-py that publishes there."""
+"""Forwarding a store to a NATS server, beside publishing there with nats-py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks: taken and given back."""
+"""Locks: acquire and release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An object put and got."""
+"""Object stores: put and get."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Batches of 1,000, one reply a batch.
+"""Batches of 1,000, one reply per batch.
 
-nats-py has no batches: its fastest publish is 1,000 in flight, which the ask compares with. The server's
-atomic batches, driven by hand, stand beside it.
+nats-py has no batches: its fastest publish is 1,000 in flight, with which the target compares. The server's
+atomic batches, with headers written by hand, are beside it.
 """
 
 from __future__ import annotations

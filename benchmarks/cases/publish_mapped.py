@@ -1,4 +1,4 @@
-"""Batches of 1,000 into streams that rename what comes in, or say again what they store."""
+"""Batches of 1,000 into streams that transform subjects, or republish what they store."""
 
 from __future__ import annotations
 

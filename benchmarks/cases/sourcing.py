@@ -1,4 +1,4 @@
-"""Messages carried on: to a source or mirror of the same store."""
+"""Sourcing: from a stream to one that sources or mirrors it in the same store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Pelton does the work of a case, with its public words only."""
+"""How Pelton does the work of a case, with its public API only."""
 
 from typing import Literal
 

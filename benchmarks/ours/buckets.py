@@ -25,7 +25,7 @@ async def bucket(run: Run, sync: Sync) -> AsyncIterator[pelton.Bucket[bytes]]:
 
 
 async def get(run: Run, sync: Sync) -> Sample:
-    """One of 1,000 keys after the other."""
+    """Get one of 1,000 keys after the other."""
     async with bucket(run, sync) as kept:
         for place in range(SUBJECTS):
             await kept.put(f"key.{place}", PAYLOAD)
@@ -47,7 +47,7 @@ async def put_each(run: Run, sync: Sync) -> Sample:
 
 
 async def put_in_flight(run: Run, sync: Sync) -> Sample:
-    """1,000 awaited puts at every moment."""
+    """1,000 puts in flight at all times."""
     async with bucket(run, sync) as kept:
         places = Places(SUBJECTS)
         return {"rate": await in_flight(run.seconds, lambda: kept.put(f"key.{places.next()}", PAYLOAD))}

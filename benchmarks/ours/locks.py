@@ -1,4 +1,4 @@
-"""Pelton's locks: taken and given back."""
+"""Pelton's locks: acquire and release."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.reading import checked
 
 
 async def acquire_and_release(run: Run, sync: Sync) -> Sample:
-    """A lock that nobody else wants; its token must grow."""
+    """Acquire and release an uncontended lock; its token must grow."""
     last = 0
     async with pelton.open(run.workdir / "bench.pelton", sync=sync) as jet:
 

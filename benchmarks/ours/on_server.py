@@ -13,7 +13,7 @@ from benchmarks.peers.nats_server import running
 
 
 async def publish_and_ack(run: Run, message_ids: bool) -> Sample:
-    """1,000 awaited publishes at every moment, then fetch(256) and one `consumer.ack(messages)`."""
+    """1,000 publishes in flight at all times, then fetch(256) and one `consumer.ack(messages)`."""
     async with running(run.workdir) as url, pelton.open(url, message_ids=message_ids) as jet:
         stream = await jet.create_stream("bench", subjects=[FILTER])
         published = await _published(jet, run.drain)
@@ -31,7 +31,7 @@ async def publish_and_ack(run: Run, message_ids: bool) -> Sample:
 
 
 async def _published(jet: Any, total: int) -> float:
-    """Publish `total` messages, and return how many a second."""
+    """Publish `total` messages, and return how many per second."""
     numbers = iter(range(total))
 
     async def publish() -> None:

@@ -1,4 +1,4 @@
-"""Pelton's reads of stored messages, awaited one by one and in batches. Every answer is looked at."""
+"""Pelton's reads of stored messages, awaited one by one and in batches. Every answer is verified."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.reading import STORED, STREAM, SUBJECTS, Places, checked, subjec
 
 @asynccontextmanager
 async def stream(run: Run, sync: Sync) -> AsyncIterator[pelton.Stream]:
-    """A stored stream, opened anew to be read."""
+    """A stored stream, reopened for reading."""
     path = run.workdir / "bench.pelton"
     async with pelton.open(path, sync=sync) as jet:
         await jet.create_stream(STREAM, subjects=[FILTER], allow_direct=True)

@@ -1,4 +1,4 @@
-"""Carrying messages on: to a source or mirror of the same store, and from a store to a NATS server."""
+"""Sourcing and mirroring within a store, and forwarding from a store to a NATS server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 
 async def within(run: Run, kind: str) -> Sample:
-    """Fill an origin in batches of 1,000, then a stream that takes from it."""
+    """Fill an origin in batches of 1,000, then a stream that sources it."""
     async with pelton.open(run.workdir / "bench.pelton") as jet:
         published = await _filled(jet, run.drain)
         if kind == "publish":

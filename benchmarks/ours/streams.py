@@ -31,7 +31,7 @@ async def publish_each(run: Run, sync: Sync) -> Sample:
 
 
 async def publish_in_flight(run: Run, sync: Sync) -> Sample:
-    """1,000 awaited publishes at every moment."""
+    """1,000 publishes in flight at all times."""
     async with store(run, sync) as jet:
         return {"rate": await in_flight(run.seconds, lambda: jet.publish(SUBJECT, PAYLOAD))}
 

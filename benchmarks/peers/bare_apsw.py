@@ -75,7 +75,7 @@ class _Group:
 
 
 async def publish_in_flight(run: Run) -> Sample:
-    """1,000 awaited inserts at every moment, all that wait share a commit."""
+    """1,000 inserts in flight at all times; all that wait share a commit."""
     group = _Group(_open(run), _INSERT)
     return {"rate": await in_flight(run.seconds, lambda: group.add((PAYLOAD,)))}
 

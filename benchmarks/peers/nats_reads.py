@@ -1,4 +1,4 @@
-"""nats-py's direct gets of stored messages. Every answer is looked at."""
+"""nats-py's direct gets of stored messages. Every answer is verified."""
 
 from __future__ import annotations
 

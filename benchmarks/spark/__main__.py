@@ -1,4 +1,4 @@
-"""Runs the benches of Spark and prints what they found."""
+"""Runs the Spark benchmarks and prints their results."""
 
 import argparse
 import tempfile

@@ -1,4 +1,4 @@
-"""Cases that are played in turn, so that a busy machine hinders all alike."""
+"""Cases that run in turn, so that a busy machine slows all of them alike."""
 
 import time
 from collections.abc import Callable

@@ -71,7 +71,7 @@ def backfill(spark: SparkSession, folder: Path, rows: int, per_batch: int) -> li
 
 
 class BareSource(DataSource):
-    """A Python source that does next to nothing: what any of them costs."""
+    """A Python source that does next to nothing: the cost that all of them have."""
 
     @classmethod
     def name(cls) -> str:
@@ -127,7 +127,7 @@ def _median_batch(frame: DataFrame, folder: Path, count: int) -> float:
 
 
 def memory(spark: SparkSession, folder: Path, rows: int) -> None:
-    """Read a large store, and say what the largest Python process of Spark's took."""
+    """Read a large store, and report the memory of Spark's largest Python process."""
     path = folder / "large.pelton"
     fill(path, rows)
     frame = spark.read.format("pelton").options(path=str(path), stream="s", minPartitions=2, rowsPerPartition=rows)

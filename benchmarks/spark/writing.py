@@ -24,7 +24,7 @@ BATCHES = 3
 
 
 class Dropping(DataSource):
-    """A sink that looks at nothing."""
+    """A sink that drops all rows."""
 
     @classmethod
     def name(cls) -> str:

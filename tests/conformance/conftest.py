@@ -1,4 +1,4 @@
-"""One real server, and a cluster of three, for all cases; a fresh store, or an account of its own, for each."""
+"""One real server and a cluster of three for all cases; a fresh store or account for each case."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -46,7 +46,7 @@ def opened(target: str, tmp_path: Path, limits: pelton.AccountLimits | None, req
     accounts: Accounts = request.getfixturevalue("on_server" if target == "nats" else "on_cluster")
     if target == "nats-cluster":
         return lambda: _replicated(accounts.take(limits))
-    # Without ids of ours, so that sizes are those the cases count.
+    # Without our message ids, so that sizes are those that the cases count.
     return lambda: pelton.open(accounts.take(limits), message_ids=False)
 
 
@@ -66,7 +66,7 @@ async def _validated(address: str, limits: pelton.AccountLimits | None) -> Async
 @asynccontextmanager
 async def _replicated(address: str) -> AsyncIterator[pelton.Jet]:
     async with pelton.open(address, message_ids=False) as jet:
-        jet.backend = Replicated(jet.backend)  # type: ignore[assignment]  # hands on what it does not have
+        jet.backend = Replicated(jet.backend)  # type: ignore[assignment]  # delegates what it does not have
         try:
             yield jet
         finally:

@@ -53,7 +53,7 @@ def test_an_instant_is_told_in_the_schedules_own_zone() -> None:
 
 @pytest.mark.parametrize("name", ["", "Mars/Base", "../etc/passwd", "/etc/passwd", "Europe", "+02:00", "x\0y", "utc"])
 def test_what_is_no_zone(name: str) -> None:
-    with pytest.raises(ValueError, match="no time zone"):
+    with pytest.raises(ValueError, match="not a time zone"):
         parse_zone(name)
 
 

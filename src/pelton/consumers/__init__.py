@@ -1,4 +1,4 @@
-"""What a consumer delivers, and what acks do: pull delivery, redelivery, exclusive subjects."""
+"""Consumers: delivery, redelivery, acks, exclusive subjects, priority groups."""
 
 from pelton.consumers.deliver import Delivery
 from pelton.consumers.groups import GroupDecision

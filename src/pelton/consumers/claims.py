@@ -1,4 +1,4 @@
-"""What a consumer with a limit per subject knows of the messages it has met: see ``log.py``."""
+"""Claims: how a consumer with a limit per subject tracks the messages it has passed; see ``log.py``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Claim(NamedTuple):
 
 
 class SubjectClaims(msgspec.Struct, gc=False):
-    """How many claims of a subject are held, and whether some wait behind them."""
+    """How many claims of a subject are held, and whether others wait behind them."""
 
     held: int
     has_parked: bool

@@ -1,7 +1,7 @@
-"""Choosing what a pull gets: first what is due again, then what became ready, then what lies ahead.
+"""Choosing what a pull gets: first redeliveries that are due, then messages that became ready, then new ones.
 
-Runs inside a write transaction. A damaged message is never delivered: it is put in quarantine (a row that
-says when and why), logged, and passed by, and its neighbours flow on.
+Runs inside a write transaction. A damaged message is never delivered: it is put in quarantine (a row records when and
+why), logged, and skipped; other messages are not affected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact
 _log: Final = logging.getLogger("pelton")
 _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
-# Rows that are looked through, while others wait, for one that is damaged.
+# How many rows are searched for a damaged one, while others wait.
 _LOOK_AT_MOST: Final = 65_536
 
 _KEEP_RUN: Final = "INSERT INTO pending SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
@@ -32,7 +32,7 @@ _LEAST_DUE: Final = (
 
 
 class _DueRow(NamedTuple):
-    """A row of ``pending``: a message that is due again, its deliveries so far, its subject where claims are kept."""
+    """A row of ``pending``: a message that is due again, its deliveries so far, its subject if claims are kept."""
 
     seq: int
     deliveries: int
@@ -61,14 +61,14 @@ class Delivery:
         self._token_floor = token_floor
         self._out: list[Delivered] = []
         self._pending: list[tuple[int, int, int, int, int, str | None]] = []
-        # Runs of first deliveries: first and last sequence, and what is added to that for the number of the delivery.
+        # Runs of first deliveries: first and last sequence, and the offset from a sequence to its delivery number.
         self._runs: list[tuple[int, int, int]] = []
         self._claims: list[tuple[int, str, int, int]] = []
         self._full = False
         self._held = False
 
     def run(self) -> list[Delivered]:
-        """Return what the pull gets, in order of delivery, with every row written."""
+        """Return the messages for the pull in order of delivery, with every row written."""
         c = self._c
         self._log.advance(self._now)
         self._log.flush()
@@ -94,7 +94,7 @@ class Delivery:
         c = self._c
         return not self._full and not self._held and len(self._out) < self._batch and c.unsettled < c.room
 
-    # --- again
+    # --- redelivery
 
     def _redeliver(self) -> None:
         c = self._c
@@ -108,7 +108,7 @@ class Delivery:
                 if self._full or len(self._out) >= self._batch:
                     break
                 self._deliver_again(pending)
-            # Only where all of them were exhausted or gone can others be due that were not looked at.
+            # Only if all of them were exhausted or gone can others be due that were not read.
             more = len(again) == limit and len(self._out) == before and not self._full
         c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND due<=?", (c.id, self._now))
         least = c.db.value(_LEAST_DUE, (c.id,))
@@ -122,7 +122,7 @@ class Delivery:
             c.forget_missing(seq, subject)
             return
         if 0 < c.config.max_deliver <= deliveries:
-            # Exhausted: like NATS, it stays in the stream and is not offered again; its subject goes on.
+            # Exhausted: as in NATS, it stays in the stream and is not redelivered; its subject continues.
             exhaust(c, seq)
             event = MaxDeliveries(stream=self._log.name, consumer=c.name, stream_seq=seq, deliveries=deliveries)
             c.advisories.send(event)
@@ -181,7 +181,7 @@ class Delivery:
             else:
                 is_through = self._offer(list(map(MessageRow._make, found)))
             if len(found) < limit and is_through:
-                # Nothing that matches is left: what does not match need not be met again.
+                # No match is left: the rest need not be scanned again.
                 self._pass_all()
 
     def _bound(self) -> int:
@@ -200,10 +200,10 @@ class Delivery:
         c.dirty = True
 
     def _look_for_damage(self, missing: int) -> None:
-        """Report that fewer messages match than were counted: one whose subject is damaged is met by no filter."""
+        """Report that fewer messages match than were counted: a damaged subject matches no filter."""
         log = self._log
         _log.error(
-            "%d messages of stream %r that consumer %r was to get match its filters no more: run pelton verify",
+            "%d messages of stream %r for consumer %r no longer match its filters: run pelton verify",
             missing,
             log.name,
             self._c.name,
@@ -214,7 +214,7 @@ class Delivery:
                     self._intact(row)
 
     def _offer(self, rows: list[MessageRow]) -> bool:
-        """Deliver rows that lie ahead, one by one; return whether all of them were met."""
+        """Deliver new rows one by one; return whether all of them were passed."""
         c = self._c
         for row in rows:
             if not self._wants():
@@ -240,12 +240,12 @@ class Delivery:
 
     @property
     def _is_simple(self) -> bool:
-        """Whether what lies ahead is delivered as it is, whatever it is."""
+        """Whether new messages are delivered unchanged, without a decision for each."""
         c = self._c
         return not (c.per_subject or c.replay_upto or c.config.headers_only) and self._bytes_left == NEVER
 
     def _take_all(self, rows: Sequence[RowValues]) -> None:
-        """Deliver rows that lie ahead and were looked at: what ``_offer`` does, for all of them at once."""
+        """Deliver new rows that are intact: what ``_offer`` does, for all of them at once."""
         c = self._c
         seqs, times, subjects, blocks, payloads, _ = zip(*rows, strict=True)
         first, count = c.dseq + 1, len(rows)
@@ -274,7 +274,7 @@ class Delivery:
         self._pending += zip(repeat(c.id), seqs, numbers, repeat(1), repeat(due), repeat(None))
 
     def _claim(self, subject: str, seq: int) -> bool:
-        """Claim a subject for a message; False when it has to wait behind others."""
+        """Claim a subject for a message; return False if it has to wait behind others."""
         c = self._c
         taken = c.taken_of(subject)
         free = taken.held < c.per_subject and not taken.has_parked
@@ -292,7 +292,7 @@ class Delivery:
     # --- shared
 
     def _take(self, row: MessageRow, deliveries: int) -> bool:
-        """Add one message to what the pull gets; False when its bytes do not fit any more."""
+        """Add one message to the pull; return False if its bytes no longer fit."""
         seq, ts, subject, hdr, data, _ = row
         c = self._c
         if c.config.headers_only:
@@ -321,7 +321,7 @@ class Delivery:
         return True
 
     def _fits(self, row: MessageRow, hdr: bytes | None, data: bytes, deliveries: int) -> bool:
-        """Take a message's bytes off what is left; they are those a NATS server sends: with the subject of its ack."""
+        """Subtract a message's bytes from what is left, counted as a NATS server does: with its ack subject."""
         c, left = self._c, self._c.ahead + self._c.waiting - (deliveries == 1)
         reply = f"$JS.ACK.{self._log.name}.{c.name}.{deliveries}.{row.seq}.{c.dseq + 1}.{row.ts}.{left}"
         size = len(row.subject.encode()) + len(reply.encode()) + len(hdr or b"") + len(data)
@@ -355,7 +355,7 @@ class Delivery:
                 remove_settled(c, [delivered.seq for delivered in self._out], self._interest)
 
     def _number_pending(self) -> None:
-        """Tell each first delivery how many were left after it."""
+        """Set on each delivery how many messages were pending after it."""
         left = self._c.ahead + self._c.waiting
         for delivered in reversed(self._out):
             delivered.num_pending = left

@@ -1,15 +1,15 @@
-"""Which pull of a priority group is served (ADR-42). Pure: what is known of the others goes in, a verdict comes out.
+"""Which pull of a priority group is served (ADR-42). Pure: a decision from what is known of the other pulls.
 
 ============= ==================================================================================================
 policy        a pull is served
 ============= ==================================================================================================
-overflow      at once when it has no conditions; else while no pull without conditions waits, and
+overflow      at once if it has no conditions; else while no pull without conditions waits, and
               ``min_pending`` messages are pending, or ``min_ack_pending`` await acks, or no nearer client (one
               without conditions, or with shorter ``failover``) has pulled for ``failover``: any of them is enough
-prioritized   while nobody with a lower priority number waits; those with the same number share what there is
-pinned_client when it carries the id of the pin; without an id, when nobody holds the pin: then it is given to it.
-              An id that is not the pin's has lost it. Whoever has not pulled (or waited) for
-              ``priority_timeout`` loses the pin
+prioritized   while no pull with a lower priority number waits; those with the same number share the messages
+pinned_client if it carries the id of the pin; without an id, if the pin is free: it then gets the pin. A client
+              with another id has lost the pin; so has its holder after ``priority_timeout`` without a pull
+              (or a wait in one)
 ============= ==================================================================================================
 
 nats-server 2.15 ignores ``failover``, and lets a pin expire while its holder waits in a pull.
@@ -26,7 +26,7 @@ NEVER: Final = (1 << 63) - 1
 
 
 class Waiting(NamedTuple):
-    """A pull that waits, of whichever process."""
+    """A waiting pull, of any process."""
 
     id: str
     priority: int
@@ -35,9 +35,9 @@ class Waiting(NamedTuple):
 
 
 class Pin(NamedTuple):
-    """Who is pinned: the id, and when its holder was last heard of.
+    """The pin of a group: its id, and when its holder was last active.
 
-    An empty id: nobody since it was taken away; the next is pinned at ``free_at``.
+    An empty id: no client was pinned since it was taken away; the next is pinned at ``free_at``.
     """
 
     id: str
@@ -46,10 +46,10 @@ class Pin(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a verdict rests on; times are wall nanoseconds.
+    """What a decision is based on; times are wall nanoseconds.
 
-    ``pending`` counts messages never delivered, ``due`` those to be delivered again, ``ack_pending`` those that await
-    an ack; ``nearest`` is when each failover distance (0: none) last pulled.
+    ``pending`` counts messages never delivered, ``due`` those to be redelivered, ``ack_pending`` those that await an
+    ack; ``nearest`` is when each failover distance (0: none) last pulled.
     """
 
     now: int
@@ -63,7 +63,7 @@ class Known(NamedTuple):
 
 
 class GroupDecision(NamedTuple):
-    """Whether a pull is served, of how many of the ``batch``, and if not, when to ask again; ``lost``: its pin is."""
+    """Whether a pull is served, with how many messages, and if not, when to retry; ``lost`` if its pin was lost."""
 
     served: bool
     batch: int = 0
@@ -72,7 +72,7 @@ class GroupDecision(NamedTuple):
 
 
 def judge(config: ConsumerConfig, request: PullRequest, known: Known) -> GroupDecision:
-    """Judge one pull of a group."""
+    """Decide one pull of a group."""
     if config.priority_policy == "overflow":
         return _overflow(request, known)
     if config.priority_policy == "prioritized":

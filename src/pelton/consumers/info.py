@@ -1,4 +1,4 @@
-"""What a consumer reports of itself."""
+"""The info of a consumer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pelton.storage import integer, text
 
 def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_bound: bool) -> ConsumerInfo:
     """Return the info of a consumer whose state is fresh; runs inside a transaction or snapshot."""
-    # First of all: what was removed is forgotten on the way.
+    # First, because this also forgets the messages that were removed.
     ahead = consumer.num_pending()
     sql = "SELECT min(seq), min(dseq), ifnull(sum(n > 1), 0) FROM pending WHERE consumer=?"
     row = consumer.db.execute(sql, (consumer.id,)).fetchone()
     assert row is not None
     least_seq, least_dseq, redelivered = (None if value is None else integer(value) for value in row)
     if consumer.waiting:
-        # What became ready behind a later delivery is not settled either. What is parked lies behind one of these.
+        # A message that became ready behind a later delivery is not settled either; a parked one comes after these.
         ready = consumer.db.value("SELECT min(seq) FROM ready WHERE consumer=?", (consumer.id,))
         least_seq = min((seq for seq in (least_seq, ready) if seq is not None), default=None)
     floor_seq = consumer.delivered if least_seq is None else min(least_seq - 1, consumer.delivered)

@@ -1,18 +1,18 @@
 """Interest retention: a message stays while some consumer wants it.
 
-Design: A consumer wants a message that its filters match until it has settled it: one ahead of its cursor, one
+Design: A consumer wants a message that matches its filters until it settles it: one ahead of its cursor, one
 delivered and not settled (``pending``), one that waits behind it (``ready``, ``claims``), and one whose
-deliveries are ``exhausted``: that one nobody will settle any more, so it stays to be looked at, as on a NATS server.
-Without acks, delivered is settled.
+deliveries are ``exhausted``: no consumer will ever settle that one, so it stays for inspection, as on a NATS server.
+Without acks, a delivered message is settled.
 
-A message that nobody wants when it is published is never stored: it takes a sequence and is gone. A stored one is
-looked at again whenever somebody may have ceased to want it: its consumer settled it, changed its filters, or was
-deleted; or the stream only now came to keep messages by interest. That happens in the transaction in which it
-ceased, so none stays behind that nobody wants, whichever process did it and whatever was rolled back.
+A message that no consumer wants when it is published is never stored: it only uses up a sequence. A stored message is
+checked again whenever a consumer may have stopped wanting it: the consumer settled it, changed its filters, or was
+deleted; or the stream has just switched to interest retention. The check runs in the same transaction, so no unwanted
+message stays behind, whichever process made the change and whatever was rolled back.
 
-Nothing counts the interested: all is asked of the rows that consumers keep anyway. Of the others, only those whose
-filters overlap can want what one consumer has settled, and one whose cursor has not come there yet wants it surely,
-so most acks are decided without reading a row.
+There are no reference counts: the rows that consumers keep anyway hold all answers. Of the other consumers, only those
+whose filters overlap can want what one consumer has settled, and one whose cursor is still before it certainly does, so
+most acks are decided without reading a row.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _EVERYTHING: Final = (">",)
 
 
 class Interest:
-    """Who of a stream's consumers wants which of its messages."""
+    """Which of a stream's messages its consumers still want."""
 
     def __init__(self, log: StreamLog, consumers: Sequence[ConsumerLog], takers: Sequence[SourceLink] = ()) -> None:
         self._log = log
-        # Sources of other streams want what they have not taken yet.
+        # Streams that source this one want what they have not copied yet.
         self._takers = takers
         self._consumers = tuple(consumers)
         self.mortal = tuple(consumer for consumer in consumers if consumer.config.inactive_threshold.ns > 0)
         self._rivals: dict[ConsumerLog, tuple[ConsumerLog, ...]] = {}
-        # Those that begin ahead of what is stored: made so, or reset to it.
+        # Consumers that begin after all stored messages: created so, or reset.
         self._late = {consumer for consumer in consumers if not self._has_begun(consumer)}
         self._index: SubjectIndex[ConsumerLog] = SubjectIndex()
         for consumer in consumers:
@@ -55,7 +55,7 @@ class Interest:
     # --- what is published
 
     def check(self) -> Callable[[str], bool] | None:
-        """Return what tells whether a message published now is wanted; None where every one is."""
+        """Return a check whether a message published now is wanted; None if every message is."""
         if any(consumer.condition is None and consumer not in self._late for consumer in self._consumers):
             return None
         return self._wants
@@ -74,18 +74,18 @@ class Interest:
     # --- what is settled
 
     def settled(self, consumer: ConsumerLog, sequences: Iterable[int]) -> None:
-        """Remove what a consumer has just settled, but for what others still want."""
+        """Remove what a consumer has just settled, except what others still want."""
         rivals = self._rivals.get(consumer)
         if rivals is None:
             rivals = self._rivals[consumer] = tuple(o for o in self._consumers if _may_share(consumer, o))
         self._remove_unwanted(sequences, rivals)
 
     def released(self, sequences: Iterable[int]) -> None:
-        """Remove what a source of another stream has taken, but for what others still want."""
+        """Remove what another stream has sourced, except what others still want."""
         self._remove_unwanted(sequences, self._consumers)
 
     def tidy(self, first: int = 0) -> None:
-        """Remove what nobody wants any more of all messages from ``first`` on."""
+        """Remove all messages from ``first`` on that no consumer wants any more."""
         log = self._log
         log.flush()
         last = min((_fresh(c).cursor for c in self._consumers if c.condition is None), default=log.state.last)
@@ -99,9 +99,9 @@ class Interest:
             self._log.remover.remove_settled(unwanted)
 
     def unwanted(self, sequences: Iterable[int], consumers: Sequence[ConsumerLog] | None = None) -> set[int]:
-        """Return those messages that none of these consumers, or of all, wants."""
+        """Return the messages that none of ``consumers`` (None: of all) wants."""
         left = _Candidates(self._log, sequences)
-        # Who is furthest behind wants most.
+        # The consumer that is furthest behind wants most.
         for consumer in sorted(self._consumers if consumers is None else consumers, key=_cursor):
             if not left.sequences:
                 break
@@ -112,7 +112,7 @@ class Interest:
 
 
 class _Candidates:
-    """Messages that may have to go; their subjects are read once, and only if somebody's filters ask for them."""
+    """Messages that may be removed; their subjects are read once, and only if a consumer's filters need them."""
 
     def __init__(self, log: StreamLog, sequences: Iterable[int]) -> None:
         self._log = log
@@ -129,7 +129,7 @@ class _Candidates:
         return (mine - met) | self._held(consumer, met)
 
     def _held(self, consumer: ConsumerLog, met: set[int]) -> set[int]:
-        """Return those that a consumer has met and not settled."""
+        """Return those that a consumer has passed and not settled."""
         held: set[int] = set()
         for first, last in _ranges(met):
             held.update(column(consumer.db.execute(_HELD, (consumer.id, first, last))))
@@ -144,7 +144,7 @@ class _Candidates:
         return [s for s in met if s in subjects and consumer.db.value(sql, (key, subjects[s], s)) is not None]
 
     def subject_of(self, seq: int) -> str | None:
-        """Return the subject of a message that is there."""
+        """Return the subject of a message, None if it is gone."""
         return self._all_subjects().get(seq)
 
     def _all_subjects(self) -> dict[int, str]:
@@ -156,7 +156,7 @@ class _Candidates:
 
 
 def remove_settled(consumer: ConsumerLog, sequences: Iterable[int], interest: Interest | None) -> None:
-    """Remove from the stream what a consumer has settled, as its retention says."""
+    """Remove from the stream what a consumer has settled, as its retention requires."""
     if interest is not None:
         interest.settled(consumer, sequences)
     elif consumer.log.config.retention == "workqueue":
@@ -176,9 +176,9 @@ def first_wanted(consumer: ConsumerLog) -> int:
 
 
 def exhaust(consumer: ConsumerLog, seq: int) -> None:
-    """Note that a message was delivered as often as allowed: it is wanted, though never delivered again."""
+    """Record that a message has used up its deliveries: it is wanted, though never redelivered."""
     if consumer.log.config.retention == "interest":
-        # What limits have removed meanwhile need not be remembered.
+        # Forget those that limits have removed since.
         consumer.db.execute("DELETE FROM exhausted WHERE consumer=? AND seq<?", (consumer.id, consumer.log.state.first))
         consumer.db.execute("INSERT OR IGNORE INTO exhausted VALUES(?, ?)", (consumer.id, seq))
 
@@ -206,7 +206,7 @@ def _matches(consumer: ConsumerLog, subject: str) -> bool:
 
 
 def _ranges(sequences: set[int]) -> list[tuple[int, int]]:
-    """Return ranges that hold all of these sequences, few others, and are not many."""
+    """Return a few ranges that hold all of these sequences, and few others."""
     if not sequences:
         return []
     first, last = min(sequences), max(sequences)

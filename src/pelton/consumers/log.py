@@ -1,18 +1,17 @@
-"""One consumer inside a transaction: what was delivered, to be delivered again, and to be held back.
+"""One consumer inside a transaction: what it has delivered, what it redelivers, and what it holds back.
 
-Design: A consumer walks the stream with a ``cursor``. What it delivers gets a row in ``pending`` until it
-is settled (acked, terminated, or exhausted); a row that falls ``due`` is delivered again. A consumer with a
-limit per subject also keeps ``claims``: a message whose subject is taken is passed by the cursor and waits
-behind its predecessors; the transaction that settles a message makes the next of its subject ready. So other
-subjects never wait, and order per subject holds through retries: a retried message keeps its claim.
+Design: A consumer moves a ``cursor`` through the stream. A message that it delivers gets a row in ``pending`` until it
+is settled (acked, terminated, or exhausted); a row that falls ``due`` is redelivered. A consumer with a limit per
+subject also keeps ``claims``: the cursor passes a message whose subject is taken, and the message waits behind its
+predecessors; the transaction that settles a message makes the next of its subject ready. So other subjects never wait,
+and order per subject holds through retries: a retried message keeps its claim.
 
-Invariants: ``unsettled`` equals the rows in ``pending``; at most ``limit`` claims of a subject are held,
-always the oldest; every held claim has a row in ``pending`` or ``ready``; delivery numbers (``dseq``) only
-grow.
+Invariants: ``unsettled`` equals the rows in ``pending``; at most ``limit`` claims of a subject are held, always the
+oldest; every held claim has a row in ``pending`` or ``ready``; delivery numbers (``dseq``) only grow.
 
-A delivery is named by sequence and ``dseq``: an ack of a delivery that was replaced by a later one is
-refused. That is the fencing on which exclusive work rests; NATS accepts such acks. A consumer that was deleted and
-created again counts from 1: acks that carry their delivery's token are told apart by ``token_floor``.
+A delivery is identified by sequence and ``dseq``: an ack of a delivery that was replaced by a later one is refused.
+Exclusive work relies on this fencing; NATS accepts such acks. A consumer that was deleted and created again counts from
+1: ``token_floor`` tells its acks from those of its predecessor, if they carry the fencing token of their delivery.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ _SAVE: Final = (
 
 
 class ConsumerLog:
-    """The consumer with row id ``consumer`` of a stream; tokens of its deliveries are above ``token_floor``.
+    """The consumer with row id ``consumer`` of a stream; fencing tokens of its deliveries are above ``token_floor``.
 
-    ``loaded`` are the consumers of the store that have read their states.
+    ``loaded`` has the consumers of the store that have loaded their state.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class ConsumerLog:
         self.paused_until = parse_rfc3339(config.pause_until) if config.pause_until else 0
 
     def load(self) -> None:
-        """Read the state row again where another process may have changed it."""
+        """Reload the state row, which another process may have changed."""
         row = self.db.execute(_LOAD, (self.id,)).fetchone()
         assert row is not None, f"consumer {self.name} has no state row"
         (
@@ -141,10 +140,10 @@ class ConsumerLog:
         self.db.execute(_SAVE, state)
         self.dirty = False
 
-    # --- counting what is ahead
+    # --- counting pending messages
 
     def count_ahead(self) -> int:
-        """Return how many matching messages lie after the cursor, bringing the kept count up to date."""
+        """Return how many matching messages follow the cursor, and update the cached count."""
         log = self.log
         log.flush()
         removed = self.ahead_removals != log.state.removals
@@ -153,7 +152,7 @@ class ConsumerLog:
         if removed and (self.ahead_removals < 0 or not log.state.is_gapless or self.cursor < log.state.first - 1):
             self.ahead = self._count_all()
         elif removed or self.ahead_last < log.state.last:
-            # In a stream without gaps all that was removed came before its first message, so behind the cursor.
+            # In a stream without gaps, all removed messages came before its first one, so behind the cursor.
             self.ahead += self._count_new(max(self.ahead_last, self.cursor) + 1)
         else:
             return self.ahead
@@ -180,7 +179,7 @@ class ConsumerLog:
         return log.table.count(self.cursor + 1, log.state.last)
 
     def _drop_vanished(self) -> None:
-        """Forget what was removed from the stream: what was delivered and not settled, and what waits behind others."""
+        """Forget messages removed from the stream: those delivered and not settled, and those that wait."""
         self._drop_vanished_pending()
         if not self.waiting:
             return
@@ -206,12 +205,12 @@ class ConsumerLog:
 
     def _drop_vanished_pending(self) -> None:
         if not self.unsettled or self.per_subject:
-            # Where subjects are exclusive their holder is waited for: it works on, whatever became of the message.
+            # If subjects are exclusive, their holder is waited for: it keeps working even if the message is gone.
             return
         sql = "SELECT seq FROM pending WHERE consumer=?1 AND seq<?2"
         if not self.log.state.is_gapless:
             sql += f" OR consumer=?1 AND NOT EXISTS(SELECT 1 FROM {self.log.table.name} m WHERE m.seq=pending.seq)"
-        # Its holder may still publish what came of it; answers to flow control bring nothing, and have no ack wait.
+        # Its holder may still publish a result with its ack; flow control acks publish nothing and have no ack wait.
         is_kept = self.config.ack_policy != "flow_control"
         for (seq,) in self.db.execute(sql, (self.id, self.log.state.first)).fetchall():
             if is_kept:
@@ -219,7 +218,7 @@ class ConsumerLog:
             self.forget_missing(integer(seq), None)
 
     def _drop_waiting(self, rows: list[Claim]) -> None:
-        """Drop claims that were never delivered."""
+        """Drop claims of messages that were never delivered."""
         parked = [(self.id, subject, seq) for subject, seq, held in rows if not held]
         self.db.executemany("DELETE FROM claims WHERE consumer=? AND subject=? AND seq=?", parked)
         for _, subject, _ in parked:
@@ -238,10 +237,10 @@ class ConsumerLog:
     # --- exclusive subjects
 
     def taken_of(self, subject: str) -> SubjectClaims:
-        """Return what is claimed of a subject."""
+        """Return the claims of a subject."""
         taken = self.taken.get(subject)
         if taken is None:
-            # Held claims are the oldest, so this looks at them alone however many wait.
+            # Held claims are the oldest, so this reads only them, however many wait.
             parked = self._parked(subject, 1)
             sql = "SELECT count(*) FROM claims WHERE consumer=? AND subject=? AND seq<?"
             held = self.db.value(sql, (self.id, subject, parked[0] if parked else NEVER))
@@ -274,13 +273,13 @@ class ConsumerLog:
             taken.has_parked = bool(others)
 
     def reconfigured(self, old: ConsumerConfig) -> bool:
-        """Follow a change of filters or of the limit per subject, in the transaction that made it.
+        """Apply a change of filters or of the limit per subject, in the transaction that made it.
 
-        Returns whether it may want fewer messages now.
+        Return whether the consumer may want fewer messages now.
         """
         other = (old.filter_subject, old.filter_subjects) != (self.config.filter_subject, self.config.filter_subjects)
         if other:
-            # What lies ahead has to be counted anew with the new filters.
+            # Pending messages have to be recounted with the new filters.
             self.ahead_removals = -1
             self.dirty = True
             if self.waiting and self.condition is not None:
@@ -306,27 +305,27 @@ class ConsumerLog:
         self._drop_waiting(decoded(Claim, self.db.execute(sql, (self.id, *condition.bindings)).fetchall()))
 
     def restart(self, seq: int) -> None:
-        """Forget every delivery, and go on from a sequence."""
+        """Forget every delivery, and continue from a sequence."""
         for table in ("pending", "pending_removed", "claims", "ready", "exhausted"):
             self.db.execute(f"DELETE FROM {table} WHERE consumer=?", (self.id,))
         self.taken.clear()
         self.cursor = self.delivered = seq - 1
         self.unsettled = self.waiting = self.replay_shift = self.replay_due = 0
         self.due = NEVER
-        # Deliveries are numbered on: an ack of an earlier one must not fit a later one.
+        # Delivery numbers continue: an ack of an earlier delivery must not fit a later one.
         self.ahead_removals = -1
         self.dirty = True
 
     def offer_again(self, now: int) -> None:
-        """Make everything that was delivered and not settled due: whoever got it may be gone."""
+        """Make all unsettled deliveries due: their holders may be gone."""
         self.db.execute("UPDATE pending SET due=? WHERE consumer=?", (now, self.id))
         if self.unsettled:
             self.due, self.dirty = now, True
 
     def pass_to(self, seq: int) -> None:
-        """Pass everything up to ``seq``: it was purged."""
+        """Pass everything up to ``seq``, which was purged."""
         self.cursor = max(self.cursor, seq)
-        # Of the last of each subject, some may lie ahead of it and behind the cursor.
+        # With deliver policy ``last_per_subject``, some messages may lie after it and before the cursor.
         self.delivered = max(self.delivered, seq)
         self.ahead_removals = -1
         self.dirty = True
@@ -334,10 +333,10 @@ class ConsumerLog:
     def has_ready(self) -> bool:
         return self.db.value("SELECT 1 FROM ready WHERE consumer=? LIMIT 1", (self.id,)) is not None
 
-    # --- what a waiting pull looks at
+    # --- what a waiting pull checks
 
     def may_deliver(self, now: int) -> bool:
-        """Tell, cheaply and without writing, whether a pull could get something now."""
+        """Return, cheaply and without writing, whether a pull could get something now."""
         if now < self.paused_until:
             return False
         if self.due <= now:
@@ -349,16 +348,16 @@ class ConsumerLog:
         return self.cursor < self.log.state.last and self.replay_due <= now
 
     def next_due(self, now: int) -> int:
-        """Return the time at which something may be deliverable by itself, though nothing is published; or NEVER."""
+        """Return when something may become deliverable without a publish; or NEVER."""
         if now < self.paused_until:
             return self.paused_until
         return min(self.due, self.replay_due) if self.replay_due > now else self.due
 
     def is_in_step(self, seq: int, time: int, now: int) -> bool:
-        """Replay at the original pace: whether a message stored at ``time`` is to be delivered already.
+        """Return whether a replay at the original pace has reached a message stored at ``time``.
 
-        Each comes as long after the delivery before it as it was stored after it; those stored since the consumer
-        was made come at once.
+        Messages are delivered with the intervals in which they were stored; those stored since the consumer was
+        created are delivered at once.
         """
         if seq > self.replay_upto:
             return True
@@ -370,7 +369,7 @@ class ConsumerLog:
         return True
 
     def forget_missing(self, seq: int, subject: str | None) -> None:
-        """Drop what is kept of an unsettled message that no longer exists."""
+        """Drop the rows of an unsettled message that no longer exists."""
         self.db.execute("DELETE FROM pending WHERE consumer=? AND seq=?", (self.id, seq))
         self.unsettled -= 1
         self.dirty = True
@@ -378,7 +377,7 @@ class ConsumerLog:
             self.release(subject, seq)
 
     def is_idle(self, now: int) -> bool:
-        """Tell whether nobody has used it for its ``inactive_threshold``: then it is as good as removed."""
+        """Return whether it was unused for its ``inactive_threshold``: it then counts as removed."""
         threshold = self.config.inactive_threshold.ns
         return 0 < threshold <= now - max(self.last_active, self.last_ack)
 

@@ -1,4 +1,4 @@
-"""What one pull may ask of its consumer. Pure; statuses and texts are nats-server 2.15's."""
+"""The checks of a pull request. Pure; statuses and texts are nats-server 2.15's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FARTHEST_NS: Final = 3600 * 10**9
 
 
 def check_pull(request: PullRequest, config: ConsumerConfig, stream: str) -> None:
-    """Raise PullRefusedError or BadRequestError where a consumer does not take such a pull."""
+    """Raise PullRefusedError or BadRequestError if a consumer does not accept such a pull."""
     text = _excess(request, config)
     if text:
         raise _refused(_CONFLICT, text, config, stream)
@@ -54,7 +54,7 @@ def _misfit(request: PullRequest, config: ConsumerConfig) -> str:
 
 
 def too_many_waiting(config: ConsumerConfig, stream: str) -> ApiError:
-    """Return the error for a pull that finds ``max_waiting`` others waiting."""
+    """Return the error for a pull when ``max_waiting`` others are waiting."""
     return _refused(_CONFLICT, "Exceeded MaxWaiting", config, stream)
 
 

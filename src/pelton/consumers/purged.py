@@ -1,4 +1,4 @@
-"""What a purge does to the consumers of a stream: they pass what is no longer there at once."""
+"""The effect of a purge on the consumers of a stream: they pass the purged messages at once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pelton.subjects import is_subset
 
 
 def follow_purge(consumer: ConsumerLog, purged: str) -> None:
-    """Move a consumer to the first message that a purge of filter ``purged`` (empty: of all) may have left it."""
+    """Move a consumer to the first message that a purge of filter ``purged`` (empty: of all) may have left."""
     first = _first_left(consumer, purged)
     if first is not None:
         consumer.pass_to(first - 1)
 
 
 def follow_roll_ups(log: StreamLog, consumers: Iterable[ConsumerLog]) -> None:
-    """Let consumers pass what was rolled up in their stream: to them it was purged."""
+    """Let consumers pass what was rolled up in their stream, as after a purge."""
     for consumer in consumers:
         for subject in log.state.effects.rolled_up:
             follow_purge(consumer, subject)
@@ -25,7 +25,7 @@ def follow_roll_ups(log: StreamLog, consumers: Iterable[ConsumerLog]) -> None:
 
 
 def _first_left(consumer: ConsumerLog, purged: str) -> int | None:
-    """Return where the consumer goes on; None where the purge is none of its business."""
+    """Return where the consumer continues; None if the purge does not affect it."""
     log, mine = consumer.log, consumer.filters
     if purged in ("", ">"):
         return log.state.first

@@ -1,4 +1,4 @@
-"""Which consumer configurations make sense. Pure; checks, their order and codes are nats-server 2.15's."""
+"""Which consumer configurations are valid. Pure; checks, their order and codes are nats-server 2.15's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _METADATA_LIMIT: Final = 128 * 1024
 
 
 def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
-    """Raise ApiError or ConfigError where a resolved configuration cannot be on this stream."""
+    """Raise ApiError or ConfigError if a resolved configuration is invalid on this stream."""
     _check_name(config, stream.name)
     if len(config.description) > _DESCRIPTION_LIMIT:
         where = {"stream": stream.name, "consumer": config.name}
@@ -64,7 +64,7 @@ def _check_supported(config: ConsumerConfig, stream: str) -> None:
 
 
 def _check_filters(config: ConsumerConfig, stream: str) -> None:
-    # Like nats-server, a filter that the stream's subjects do not meet (yet) is no error.
+    # As on nats-server, a filter that does not match the stream's subjects (yet) is not an error.
     where = {"stream": stream, "consumer": config.name}
     if config.filter_subject and config.filter_subjects:
         raise api_error("JSConsumerDuplicateFilterSubjects", **where)
@@ -78,7 +78,7 @@ def _check_filters(config: ConsumerConfig, stream: str) -> None:
             raise api_error("JSConsumerOverlappingSubjectFilters", **where)
 
 
-# What each policy is called in refusals, and which optional start it needs.
+# The name of each policy in errors, and the optional start that it needs.
 _POLICIES: Final = {
     "all": ("all", ""),
     "last": ("last", ""),
@@ -108,7 +108,7 @@ def _check_start(config: ConsumerConfig) -> None:
 
 
 def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
-    """Hold a consumer against the limits that its stream sets for all."""
+    """Check a consumer against the ``consumer_limits`` of its stream."""
     where = {"stream": stream.name, "consumer": config.name}
     limits = stream.consumer_limits
     if 0 < limits.max_ack_pending < config.max_ack_pending:
@@ -118,12 +118,12 @@ def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
 
 
 def filters_of(config: ConsumerConfig) -> tuple[str, ...]:
-    """Return the filters of a consumer; none means every subject."""
+    """Return the filters of a consumer; empty means every subject."""
     return config.filter_subjects or ((config.filter_subject,) if config.filter_subject else ())
 
 
 def check_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig]) -> None:
-    """Raise ApiError where a new consumer does not fit a work queue and the consumers it has."""
+    """Raise ApiError if a new consumer does not fit a work queue and its other consumers."""
     if config.direct:
         return
     if config.ack_policy not in ("explicit", "flow_control"):
@@ -134,7 +134,7 @@ def check_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig])
 
 
 def check_unique_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig]) -> None:
-    """Raise ApiError where two consumers of a work queue would want the same message."""
+    """Raise ApiError if two consumers of a work queue would want the same message."""
     mine = filters_of(config)
     for other in others:
         theirs = filters_of(other)

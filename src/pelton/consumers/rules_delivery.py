@@ -1,4 +1,4 @@
-"""What a consumer's configuration may say of how it delivers: push, pull, acks, priority groups. Pure.
+"""Which delivery settings of a consumer are valid: push, pull, acks, priority groups. Pure.
 
 The checks, their order and their codes are nats-server 2.15's.
 """
@@ -18,7 +18,7 @@ _GROUP: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
 
 
 def check_acks(config: ConsumerConfig) -> None:
-    """Raise ApiError where the fields about acks contradict each other."""
+    """Raise ApiError if the fields about acks contradict each other."""
     where = _where(config)
     if any(delay.ns < 0 for delay in config.backoff):
         raise api_error("JSConsumerBackOffNegativeErr", **where)
@@ -31,7 +31,7 @@ def check_acks(config: ConsumerConfig) -> None:
 
 
 def _check_flow_control_acks(config: ConsumerConfig) -> None:
-    """Hold a consumer that acknowledges by flow control against what that needs (ADR-60)."""
+    """Check that a consumer with ack policy ``flow_control`` has the settings that it needs (ADR-60)."""
     where = _where(config)
     if not config.deliver_subject:
         raise api_error("JSConsumerAckFCRequiresPushErr", **where)
@@ -48,7 +48,7 @@ def _check_flow_control_acks(config: ConsumerConfig) -> None:
 
 
 def check_direction(config: ConsumerConfig, stream: StreamConfig) -> None:
-    """Raise ApiError where a field does not go with pushing, or with being pulled from."""
+    """Raise ApiError if a field does not fit a push consumer, or a pull consumer."""
     if config.deliver_subject:
         _check_push(config, stream)
     else:
@@ -77,7 +77,7 @@ def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
 
 
 def check_heartbeats(config: ConsumerConfig) -> None:
-    """Raise ApiError (10108) where the flow of what is pushed is controlled, and no heartbeats tell that it stands."""
+    """Raise ApiError (10108) if a push consumer has flow control without heartbeats, which would show a stall."""
     if config.deliver_subject and config.flow_control and not config.idle_heartbeat:
         raise api_error("JSConsumerWithFlowControlNeedsHeartbeats", **_where(config))
 
@@ -97,7 +97,7 @@ def _check_pull(config: ConsumerConfig, stream: StreamConfig) -> None:
 
 
 def check_groups(config: ConsumerConfig) -> None:
-    """Raise ApiError where priority groups cannot be as configured (ADR-42)."""
+    """Raise ApiError if the settings of priority groups are invalid (ADR-42)."""
     where = _where(config)
     if config.priority_policy in ("", "none"):
         if config.priority_groups:

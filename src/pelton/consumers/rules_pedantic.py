@@ -7,7 +7,7 @@ from typing import Final
 from pelton.api import ConsumerConfig, ConsumerLimits, api_error
 from pelton.api.durations import ZERO
 
-# Below these, a value is corrected to it.
+# A lower value is corrected to this one.
 _LEAST: Final = {
     "max_deliver": (-1, "max_deliver must be set to -1"),
     "max_waiting": (0, "max_waiting must not be negative"),
@@ -22,7 +22,7 @@ _LEAST: Final = {
 
 
 def check_pedantic(config: ConsumerConfig, limits: ConsumerLimits) -> None:
-    """Raise ApiError (10157) where resolving a configuration would change what was asked for."""
+    """Raise ApiError (10157) if resolving a configuration would change what was asked for."""
     for field, (least, text) in _LEAST.items():
         if getattr(config, field) < least:
             raise _refused(config, text)

@@ -6,7 +6,7 @@ from typing import Final
 
 from pelton.api import ConsumerConfig, api_error
 
-# What an update may not change, each as refusals call it; everything else may.
+# The fields that an update cannot change, each with its name in errors; all others can change.
 _FIXED: Final = {
     "deliver_policy": "deliver policy",
     "mem_storage": "storage type",
@@ -22,7 +22,7 @@ _FIXED: Final = {
 
 
 def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
-    """Raise ApiError (10012) where a consumer cannot be changed from ``old`` to ``new``."""
+    """Raise ApiError (10012) if a consumer cannot be changed from ``old`` to ``new``."""
     for field, name in _FIXED.items():
         if getattr(old, field) != getattr(new, field):
             raise _refused(new, f"{name} can not be updated")
@@ -30,7 +30,7 @@ def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
         text = "push consumer to pull" if old.deliver_subject else "pull consumer to push"
         raise _refused(new, f"can not update {text} based")
     if (old.priority_policy, old.priority_groups) != (new.priority_policy, new.priority_groups):
-        # ADR-42; nats-server 2.15 lets it pass, with clients that know nothing of the change.
+        # ADR-42; nats-server 2.15 accepts it, although clients do not learn of the change.
         raise _refused(new, "priority policy and groups can not be updated")
     if bool(old.max_ack_pending_per_subject) != bool(new.max_ack_pending_per_subject):
         raise _refused(new, "max ack pending per subject can not be switched on or off")

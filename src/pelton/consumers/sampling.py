@@ -17,7 +17,7 @@ def sample_percent(text: str) -> int:
 
 
 def check_sample_freq(config: ConsumerConfig, stream: str) -> None:
-    """Raise ApiError (10095) where ``sample_freq`` is no share: "50", "50%"."""
+    """Raise ApiError (10095) if ``sample_freq`` is not a share such as "50" or "50%"."""
     if not config.sample_freq:
         return
     text = config.sample_freq.removesuffix("%")

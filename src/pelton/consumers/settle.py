@@ -1,7 +1,7 @@
-"""Carrying out what an ack does to its delivery, by the table in ``states.py``.
+"""Applying acks to their deliveries, by the table in ``states.py``.
 
-An ack names the delivery it belongs to. One that belongs to an earlier delivery, or to a settled message, is
-rejected and told so; it never counts twice, and never hinders its neighbours.
+An ack names the delivery it belongs to. An ack of an earlier delivery, or of a settled message, is rejected with an
+error; it never counts twice, and never affects the other acks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pelton.consumers.states import AFTER_ACK, SETTLED, Answered
 from pelton.storage import TOKEN_EPOCH, decoded, integers, runs
 
 _MANY: Final = 8
-# Each says what is known of the message, and what to do where something can be done.
+# Each text says what is known of the message, and what you can do if anything.
 _REPLACED: Final = (
     "it was delivered again since: this delivery has been replaced; "
     "raise ack_wait, or call in_progress() during long work"
@@ -31,11 +31,11 @@ _REMOVED: Final = (
     "the message was removed from its stream and is not delivered again; this delivery of it is settled, replaced or "
     "over its ack wait"
 )
-_OF_ANOTHER: Final = "its consumer was deleted: the one that has its name now may deliver the message again"
+_OF_ANOTHER: Final = "its consumer was deleted: the new consumer of that name may deliver the message again"
 
 
 class _PendingRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of ``pending``: the number of the last delivery, and the subject where claims are kept."""
+    """A row of ``pending``: the number of the last delivery, and the subject if claims are kept."""
 
     seq: int
     dseq: int
@@ -56,11 +56,11 @@ class Settlement:
         self._now = now
         self._done: dict[int, str | None] = {}
         self._again: list[tuple[int, int, int, int]] = []
-        # Refusals of acks that had nothing left to settle: harmless where nothing comes with them.
+        # Refusals of acks that had nothing left to settle: harmless if nothing is published with them.
         self._harmless: set[PeltonError] = set()
 
     def run(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Apply acks in order; one entry an ack: None, or why nothing may be published with it."""
+        """Apply acks in order; return one entry per ack: None, or why nothing may be published with it."""
         answers = self.take(acks)
         self.write()
         return answers
@@ -72,7 +72,7 @@ class Settlement:
         return [None if answer in self._harmless else answer for answer in answers]
 
     def take(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Judge acks as :meth:`run` does; those that hold take effect with :meth:`write`."""
+        """Check acks as :meth:`run` does; valid ones take effect with :meth:`write`."""
         if self._c.config.ack_policy == "none" or self._take_all(acks):
             return [None] * len(acks)
         known = self._known(acks)
@@ -81,7 +81,7 @@ class Settlement:
         return [self._one(ack, known) for ack in acks]
 
     def _take_all(self, acks: Sequence[AckOp]) -> bool:
-        """Settle deliveries all of which are held and done, if that is what they are: what mostly comes by the many."""
+        """Settle a large group at once if all are plain acks of held deliveries, which is the usual case."""
         c = self._c
         if len(acks) < _MANY or c.config.ack_policy != "explicit" or c.sampled or c.per_subject or self._done:
             return False
@@ -97,7 +97,7 @@ class Settlement:
         return True
 
     def _is_of_another(self, ack: AckOp) -> bool:
-        """Whether a delivery is of a consumer of this name that is gone; what is no token of ours tells nothing."""
+        """Whether a delivery is of a deleted consumer of this name; a token that is not ours tells nothing."""
         return TOKEN_EPOCH <= ack.token <= self._c.token_floor
 
     def _known(self, acks: Sequence[AckOp]) -> Known:
@@ -130,7 +130,7 @@ class Settlement:
         return None
 
     def _tell(self, ack: AckOp, after: Answered, deliveries: int) -> None:
-        """Say what an ack made of its delivery to those who listen for it."""
+        """Send the advisory or the metric of an ack."""
         if after == "acked":
             if self._c.sampled:
                 self._sample(ack, deliveries)
@@ -140,11 +140,11 @@ class Settlement:
             self._c.advisories.send(MessageNaked(**self._names(ack, deliveries)))
 
     def _due(self, ack: AckOp, after: Answered, deliveries: int) -> int:
-        """Return when a delivery that goes on may be delivered again."""
+        """Return when an unsettled message may be redelivered."""
         return self._now + ack.delay_ns if after == "due" else due_after(self._c.config, deliveries, self._now)
 
     def _one_removed(self, ack: AckOp, known: Known) -> PeltonError | None:
-        """Judge an ack of what is not pending: it may have left the stream while it was in somebody's hands."""
+        """Check an ack of a message that is not pending: it may have left the stream while it was held."""
         c, key = self._c, (self._c.id, ack.seq)
         last = c.db.execute("SELECT dseq, n FROM pending_removed WHERE consumer=? AND seq=?", key).fetchone()
         if last is None and self._is_gone(ack.seq):
@@ -168,7 +168,7 @@ class Settlement:
         return None
 
     def _is_gone(self, seq: int) -> bool:
-        """Whether limits, a purge or a deletion took the message: then an ack is harmless and nobody's fault."""
+        """Whether limits, a purge or a deletion removed the message: an ack is then harmless."""
         log = self._c.log
         return log.config.retention == "limits" and 0 < seq <= log.state.last and log.reader.get(seq) is None
 
@@ -186,7 +186,7 @@ class Settlement:
         if c.sampled < ALL and c.log.state.env.draw(ALL) >= c.sampled:
             return
         due = c.db.value("SELECT due FROM pending WHERE consumer=? AND seq=?", (c.id, ack.seq))
-        # What is due again was delivered its ack wait ago.
+        # It was delivered one ack wait before it falls due.
         taken = self._now - int(due) + due_after(c.config, deliveries, 0)
         c.advisories.send(AckSample(**self._names(ack, deliveries), ack_time=Duration.of_ns(max(taken, 0))))
 
@@ -202,7 +202,7 @@ class Settlement:
             self._done[seq] = known.pop(seq).subject
 
     def write(self) -> None:
-        """Apply what was taken, once."""
+        """Apply the acks that were taken; call it once."""
         c = self._c
         if self._again:
             c.db.executemany("UPDATE pending SET due=?, waits=? WHERE consumer=? AND seq=?", self._again)

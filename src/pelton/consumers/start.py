@@ -1,4 +1,4 @@
-"""Where a new consumer begins: the sequence it has passed already, and what it delivers of those before."""
+"""Where a new consumer begins: the sequence it has passed already, and the earlier messages it still delivers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def start_cursor(config: ConsumerConfig, log: StreamLog, filters: tuple[str, ...
 
 
 def begin(consumer: ConsumerLog) -> None:
-    """Complete the state of a consumer just made: what it replays, and the last of each subject."""
+    """Complete the state of a new consumer: what it replays, and the last message of each subject."""
     config, log = consumer.config, consumer.log
     consumer.dirty = True
     if config.replay_policy == "original":
@@ -34,7 +34,7 @@ def begin(consumer: ConsumerLog) -> None:
 
 
 def _is_of_lasts(config: ConsumerConfig, log: StreamLog) -> bool:
-    # Where no subject has more than one message, each is its last, and nothing has to be looked for.
+    # If no subject has more than one message, each is its last, and no search is needed.
     return config.deliver_policy == "last_per_subject" and log.config.max_msgs_per_subject != 1
 
 

@@ -1,12 +1,12 @@
-"""Priority groups as rows: which pulls wait, in any process; who is pinned; when who pulled last.
+"""Priority groups as rows: which pulls wait in any process, which client is pinned, and when each last pulled.
 
-Design: A pull of a group that has to wait leaves a row in ``pulls``, refreshed while it waits and removed when it
-ends, in the transaction that ends it; rows of processes that died, or that have not refreshed theirs for too long,
-count no more. So every process judges by the same rows (``groups.py``), whoever delivers. ``pins`` holds the pin of a
-group, ``nearest`` when a pull of each failover distance was last made.
+Design: A pull of a group that has to wait leaves a row in ``pulls``, refreshed while it waits and removed by the
+transaction that ends it; rows of processes that died, or that were not refreshed for too long, no longer count. So
+every process decides by the same rows (``groups.py``), whichever delivers. ``pins`` holds the pin of a group,
+``nearest`` when a pull of each failover distance was last made.
 
-An unpinned client may still be at work: after ``unpin`` the next is pinned once what was delivered is settled, or has
-outlasted its ack wait. After a timeout its holder counts as dead, and nobody waits for it.
+An unpinned client may still be working: after ``unpin``, the next is pinned once all deliveries are settled, or have
+outlasted their ack wait. After a timeout, the holder counts as dead and is not waited for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOST_AFTER: Final = 3
 
 
 class Puller(NamedTuple):
-    """Who pulls: an id of the pull's own, the opener it belongs to, and how to tell whether an opener lives."""
+    """The origin of a pull: the pull's own id, the opener it belongs to, and a check whether an opener is alive."""
 
     id: str
     owner: str
@@ -45,7 +45,7 @@ class Turn:
         self._key = (consumer.id, request.group)
 
     def verdict(self, *, counted: bool) -> GroupDecision:
-        """Judge the pull; raises PinLostError. Not ``counted``: as if there were messages enough for everybody."""
+        """Decide the pull; raises PinLostError. Not ``counted``: as if there were enough messages for all."""
         c, config = self._c, self._c.config
         known = Known(
             now=self._now,
@@ -67,7 +67,7 @@ class Turn:
         return int(self._db.value(sql, (self._c.id, self._now)))
 
     def pin(self) -> Pin | None:
-        """Return who is pinned, if anybody ever was since the last timeout."""
+        """Return the pin of the group, None if no client was pinned since the last timeout."""
         row = self._db.execute("SELECT pin, seen FROM pins WHERE consumer=? AND grp=?", self._key).fetchone()
         if row is None:
             return None
@@ -96,7 +96,7 @@ class Turn:
     # --- inside a write transaction
 
     def note(self) -> None:
-        """Keep in rows that this client has pulled: it lives."""
+        """Record that this client has pulled, so it is alive."""
         policy = self._c.config.priority_policy
         if policy == "overflow":
             distance = self._request.failover_ns if is_conditional(self._request) else 0
@@ -108,7 +108,7 @@ class Turn:
             self._db.execute(sql, (self._now, *self._key, self._request.pin_id))
 
     def wait(self) -> None:
-        """Join those who wait."""
+        """Record that this pull waits."""
         request = self._request
         row = (self._c.id, self._puller.id, request.group, self._puller.owner, self._now, self._now)
         values = (*row, request.priority, is_conditional(request), request.failover_ns)
@@ -116,23 +116,23 @@ class Turn:
             "INSERT INTO pulls VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(consumer, id) DO UPDATE SET "
             "seen=excluded.seen"
         )
-        # Nobody else is served because one more waits: nobody is woken.
+        # One more waiting pull gets no other pull served, so none is woken.
         self._db.execute(sql, values)
 
     def is_crowded(self) -> bool:
-        """Whether as many others wait, for whatever group, as the consumer allows."""
+        """Whether as many other pulls wait, of any group, as the consumer allows."""
         return (
             waiting_pulls(self._c, self._puller.is_alive, self._now, but=self._puller.id) >= self._c.config.max_waiting
         )
 
     def leave(self) -> None:
-        """Wait no more; those behind it are woken."""
+        """Record that this pull waits no longer; the ones behind it are woken."""
         self._db.execute("DELETE FROM pulls WHERE consumer=? AND id=?", (self._c.id, self._puller.id))
         if self._db.connection.changes():
             self._c.dirty = True
 
     def sweep(self) -> None:
-        """Remove the rows of those who are gone."""
+        """Remove the rows of pulls that are gone."""
         rows = self._db.execute("SELECT id, owner, seen FROM pulls WHERE consumer=?", (self._c.id,)).fetchall()
         oldest = self._now - _LOST_AFTER * REFRESH_NS
         gone = [
@@ -144,7 +144,7 @@ class Turn:
             self._db.executemany("DELETE FROM pulls WHERE consumer=? AND id=?", gone)
 
     def pin_to(self, messages: Sequence[Delivered], new_id: Callable[[], str]) -> None:
-        """Tell with every message under which pin this pull is served: a new one when nobody held it."""
+        """Add the pin under which this pull is served to every message: a new one if the pin was free."""
         pin = self._request.pin_id
         if not pin:
             pin = new_id()
@@ -156,7 +156,7 @@ class Turn:
             message.headers = headers.with_value(message.headers, headers.PIN_ID, pin)
 
     def expire_pin(self) -> bool:
-        """Take the pin from a holder that was not heard of for too long; return whether that happened."""
+        """Take the pin from a holder that was inactive for too long; return whether that happened."""
         pin = self.pin()
         if pin is None or not pin.id or self._now < pin.seen + self._c.config.priority_timeout.ns:
             return False
@@ -174,9 +174,9 @@ def waiting_pulls(consumer: ConsumerLog, is_alive: Callable[[str], bool], now: i
 
 
 def unpin(consumer: ConsumerLog, group: str) -> bool:
-    """Take the pin from whoever holds it; return whether anybody did.
+    """Take the pin from its holder; return whether there was one.
 
-    The next is pinned when what was delivered is settled or due again.
+    The next client is pinned when all deliveries are settled or due again.
     """
     consumer.db.execute("UPDATE pins SET pin='' WHERE consumer=? AND grp=? AND pin<>''", (consumer.id, group))
     if not consumer.db.connection.changes():
@@ -191,7 +191,7 @@ def say_unpinned(consumer: ConsumerLog, group: str, reason: Literal["admin", "ti
 
 
 def next_refresh(now: int, timeout: int) -> int:
-    """Return when a pull that waits has to show again that it lives."""
+    """Return when a waiting pull next has to refresh its row."""
     return now + (min(REFRESH_NS, timeout // 2) if timeout else REFRESH_NS)
 
 

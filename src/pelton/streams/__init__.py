@@ -1,4 +1,4 @@
-"""What a stream may hold: append decision, limits, duplicates, expectations, counters, batches, removal."""
+"""Streams: appending, limits, deduplication, expectations, counters, batches, removal."""
 
 from pelton.streams.advisories import Advisories
 from pelton.streams.atomic import append_atomic, spans_streams

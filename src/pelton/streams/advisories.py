@@ -1,7 +1,7 @@
-"""Saying what happened: events get an id and a time, and are dropped where nobody would hear them.
+"""Advisories: events get an id and a time, and are dropped if they have no recipient.
 
-An event waits in an outbox until its transaction commits: what was rolled back was never said. Asking whether it would
-be heard comes first, so that what nobody listens to and no stream captures costs a look-up and writes nothing.
+An event waits in an outbox until its transaction commits, so a rolled-back transaction sends none. Recipients are
+checked first: an event that no subscriber or stream receives costs one look-up and writes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pelton.api.events import Event, encode_event
 
 
 class Advisories:
-    """Says the events of one store."""
+    """Sends the events of one store."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Advisories:
         self._new_id = new_id
 
     def send(self, event: Event) -> None:
-        """Say an event when the open transaction commits, if anybody would hear it."""
+        """Send an event when the open transaction commits, if it has a recipient."""
         subject = event.subject
         if self._is_heard(subject):
             event = msgspec.structs.replace(event, id=self._new_id(), timestamp=rfc3339(self._now()))

@@ -1,7 +1,7 @@
-"""How messages get into a stream: append, and flush at the end of a group.
+"""Appending messages to a stream, and flushing at the end of a group.
 
-``flush`` writes what was appended once for a whole group of publishes, and applies the limits. With discard old no
-reader can tell that from applying them message by message: nobody sees the middle of a transaction.
+``flush`` writes a whole group of publishes at once, and applies the limits. With discard old, readers cannot tell this
+from applying the limits message by message: the middle of a transaction is never visible.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ class Appender:
         self.state = state
         self.reader = reader
         self._remover = remover
-        # That of which messages are being stored, if they are of one.
+        # The atomic batch that is being stored, if any.
         self.batch: AtomicBatch | None = None
         self.configure(state.config)
 
     def configure(self, config: StreamConfig) -> None:
-        """Take a (changed) configuration; limits apply from the next flush on."""
+        """Apply a (changed) configuration; its limits take effect with the next flush."""
         mappings = Mappings(self.state, self.reader, self.flush)
         self.mappings = None if mappings.is_empty else mappings
         self.counting = Counting(self.state, self.reader, self.flush) if config.allow_msg_counter else None
         per_subject = config.max_msgs_per_subject > 0
         limited = config.max_msgs > 0 or config.max_bytes > 0 or (per_subject and config.discard_new_per_subject)
-        # Whether there may be no room for a message.
+        # Whether a message may be refused because the stream is full.
         self.is_bounded = config.discard == "new" and limited
         checked = self.is_bounded or config.max_msg_size >= 0 or config.allow_msg_counter
-        # What is republished tells which message was the last: limits have to be applied in between.
+        # A republished message carries its subject's previous sequence: limits have to be applied in between.
         early = self.state.is_trimmed and mappings.republishes
-        # A large message that a later one of the group replaces may push others out: not to be put off either.
+        # A large message that a later one of the group replaces may evict others: this cannot wait either.
         self._trims_early = per_subject and config.max_bytes > 0
         self._plain = not (checked or config.allow_msg_schedules or config.sealed or early or self._trims_early)
 
@@ -58,13 +58,13 @@ class Appender:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a message that asks for nothing is stored without any check or limit per message."""
+        """Whether a bare message is stored without any check or limit per message."""
         env = self.state.env
         return self._plain and env.check_quota is None and self.state.id not in env.wanted
 
     @property
     def takes_bulk(self) -> bool:
-        """Whether messages without headers can be stored as they are, many at once."""
+        """Whether messages without headers can be stored unchanged, in bulk."""
         config = self.state.config
         return (
             self.is_plain
@@ -77,7 +77,7 @@ class Appender:
     def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
         """Store one message, or raise ApiError before anything has changed.
 
-        Order of the checks: sealed, size, what its headers ask for (``publish_checks``), increment, limits.
+        Order of the checks: sealed, size, headers (``publish_checks``), increment, limits.
         """
         state = self.state
         if state.config.sealed:
@@ -90,7 +90,7 @@ class Appender:
         hdr, options, value = asked.hdr, asked.options, ""
         self.check_quota(subject, hdr, data)
         if self.counting is not None:
-            # The last refusal there is: a stream that counts always has room.
+            # The last check that can refuse: a counter stream is never full.
             hdr, data, total = self.counting.add(subject, hdr, asked.increment)
             value = digits(total.value)
         wanted = state.is_wanted(subject)
@@ -109,7 +109,7 @@ class Appender:
 
     @contextmanager
     def in_batch(self, batch: AtomicBatch) -> Iterator[None]:
-        """Take what is appended in the block as messages of one atomic batch."""
+        """Treat messages appended in the block as one atomic batch."""
         self.batch = batch
         try:
             yield
@@ -117,7 +117,7 @@ class Appender:
             self.batch = None
 
     def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
-        """Store messages that are bare (`is_bare`); the caller has seen that :attr:`is_plain` holds."""
+        """Store bare messages (`is_bare`); the caller has checked :attr:`is_plain`."""
         if self.mappings is not None:
             messages = self.mappings.prepared(messages, now)
         state = self.state
@@ -152,7 +152,7 @@ class Appender:
         return acks
 
     def append_own(self, subject: str, hdr: bytes, data: bytes, now: int, expires: int | None) -> None:
-        """Store a message of the stream's own (``ticking.py``), which meets no conditions, and may replace others."""
+        """Store a message that the stream itself makes (``ticking.py``): without conditions; it may replace others."""
         if not self.state.is_wanted(subject):
             self.skip_one(now)
             return
@@ -162,7 +162,7 @@ class Appender:
     # --- checks
 
     def check_publish(self, message: Outgoing) -> None:
-        """Raise what a message is refused with whatever becomes of its batch: the stream is sealed, it is too large."""
+        """Raise the errors that apply whatever happens to its batch: the stream is sealed, the message too large."""
         if self.state.config.sealed:
             raise api_error("JSStreamSealedErr")
         self.check_size(message.headers, message.data)
@@ -173,7 +173,7 @@ class Appender:
             raise api_error("JSStreamMessageExceedsMaximumErr")
 
     def check_quota(self, subject: str, hdr: bytes | None, data: bytes) -> None:
-        """Raise if all streams together have no room for a message."""
+        """Raise if a message would exceed the storage limit of all streams together."""
         state = self.state
         if state.env.check_quota is not None:
             state.env.check_quota(state.config.storage, state.size_of(subject, hdr, data))
@@ -185,11 +185,11 @@ class Appender:
     def last_seq_of(self, subject_filter: str) -> int:
         """Return the sequence of the last message that matches, 0 if there is none."""
         if self.state.is_trimmed:
-            # Limits may have removed what was the last of the subject.
+            # Limits may have removed the subject's last message.
             self.flush()
         return self.reader.last_seq_of(subject_filter)
 
-    # --- what is stored
+    # --- storing
 
     def store(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> int:
         """Store a message that was checked; return its sequence."""
@@ -207,7 +207,7 @@ class Appender:
         return seq
 
     def skip_one(self, now: int) -> int:
-        """Give a sequence to a message that nobody wants, and keep nothing of it."""
+        """Use up a sequence for a message that no consumer wants, without storing it."""
         state = self.state
         state.last += 1
         state.last_ts, state.dirty = now, True
@@ -216,7 +216,7 @@ class Appender:
         return state.last
 
     def apply(self, seq: int, subject: str, options: StorageOptions | None) -> None:
-        """Do what a stored message asked for; whatever is stored on a subject takes the place of its schedule."""
+        """Apply the options of a stored message; any message stored on a subject replaces its schedule."""
         timers = self.state.timers
         if self.state.config.allow_msg_schedules:
             if options is not None and options.ends:
@@ -231,7 +231,7 @@ class Appender:
             self._roll_up(subject, seq, options.rollup)
 
     def _roll_up(self, subject: str, seq: int, kind: str) -> None:
-        """Remove what the message ``seq`` replaces; the limits have been applied to it before, as to any."""
+        """Remove the messages that ``seq`` replaces, after applying the limits to it as to any message."""
         state = self.state
         if state.is_trimmed:
             self.flush()
@@ -245,13 +245,13 @@ class Appender:
     # --- flush and limits
 
     def flush(self) -> None:
-        """Write what the transaction holds in memory, and apply the limits."""
+        """Write the buffered changes of the transaction, and apply the limits."""
         state = self.state
         if not state.dirty:
             return
         state.write_rows()
         if self.batch is None:
-            # Sources and mirrors come before the limits.
+            # Sources and mirrors copy messages before the limits remove any.
             state.env.sources.written(state.id)
         if state.is_trimmed:
             self._remover.trim()
@@ -259,7 +259,7 @@ class Appender:
         state.save()
 
     def apply_limits(self) -> None:
-        """Apply all limits to all messages: the configuration has changed."""
+        """Apply all limits to all messages, after a change of the configuration."""
         self.flush()
         self._remover.trim_all_subjects()
         if self.state.is_trimmed:

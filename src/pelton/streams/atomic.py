@@ -1,10 +1,10 @@
-"""Messages that are stored together or not at all (ADR-50).
+"""Atomic batches: messages that are stored together or not at all (ADR-50).
 
-Design: The messages of a batch are appended one after the other, as single publishes would be, so every limit
-and every check applies to them as to those. What is different: conditions are about the stream as it was before the
-batch, and none of them may be about what the batch itself has written. Where one message is refused, what was
-appended before it is undone: a savepoint takes back the rows, and the log reads its small state again, which was
-written just before. Neighbours in the same transaction never notice.
+Design: The messages of a batch are appended one after another like single publishes, so the same limits and checks
+apply. Two things differ: conditions refer to the stream as it was before the batch, and a condition about something
+that the batch itself has written is refused. If one message is refused, the messages appended before it are undone: a
+savepoint rolls back the rows, and the log reloads its small state, which was written just before. Other publishes in
+the same transaction are not affected.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _API_LEVEL: Final = 5
 
 
 def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
-    """Store all messages of a batch, or none: raises the error of the first that is refused.
+    """Store all messages of a batch, or none; raises the error of the first one that is refused.
 
-    The acknowledgement has the sequence of the last message, those before it have the ones below.
+    The acknowledgement has the sequence of the last message; the others have the sequences before it.
     """
     if not log.config.allow_atomic:
         log.appender.check_publish(messages[0])
@@ -39,7 +39,7 @@ def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoin
     else:
         with _all_or_nothing(database, log):
             last = _append_each(log, messages, now)
-    # The answer to a batch tells no sum of a counter, as on nats-server.
+    # As on nats-server, the acknowledgement of a batch has no counter value.
     last.batch, last.count, last.val = batch, len(messages), ""
     return last
 
@@ -59,7 +59,7 @@ def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubA
 
 
 def _check_part(log: StreamLog, message: Outgoing) -> None:
-    """Raise what speaks against a message before any of its batch is looked at."""
+    """Check a message on its own, before any message of its batch is appended."""
     log.appender.check_publish(message)
     block = message.headers
     if block is not None and not is_level(headers.first(block, headers.REQUIRED_API_LEVEL)):
@@ -67,12 +67,12 @@ def _check_part(log: StreamLog, message: Outgoing) -> None:
 
 
 def is_level(level: str | None) -> bool:
-    """Whether a level of NATS's API, as a header requires it, is one that we have; none is required without a text."""
+    """Whether we support the NATS API level that a header requires; an empty text requires none."""
     return not level or (level.isdecimal() and int(level[:9]) <= _API_LEVEL)
 
 
 def _lasts(log: StreamLog, messages: Sequence[Outgoing]) -> dict[str, int]:
-    """Return the last sequence of every subject and filter that a message has a condition about."""
+    """Return the last sequence of every subject and filter that a condition of the batch refers to."""
     found: dict[str, int] = {}
     for message in messages:
         block = message.headers
@@ -99,13 +99,13 @@ def _all_or_nothing(database: Database, log: StreamLog) -> Iterator[None]:
         state.dirty = was_dirty
         database.execute("RELEASE batch")
         raise
-    # Anything but a refusal takes the whole transaction along, and the savepoint with it.
+    # Any other exception rolls back the whole transaction, and the savepoint with it.
     state.dirty = state.dirty or was_dirty
     database.execute("RELEASE batch")
 
 
 def spans_streams(subject: str, batch_of: str, stream: str) -> ApiError:
-    """Return the error for a batch whose messages different streams take (10176)."""
+    """Return the error for a batch whose messages belong to different streams (10176)."""
     known = api_error("JSAtomicPublishIncompleteBatchErr")
     text = f"{known.description}: {subject!r} goes to stream {stream!r}, the messages before it to {batch_of!r}"
     return from_reply(known.code, known.err_code, text, stream=batch_of)

@@ -1,4 +1,4 @@
-"""Header blocks with a line more or less, without decoding them."""
+"""Adding headers to a block and removing them, without decoding it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _EMPTY: Final = b"NATS/1.0\r\n\r\n"
 
 
 def with_header(block: bytes | None, name: str, value: str) -> bytes:
-    """Return a block with one more header, at its end."""
+    """Return a block with one header appended."""
     return (block or _EMPTY)[:-2] + f"{name}: {value}\r\n\r\n".encode()
 
 
 def without_headers(block: bytes | None, *names: str) -> bytes:
-    """Return a block without the headers of these names; a name that ends in ``-`` stands for all that begin so."""
+    """Return a block without the headers of these names; a name that ends in ``-`` is a prefix."""
     if block is None:
         return _EMPTY
     opening, *lines = block[:-4].split(b"\r\n")

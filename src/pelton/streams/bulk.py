@@ -1,4 +1,4 @@
-"""Many messages that ask for nothing, by columns, with all that is known of them before they have a place."""
+"""Bulks: many bare messages as columns, with the checksums and counts that do not depend on their sequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Span = tuple[str, int, int, int]
 class Bulk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Messages without headers. ``size`` is the bytes of subjects and payloads.
 
-    ``spans`` say of each subject where it comes first and last among them, and how often; None: each comes once.
+    ``spans`` has the first index, the last index and the count of each subject; None if each occurs once.
     """
 
     subjects: list[str]
@@ -27,9 +27,9 @@ class Bulk(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Messages without headers, without an object of Python's a message. ``size`` is as a :class:`Bulk`'s.
+    """Messages without headers, without a Python object for each. ``size`` is as in :class:`Bulk`.
 
-    Of each of the distinct ``subjects`` it is known where it comes first and last among them, and how often.
+    ``firsts``, ``lasts`` and ``counts`` are the first index, the last index and the count of each distinct subject.
     """
 
     columns: Columns
@@ -40,7 +40,7 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
     counts: list[int]
 
     def messages(self) -> list[Outgoing]:
-        """Return them one by one."""
+        """Return the messages as objects."""
         return [Outgoing(subject, data) for subject, data in self.columns.rows()]
 
 
@@ -53,7 +53,7 @@ def bulk_of(subjects: list[str], payloads: list[bytes]) -> Bulk:
 
 
 def spans_of(bulk: Bulk) -> list[Span]:
-    """Return the spans of a bulk, also where each subject comes once."""
+    """Return the spans of a bulk, even if each subject occurs once."""
     return _spans(bulk.subjects) if bulk.spans is None else bulk.spans
 
 

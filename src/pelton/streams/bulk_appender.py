@@ -1,4 +1,4 @@
-"""Many messages appended at once, if nothing has to be asked about any of them."""
+"""Appending many messages at once, if none of them needs a check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pelton.storage import PlacedSums, placed_sums
 from pelton.streams.bulk import Bulk, Packed, Span, spans_of
 from pelton.streams.state import StreamState, SubjectRow
 
-# Of rows each of which has a subject of its own.
+# For rows that each have a different subject.
 _COUNT_ROWS: Final = (
     "INSERT INTO subjects SELECT ?1, subject, seq, seq, 1 FROM {table} WHERE seq BETWEEN ?2 AND ?3 "
     "ON CONFLICT DO UPDATE SET last=excluded.last, msgs=msgs+1"
@@ -17,7 +17,7 @@ _COUNT_ROWS: Final = (
 
 
 class BulkAppender:
-    """Stores bulks in one stream; the caller has seen that ``Appender.takes_bulk`` holds."""
+    """Stores bulks in one stream; the caller has checked ``Appender.takes_bulk``."""
 
     def __init__(self, state: StreamState) -> None:
         self._state = state

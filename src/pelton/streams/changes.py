@@ -1,7 +1,7 @@
-"""Which changes of a stream's configuration are allowed, and what a change makes of it. Pure.
+"""Which changes of a stream's configuration are allowed, and the configuration that results. Pure.
 
-Most settings are free. Some are fixed when the stream is made, some can be switched on and never off again:
-what a stream has promised (nothing is deleted, messages may carry a TTL) others may rely on.
+Most settings can change freely. Some are fixed when the stream is created, and some can be switched on but never off
+again, because others may rely on what the stream has promised (nothing is deleted, messages may carry a TTL).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ONE_WAY: Final = {
 
 
 def changed_stream(old: StreamConfig, new: StreamConfig) -> StreamConfig:
-    """Return the configuration that an update from ``old`` to the resolved and checked ``new`` arrives at.
+    """Return the configuration that results from an update of ``old`` to the resolved and checked ``new``.
 
-    Raises ApiError where that change is not allowed.
+    Raises ApiError if the change is not allowed.
     """
     if old.retention != new.retention and "workqueue" in (old.retention, new.retention):
         raise invalid(f"{_UPDATE} change retention policy to/from workqueue", new.name)
@@ -46,7 +46,7 @@ def changed_stream(old: StreamConfig, new: StreamConfig) -> StreamConfig:
 
 
 def check_consumers(old: StreamConfig, new: StreamConfig, consumers: Iterable[ConsumerConfig]) -> None:
-    """Raise ApiError (10069) where consumers of the stream exceed changed ``consumer_limits``."""
+    """Raise ApiError (10069) if consumers of the stream exceed changed ``consumer_limits``."""
     if old.consumer_limits == new.consumer_limits:
         return
     limits = new.consumer_limits

@@ -1,8 +1,8 @@
-"""Messages that are copied into a stream from another one: sources and mirrors (ADR-59).
+"""Copying messages into a stream from another one: sources and mirrors (ADR-59).
 
-A copy was accepted once already. So nothing that it asks for is a condition any more, and what its new stream does not
-allow (to replace others, to expire) is kept as it stands and has no effect. It is refused only if there is no room
-for it. A sourced message is a new one of this stream; a mirrored one keeps its sequence and its time.
+A copy has been accepted once already. So its headers are no conditions any more, and those that its new stream does
+not allow (roll-up, TTL) are stored but have no effect. It is refused only if the stream has no room for it. A sourced
+message is a new message of this stream; a mirrored one keeps its sequence and its time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Copier:
         self._state = appender.state
 
     def append_sourced(self, subject: str, hdr: bytes, data: bytes, now: int, origin: CounterOrigin) -> None:
-        """Store a message of the stream and under the subject that ``origin`` names, or drop it as a duplicate.
+        """Store a message that comes from ``origin`` (stream and subject), or drop it as a duplicate.
 
         Raises ApiError before anything has changed.
         """
@@ -43,7 +43,7 @@ class Copier:
             state.dirty = True
 
     def append_mirrored(self, seq: int, subject: str, hdr: bytes | None, data: bytes, ts: int, now: int) -> None:
-        """Store a message under a later sequence than all before it, with its own time.
+        """Store a message under its own sequence, which is later than all before it, and with its own time.
 
         Raises ApiError before anything has changed.
         """
@@ -57,7 +57,7 @@ class Copier:
         self._keep(subject, hdr, data, ts, now)
 
     def skip_to(self, seq: int) -> None:
-        """Leave out all sequences before ``seq`` that are not stored yet."""
+        """Skip all sequences before ``seq`` that are not stored yet."""
         state = self._state
         if seq <= state.last + 1:
             return
@@ -65,7 +65,7 @@ class Copier:
         state.last = seq - 1
         if not state.msgs:
             state.first = seq
-        # To a consumer that counts what lies ahead, a gap is a removal.
+        # For the pending count of a consumer, a gap is a removal.
         state.removals += 1
         state.dirty = True
 
@@ -91,7 +91,7 @@ class Copier:
         return seq
 
     def _options(self, hdr: bytes | None, now: int) -> StorageOptions | None:
-        """Return what a copy asks for and is allowed."""
+        """Return the options that a copy asks for and its stream allows."""
         config = self._state.config
         if hdr is None or not (config.allow_rollup_hdrs or config.allow_msg_ttl):
             return None
@@ -103,19 +103,19 @@ class Copier:
             if life:
                 options = options._replace(expires=expiry(seconds_of(life), now))
         except (ApiError, ValueError):
-            # What makes no sense asks for nothing.
+            # Invalid values have no effect.
             return None
         return None if options == StorageOptions(hdr) else options
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether mirrored messages are stored as they lie in their origin, without any look at them."""
+        """Whether mirrored rows are stored unchanged, without a check of each message."""
         config = self._state.config
         asks = config.allow_rollup_hdrs or config.allow_msg_ttl
         return self._appender.is_plain and self._appender.mappings is None and not (asks or config.max_age)
 
     def append_rows(self, rows: Sequence[MessageRow]) -> None:
-        """Store rows of another stream under their own sequences; the caller has seen that :attr:`keeps_rows` holds."""
+        """Store rows of another stream under their own sequences; the caller has checked :attr:`keeps_rows`."""
         state = self._state
         gaps = rows[-1].seq - state.last != len(rows)
         self.skip_to(rows[0].seq)

@@ -1,12 +1,12 @@
-"""Counters: a stream whose subjects are numbers that only ever change by what is added (ADR-49). Pure.
+"""Counters: streams whose subjects are numbers that change only by increments (ADR-49). Pure.
 
-A publish says ``Nats-Incr: +3`` and carries no payload; what is stored carries the new total, ``{"val":"103"}``,
-and the increment that led to it, so that a stream without limits can be counted again. The total before it is
-that of the subject's last message; where there is none (nothing added yet, purged) it is zero. Which streams of
-the same counter have contributed what (``Nats-Counter-Sources``) is carried from each message to the next.
+A publish has the header ``Nats-Incr: +3`` and no payload; the stored message has the new total, ``{"val":"103"}``,
+and the increment that led to it, so that the totals of a stream without limits can be recomputed. The previous total
+is that of the subject's last message, or zero if there is none (nothing added yet, or purged). Each message also
+carries on what every source stream has contributed (``Nats-Counter-Sources``).
 
-Numbers are as large as their digits fit a header. They are added as decimals: Python refuses to write an ``int``
-of more than 4,300 digits as text.
+A number may have as many digits as fit a header. Numbers are added as decimals: Python refuses to convert an ``int``
+of more than 4,300 digits to text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPLACED: Final = (
     headers.EXPECTED_LAST_SUBJECT_SEQUENCE,
     headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
 )
-"""What a counter has no use for: additions never conflict."""
+"""Headers that an increment must not have: additions never conflict."""
 
 Sources = dict[str, dict[str, str]]
 
@@ -45,14 +45,14 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Total(NamedTuple):
-    """Where a counter stands: its value, and what other streams have contributed."""
+    """A counter's value, and what other streams have contributed to it."""
 
     value: Decimal = Decimal(0)
     sources: Sources = {}  # noqa: RUF012  # never changed
 
 
 class Counted(NamedTuple):
-    """What is stored for an increment, and where the counter stands then."""
+    """The message to store for an increment, and the counter's total after it."""
 
     headers: bytes
     data: bytes
@@ -60,7 +60,7 @@ class Counted(NamedTuple):
 
 
 def check_counting(config: StreamConfig) -> str:
-    """Return why a stream with this configuration cannot count; an empty text when it can."""
+    """Return why a stream with this configuration cannot be a counter, an empty text if it can."""
     if config.discard == "new":
         return "counter stream cannot use discard new"
     if config.allow_msg_ttl:
@@ -71,9 +71,9 @@ def check_counting(config: StreamConfig) -> str:
 
 
 def increment_of(block: bytes, data: bytes, *, counting: bool) -> str:
-    """Return what a message adds, an empty text where it says nothing of it.
+    """Return the increment of a message, an empty text if it has none.
 
-    Raises ApiError 10171 for what is no whole number or comes with conditions, 10168 outside a counter stream,
+    Raises ApiError 10171 if it is not a whole number or comes with conditions, 10168 outside a counter stream,
     10170 with a payload.
     """
     if _NAME not in block:
@@ -93,7 +93,7 @@ def increment_of(block: bytes, data: bytes, *, counting: bool) -> str:
 
 
 def total_of(block: bytes | None, data: bytes) -> Total:
-    """Return where a counter stands after its last message; raises ApiError 10172 when that is no counter."""
+    """Return the total in a counter's last message; raises ApiError 10172 if that message is not a counter's."""
     try:
         text = _value(data).val
         carried = headers.first(block, headers.COUNTER_SOURCES) if block is not None else None
@@ -111,9 +111,9 @@ def digits(value: Decimal) -> str:
 
 
 def counted(before: Total, block: bytes | None, increment: str) -> Counted:
-    """Return what is stored for an increment; raises ApiError 10169 where there is none.
+    """Return the message to store for an increment; raises ApiError 10169 if the increment is missing.
 
-    A publisher who tells sources that cannot be read is refused with 10171: nobody could count on from there.
+    Raises 10171 if the publisher sends sources that cannot be parsed: no later total could build on them.
     """
     if not increment or block is None:
         raise api_error("JSMessageIncrMissingErr")
@@ -126,17 +126,17 @@ def counted(before: Total, block: bytes | None, increment: str) -> Counted:
 
 
 class CounterOrigin(NamedTuple):
-    """Where another counter is: its stream, and its subject there."""
+    """Another counter: its stream, and its subject there."""
 
     stream: str
     subject: str
 
 
 def contributed(before: Total, block: bytes, data: bytes, origin: CounterOrigin) -> Counted:
-    """Return what is stored for a message of another counter, of the stream and subject ``origin``.
+    """Return the message to store for a message of another counter, ``origin``.
 
-    What that one has contributed up to now is replaced by its total: a message that is lost or comes twice on the
-    way does no harm. Raises ApiError 10169 for a message that counts nothing, 10172 for one without a total.
+    Its total replaces what that counter has contributed so far, so a message that is lost or arrives twice does no
+    harm. Raises ApiError 10169 for a message without an increment, 10172 for one without a total.
     """
     if not headers.first(block, headers.INCREMENT):
         raise api_error("JSMessageIncrMissingErr")

@@ -1,7 +1,7 @@
-"""Where the counters of one stream stand inside a transaction; what an increment makes of them is in ``counters.py``.
+"""The totals of one stream's counters inside a transaction; the arithmetic is in ``counters.py``.
 
-A total is that of the subject's last message. It is read once a transaction and kept in memory (``StreamState.totals``)
-until anything is removed or written out.
+A total is that of the subject's last message. It is read once per transaction and cached (``StreamState.totals``)
+until anything is removed or flushed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Counting:
         self._flush = flush
 
     def add(self, subject: str, hdr: bytes | None, increment: str) -> Counted:
-        """Return what is stored for an increment, and count on from there; raises ApiError 10169, 10171, 10172."""
+        """Return the message to store for an increment, and keep its total; raises ApiError 10169, 10171, 10172."""
         return self._count_on(subject, counted(self._total(subject), hdr, increment))
 
     def add_sourced(self, subject: str, hdr: bytes, data: bytes, origin: CounterOrigin) -> Counted:
-        """Return what is stored for a message of another counter, and count on from there; raises as `add`."""
+        """Return the message to store for a message of another counter, and keep its total; raises as `add`."""
         return self._count_on(subject, contributed(self._total(subject), hdr, data, origin))
 
     def _count_on(self, subject: str, after: Counted) -> Counted:
@@ -40,7 +40,7 @@ class Counting:
     def _total(self, subject: str) -> Total:
         config = self._state.config
         if config.max_msgs > 0 or config.max_bytes > 0:
-            # What these limits remove takes the total of its subject along.
+            # These limits may remove a subject's last message, and its total with it.
             self._flush()
         return self._state.totals.get(subject) or self._last(subject)
 

@@ -1,11 +1,11 @@
-"""Cron expressions: which seconds they mean, and which of those comes next. Pure.
+"""Cron expressions: which seconds match, and which of them comes next. Pure.
 
 An expression has six fields: second, minute, hour, day of the month, month, day of the week (0 is Sunday). A field
-is a list of ``*``, ``n``, ``a-b`` and the same with a step, ``*/n``; months and days have names. Where both days are
-restricted, either of them is enough. This is the dialect of nats-server 2.15 (ADR-51).
+is a list of ``*``, ``n``, ``a-b``, each with an optional step (``*/n``); months and weekdays have names. If both day
+fields are restricted, a match of either is enough. This is the dialect of nats-server 2.15 (ADR-51).
 
-What an expression means in a time zone: every second of real time whose local reading matches. So a time that is
-skipped in spring does not come, and one that occurs twice in autumn comes twice.
+In a time zone, an expression matches every second of real time whose local time matches. So a time that is skipped in
+spring does not occur, and one that is repeated in autumn occurs twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WEEKDAYS: Final = {name: number for number, name in enumerate(("sun", "mon", "t
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The values of one field in order, and whether ``*`` was among what it lists."""
+    """The values of one field in order, and whether its list contains ``*``."""
 
     values: tuple[int, ...]
     starred: bool
@@ -49,7 +49,7 @@ class Cron:
     weekdays: Field
 
     def takes_day(self, day: date) -> bool:
-        """Return whether a day is one of those it means."""
+        """Return whether a day matches."""
         if day.month not in self.months:
             return False
         in_month = day.day in self.days.values
@@ -59,7 +59,7 @@ class Cron:
         return in_month or in_week
 
     def time_from(self, second: int) -> int | None:
-        """Return the first second of a day at or after ``second`` that it means."""
+        """Return the first matching second of a day at or after ``second``."""
         hour, rest = divmod(second, 3600)
         minute, second = divmod(rest, 60)
         for h in self.hours[bisect_left(self.hours, hour) :]:
@@ -75,7 +75,7 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """Return the meaning of an expression; ValueError where it has none."""
+    """Parse an expression; raises ValueError if it is invalid."""
     fields = text.split()
     if len(fields) != 6:
         raise ValueError(f"cron expression {text!r} has {len(fields)} fields, not 6: seconds come first")
@@ -120,17 +120,17 @@ def _number(text: str, names: dict[str, int]) -> int:
         return named
     digits = text.removeprefix("+")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
-        raise ValueError(f"cron value {text!r} is no number or name of this field")
+        raise ValueError(f"cron value {text!r} is not a number or a name of this field")
     return int(digits)
 
 
 def next_second(cron: Cron, after: int, zone: tzinfo | None = None) -> int | None:
-    """Return the first second of Unix time later than ``after`` that it means; None within five years."""
+    """Return the first matching second of Unix time after ``after``; None if there is none within five years."""
     if zone is None:
         return _next_local(cron, after, _last_day(after))
     last_day = _last_day(after)
     while after // _DAY_S <= last_day - _EPOCH_DAY:
-        # A piece of time within one day, in which the zone's offset does not change.
+        # A span of time within one day in which the zone's offset does not change.
         offset, end = _piece(zone, after + 1)
         found = _next_local(cron, after + offset, (end - 1 + offset) // _DAY_S + _EPOCH_DAY)
         if found is not None and found - offset < end:
@@ -145,7 +145,7 @@ def _last_day(after: int) -> int:
 
 
 def _next_local(cron: Cron, after: int, last_day: int) -> int | None:
-    """The same on a clock without zones: seconds are days of 86,400."""
+    """Do the same on a clock without zones, on which every day has 86,400 seconds."""
     days, second = divmod(after + 1, _DAY_S)
     for ordinal in range(days + _EPOCH_DAY, last_day + 1):
         if cron.takes_day(date.fromordinal(ordinal)):
@@ -157,7 +157,7 @@ def _next_local(cron: Cron, after: int, last_day: int) -> int | None:
 
 
 def _piece(zone: tzinfo, start: int) -> tuple[int, int]:
-    """Return the zone's offset at ``start``, and until when (at most a day) it stays."""
+    """Return the zone's offset at ``start``, and the end (at most a day later) of the time for which it holds."""
     offset, end = _offset(zone, start), start + _DAY_S
     if _offset(zone, end - 1) == offset:
         return offset, end

@@ -1,8 +1,8 @@
 """The duplicate window: message ids remembered for a time (``Nats-Msg-Id``).
 
-Ids are appended to rows by sequence and looked up in memory. The memory is filled from the rows on first use
-and from newer rows whenever another process has published; what is older than the window is dropped from the
-front. A message that is deleted or acknowledged keeps its id in the window.
+Ids are stored as rows by sequence and looked up in memory. The memory is filled from the rows on first use, and from
+newer rows whenever another process has published; ids older than the window are dropped from the front. A message that
+is deleted or acknowledged keeps its id in the window.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class DuplicateWindow:
         self._forgotten = 0
 
     def invalidate(self) -> None:
-        """Other processes may have published since."""
+        """Mark the ids in memory as stale: other processes may have published."""
         self._stale = True
 
     def reset(self) -> None:
-        """A transaction was rolled back: forget all that was not read from rows."""
+        """Forget everything after a rollback: the ids are read from the rows again."""
         self._loaded = 0
         self._stale = True
         self._forgotten = 0
@@ -60,7 +60,7 @@ class DuplicateWindow:
         return self._ids.get(msg_id)
 
     def last_id(self, seq: int) -> str:
-        """Return the id under which the last sequence was stored, or an empty text; the window does not matter."""
+        """Return the id of the message at the last sequence, even outside the window, or an empty text."""
         if self._fresh:
             _, last, _, msg_id = self._fresh[-1]
             if last == seq:
@@ -74,12 +74,12 @@ class DuplicateWindow:
         self._fresh.append((self._stream, seq, now, msg_id))
 
     def flush(self) -> None:
-        """Write new ids, and take ids out of the window's rows now and then."""
+        """Write new ids, and from time to time delete the rows of those that have left the window."""
         if self._fresh:
             self._db.executemany("INSERT INTO ids VALUES(?, ?, ?, ?)", self._fresh)
             self._fresh.clear()
         if self._forgotten and (len(self._order) < _FORGET_EVERY or self._forgotten % _FORGET_EVERY == 0):
-            # The newest id stays, however old: it may be expected as the last one.
+            # The newest id stays, however old: a publisher may expect it (``Nats-Expected-Last-Msg-Id``).
             first = self._order[0].seq if self._order else self._loaded
             self._db.execute("DELETE FROM ids WHERE stream=? AND seq<?", (self._stream, first))
             self._forgotten = 0

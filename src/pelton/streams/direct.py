@@ -1,7 +1,7 @@
-"""What a direct get answers (ADR-31), inside one snapshot: nats-server's semantics, from rows.
+"""Direct gets (ADR-31) inside one snapshot, with nats-server's semantics.
 
-A damaged message is never handed out and never hides the ones before it: a batch ends ahead of it, and what
-begins with it fails by name.
+A damaged message is never returned and never hides the ones before it: a batch ends before it, and a read that starts
+with it raises CorruptMessageError.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _SPANS: Final = 1000
 
 
 def stored_message(row: MessageRow) -> StoredMessage:
-    """Return a row, found intact, as a message."""
+    """Return an intact row as a message."""
     seq, ts, subject, hdr, data, _ = row
     return StoredMessage(subject, seq, ts, hdr or b"", data)
 
 
 class DirectReads:
-    """Answers of one store; remembers what it has counted (see ``span.py``)."""
+    """Answers direct gets of one store, and caches their counts (``filter_count.py``)."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -111,7 +111,7 @@ def _row(log: StreamLog, request: DirectGet) -> MessageRow | None:
 
 
 def _taken(rows: Iterable[MessageRow], max_bytes: int) -> list[StoredMessage]:
-    """Take messages until one reaches ``max_bytes``."""
+    """Return messages until they reach ``max_bytes``."""
     left = max_bytes or MAX_BYTES
     messages: list[StoredMessage] = []
     for seq, ts, subject, hdr, data, _ in rows:
@@ -130,13 +130,13 @@ def _start(log: StreamLog, request: DirectGet) -> int:
 
 
 def _up_to(log: StreamLog, request: DirectGet) -> int:
-    """Return the sequence that stands for the moment asked for."""
+    """Return the last sequence to consider."""
     if request.up_to_time:
         return log.reader.first_at(_time(log.name, request.up_to_time)) - 1
     return request.up_to_seq or log.state.last
 
 
-# --- what may be asked
+# --- checks of a request
 
 
 def _refused(stream: str, text: str) -> PeltonError:
@@ -151,7 +151,7 @@ def _time(stream: str, text: str) -> int:
 
 
 def _check(stream: str, request: DirectGet) -> None:
-    """Raise BadRequestError for what asks for nothing, or for two things at once."""
+    """Raise BadRequestError for a request that asks for nothing, or for two things at once."""
     seq, last, following, time = request.seq, request.last_by_subj, request.next_by_subj, request.start_time
     many = bool(request.multi_last)
     if seq < 0 or request.up_to_seq < 0:

@@ -1,4 +1,4 @@
-"""What the open transaction did to a stream, for those who have to act on it before it ends."""
+"""The effects of the open transaction on a stream, for code that acts on them before it ends."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pelton.storage import Removed
 
 
 class StreamEffects:
-    """Collected while a stream is written; whoever owns the transaction takes them (``engine/session``)."""
+    """Collected while a stream is written; the owner of the transaction takes them (``engine/session``)."""
 
     def __init__(self) -> None:
-        # Subjects that got messages, and the removals that others were told of, since the last look.
+        # Subjects that got messages, and the number of removals, as of the last announcement to others.
         self.arrived: set[str] = set()
         self.known_removals = 0
-        # Subjects that were rolled up; an empty text for all of them.
+        # Subjects that were rolled up; an empty text means all.
         self.rolled_up: set[str] = set()
-        # Messages to publish, in the order in which the stored ones came.
+        # Messages to republish, in the order in which they were stored.
         self.republished: list[Outgoing] = []
-        # What was removed, if a source or mirror has to know; and whether all of it was, at once.
+        # Removed messages, if a source or mirror needs them; and whether the stream was emptied at once.
         self.removed: list[Removed] = []
         self.emptied = False
 
     def clear(self) -> None:
-        """Forget all: the transaction was rolled back."""
+        """Forget everything after a rollback."""
         self.arrived.clear()
         self.rolled_up.clear()
         self.republished.clear()

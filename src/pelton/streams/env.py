@@ -1,4 +1,4 @@
-"""What a stream asks of the world around it, given once when it is made."""
+"""What a stream needs from its store, given once when it is created."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Sources(Protocol):
 
     @property
     def watched(self) -> Container[int]:
-        """The row ids of streams whose removals have to be known: they take from others, or others from them."""
+        """The row ids of streams that record removals: they source from others, or others from them."""
 
     def written(self, stream: int) -> None:
-        """Go on with what others take from a stream: it was written, and its limits are not applied yet."""
+        """Copy new messages of a stream to those that source it, before its limits are applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnv:
     """``database`` holds the rows.
 
-    ``has_listener(subject)`` says whether a message published now would reach a stream or a subscriber, and
-    ``may_have_listener(filter)`` is a quick look whether any of a filter's might. ``draw`` is chance, for transforms.
-    ``wanted``: by row id, for streams that keep messages by interest and not all of them, whether a subject is wanted.
-    ``check_quota`` refuses bytes for which all streams together have no room; None if there is no such limit.
+    ``has_recipient(subject)`` tells whether a message published now would reach a stream or a subscriber, and
+    ``may_have_recipient(filter)`` quickly checks whether one that matches might. ``draw`` is the randomness of
+    transforms. ``wanted`` tells whether a subject is wanted, by row id, for streams with interest retention that do not
+    keep everything. ``check_quota`` refuses bytes beyond the limit of all streams together; None if there is none.
     """
 
     database: Database

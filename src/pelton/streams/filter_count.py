@@ -1,9 +1,8 @@
-"""How many messages match a filter, and where they lie: counted once, then kept up to date.
+"""How many messages match a filter, and their bounds: counted once, then kept up to date.
 
-A batch tells how many more messages match. Counting them anew for each batch of a long read would make the
-read quadratic. A :class:`FilterCount` remembers what it has counted. It holds as long as nothing was removed from the
-stream, which ``last - msgs`` tells: every removal makes it larger, nothing makes it smaller; and what was
-appended since is counted by itself.
+Each batch reports how many more messages match. To recount them for each batch would make a long read quadratic, so a
+:class:`FilterCount` remembers its counts. They are valid as long as nothing was removed from the stream, which
+``last - msgs`` shows: every removal increases it, nothing decreases it. Messages appended since are counted separately.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pelton.streams.log import StreamLog
 
 
 class FilterCount:
-    """The messages of a stream that match a filter ("" for all): bounds, total, and how many lie after a mark."""
+    """The messages of a stream that match a filter ("" for all): bounds, total, and how many follow a mark."""
 
     def __init__(self, subject_filter: str) -> None:
         self.condition: Condition | None = subject_condition([subject_filter] if subject_filter else [])
@@ -22,7 +21,7 @@ class FilterCount:
         self._mark = self._after_mark = 0
 
     def refresh(self, log: StreamLog) -> None:
-        """Take in what has happened to the stream."""
+        """Bring the counts up to date with the stream."""
         gaps = log.state.last - log.state.msgs
         if gaps != self._gaps:
             bounds = log.reader.bounds_of(self.condition)
@@ -53,7 +52,7 @@ class FilterCount:
         return self._after_mark
 
     def passed(self, seq: int, pending: int) -> None:
-        """Remember that ``pending`` match after ``seq``: where the next batch is likely to begin."""
+        """Remember that ``pending`` match after ``seq``, where the next batch is likely to begin."""
         self._mark, self._after_mark = seq + 1, pending
 
     def _counted(self, log: StreamLog, seq: int) -> int:

@@ -1,7 +1,7 @@
 """The last message of each subject without its payload, page by page: how a bucket's keys are listed.
 
-One statement joins what is known per subject with the rows of the messages; nothing of a payload is read, so no
-checksum is looked at either. Pages follow the order of subjects, so that each goes on where the one before has ended.
+One statement joins the ``subjects`` table with the message rows. Payloads are not read, so checksums are not verified
+either. Pages are in the order of subjects, so that each continues where the previous one ended.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _PAGE: Final = (
 
 
 def last_headers_of(log: StreamLog, filters: Sequence[str], after: str, limit: int) -> list[LastHeaders]:
-    """Return the last messages of at most ``limit`` subjects that match a filter and follow ``after``.
+    """Return the last headers of at most ``limit`` subjects that match a filter and follow ``after``.
 
-    Nothing must be unwritten.
+    Flush the stream first.
     """
     condition = subject_condition(filters) or ANY
     sql = _PAGE.format(condition.sql, log.id)
@@ -37,6 +37,6 @@ def last_headers_of(log: StreamLog, filters: Sequence[str], after: str, limit: i
 
 
 def _looked_for(log: StreamLog, subject: str) -> LastHeaders | None:
-    """Return the head of a subject whose last message is not where it is said to be."""
+    """Return the last headers of a subject whose recorded last sequence is not its last message."""
     row = log.reader.last_row_of(subject)
     return None if row is None else LastHeaders(subject, row.seq, row.hdr)

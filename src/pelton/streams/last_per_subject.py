@@ -1,7 +1,7 @@
 """The last message of each subject, now or as it was at an earlier sequence.
 
-What is known per subject answers for the subjects that have not been written since. For the others the stream
-is walked backwards from the sequence asked for, until each of them was met.
+The ``subjects`` table answers for the subjects that have not been written since. For the others, the stream is scanned
+backwards from the requested sequence until each of them is found.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LATER: Final = (
 
 
 def last_of_each(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> list[int]:
-    """Return ascending the last sequences, up to ``up_to``, of the subjects that match one of the filters.
+    """Return the last sequences, up to ``up_to``, of the subjects that match one of the filters, in ascending order.
 
-    Nothing must be unwritten. Raises TooManyResultsError beyond ``limit`` of them.
+    Flush the stream first. Raises TooManyResultsError if there are more than ``limit`` of them.
     """
     found = _settled(log, filters, up_to, limit)
     if up_to < log.state.last:
@@ -32,9 +32,9 @@ def last_of_each(log: StreamLog, filters: Sequence[str], up_to: int, limit: int)
 
 
 def _settled(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> dict[str, int]:
-    """Return the subjects whose last message is the one they have now."""
+    """Return the subjects that were not written after ``up_to``."""
     bounds: dict[str, int] = {}
-    # A statement each: one for all would look at every subject there is.
+    # One statement per filter: a single one for all would scan every subject.
     for each in filters:
         condition = subject_condition([each]) or ANY
         pairs = log.reader.rows(_SETTLED.format(condition.sql), log.id, up_to, *condition.bindings, limit + 1)
@@ -46,13 +46,13 @@ def _settled(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> 
 def _present(log: StreamLog, subject: str, bound: int) -> int:
     if log.table.time_of(bound) is not None:
         return bound
-    # Its last message was removed, so that the bound is wider than what is there.
+    # Its last message was removed: the bound is higher than the last message left.
     row = log.table.last_where(bound, Condition("subject=?", (subject,)))
     return bound if row is None else row.seq
 
 
 def _add_later(log: StreamLog, condition: Condition, up_to: int, limit: int, found: dict[str, int]) -> None:
-    """Look for those that were written again since; ``first`` is a bound, so some may not have been there yet."""
+    """Find the subjects that were written again since; ``first`` is a bound, so some may not have existed yet."""
     ((number, first),) = log.reader.rows(_LATER.format(condition.sql), log.id, up_to, up_to, *condition.bindings)
     missing = integer(number)
     if not missing:

@@ -1,8 +1,8 @@
-"""A stream inside a transaction: its state, and who appends to it, removes from it and reads it.
+"""A stream inside a transaction: its state, appender, remover and reader.
 
-All state that matters is in rows; :class:`~pelton.streams.state.StreamState` is a copy of the small ones and a buffer
-of what the open transaction has appended. ``flush`` writes the buffer; anything that reads message rows writes those
-first. If another process has written, or a transaction was rolled back, the copy is read again.
+All durable state is in rows; :class:`~pelton.streams.state.StreamState` caches the small ones and buffers what the open
+transaction has appended. ``flush`` writes the buffer; anything that reads message rows writes those first. After
+another process has written, or after a rollback, the cache is read again.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class StreamLog:
 
     @property
     def has_fast_get(self) -> bool:
-        """Whether one row, its time, and the configuration are all that a read of one message goes by."""
+        """Whether a read of one message depends only on its row, its time and the configuration."""
         return self.config.allow_direct and not self.state.is_timed
 
     def configure(self, config: StreamConfig) -> None:
-        """Take a (changed) configuration; limits apply from the next flush on."""
+        """Apply a (changed) configuration; its limits take effect with the next flush."""
         self.state.configure(config)
         self.appender.configure(config)
 
     def load(self) -> None:
-        """Read the small rows again."""
+        """Reload the cached rows."""
         self.state.load()
 
     def reset(self) -> None:
@@ -59,10 +59,10 @@ class StreamLog:
         self.state.reset()
 
     def flush(self) -> None:
-        """Write what the transaction holds in memory, and apply the limits."""
+        """Write the buffered changes of the transaction, and apply the limits."""
         self.appender.flush()
 
     def advance(self, now: int) -> None:
-        """Let all happen that is due (``ticking.py``): nothing may read or write a stream before it has."""
+        """Apply everything that is due (``ticking.py``); call it before anything reads or writes the stream."""
         if self.state.is_overdue(now):
             pass_time(self.appender, self.remover, now)

@@ -1,13 +1,13 @@
 """The two mappings of a stream: the subject a message is stored under, and the one it is republished under.
 
-``subject_transform`` (ADR-30) renames what comes in, before anything else looks at it: conditions, limits and counts
-are about the new subject. ``republish`` (ADR-28) publishes what was stored under another subject, with headers that
-tell where it lies. Such messages are effects of the stream, dispatched before its transaction ends; what would reach
-nobody is not made at all.
+``subject_transform`` (ADR-30) renames incoming messages before anything else sees them: conditions, limits and counts
+use the new subject. ``republish`` (ADR-28) publishes stored messages under another subject, with headers that name
+their stream and sequence. Republished messages are effects of the stream, dispatched before its transaction ends; those
+without a recipient are not created at all.
 
-``Nats-Last-Sequence`` is the message of the same subject that was there before, so that a subscriber notices a gap.
-The last sequences of republished subjects stay in the stream's memory while they are exact: a removal drops those it
-hits, and limits that the next flush would apply are applied at once where they could hit one.
+``Nats-Last-Sequence`` is the sequence of the previous message of the same subject, so that a subscriber notices a gap.
+The last sequences of republished subjects are cached while they are exact: a removal drops those that it affects, and
+limits that the next flush would apply are applied at once if they could affect one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pelton.streams.state import StreamState
 from pelton.subjects import Draw, Transform, TransformError, is_filter, overlaps
 
 _KNOWN_LIMIT: Final = 50_000
-# A message's own headers stand before ours: its block without the end, ours without its first line.
+# A message's own headers come before ours: its block without the end, ours without the first line.
 _END: Final = -len("\r\n")
 _START: Final = len("NATS/1.0\r\n")
 
 
 class _Opening(NamedTuple):
-    """The subject to republish messages of one subject under, and how their headers begin."""
+    """The subject under which messages of one subject are republished, and the start of their headers."""
 
     subject: str
     block: str
 
 
 def check_mappings(config: StreamConfig) -> None:
-    """Raise ApiError (10052, 10155, 10156) where a mapping of a resolved configuration cannot be."""
+    """Raise ApiError (10052, 10155, 10156) if a mapping of a resolved configuration is invalid."""
     transform = config.subject_transform
     if transform is not None and transform.src and not is_filter(transform.src):
         raise api_error("JSStreamTransformInvalidSource", stream=config.name, err=f"invalid subject {transform.src}")
@@ -67,7 +67,7 @@ def _never(below: int) -> int:
     raise AssertionError("a mapping that is only checked draws nothing")
 
 
-# A NATS server takes an empty destination for none.
+# As on a NATS server, an empty destination means none.
 
 
 def _renaming(config: StreamConfig, draw: Draw) -> Transform | None:
@@ -81,7 +81,7 @@ def _republish(config: StreamConfig, draw: Draw) -> Transform | None:
 
 
 class Mappings:
-    """What becomes of the subjects of one stream; ``flush`` applies its limits to what was appended."""
+    """The mappings of one stream; ``flush`` applies its limits to what was appended."""
 
     def __init__(self, state: StreamState, reader: Reader, flush: Callable[[], None]) -> None:
         config, draw = state.config, state.env.draw
@@ -107,7 +107,7 @@ class Mappings:
         return subject if self._renaming is None else self._renaming.apply(subject) or subject
 
     def prepared(self, messages: Iterable[Outgoing], now: int) -> list[Outgoing]:
-        """Rename messages that are stored next, one after another, and republish them."""
+        """Rename the messages that are stored next, in this order, and republish them."""
         if self._renaming is None:
             mapped = list(messages)
         else:
@@ -118,7 +118,7 @@ class Mappings:
         return mapped
 
     def republish(self, messages: Sequence[Outgoing], now: int) -> None:
-        """Republish messages that are stored next, one after another."""
+        """Republish the messages that are stored next, in this order."""
         state, transform = self._state, self._republish
         if transform is None:
             return
@@ -149,7 +149,7 @@ class Mappings:
             republished.append(Outgoing(opening.subject, b"" if only else message.data, block))
 
     def _opening(self, transform: Transform, subject: str) -> _Opening | None:
-        """Return how what is republished of a subject begins; None if it would reach nobody."""
+        """Return the opening for a subject's republished messages; None if they would have no recipient."""
         dest = transform.apply(subject)
         if dest is None or not self._state.env.has_recipient(dest):
             return None
@@ -157,7 +157,7 @@ class Mappings:
         return _Opening(dest, f"{stream}\r\n{headers.SUBJECT}: {subject}\r\n{headers.SEQUENCE}: ")
 
     def _last_of(self, subject: str) -> int:
-        """Return the sequence of the subject's last message that is there, 0 for none."""
+        """Return the sequence of the subject's last message, 0 if there is none."""
         state = self._state
         seq = state.lasts.get(subject)
         if seq is None:
@@ -169,6 +169,6 @@ class Mappings:
 
     def _last_seq_of(self, subject: str) -> int:
         if self._state.is_trimmed:
-            # Limits may have removed what was the last of the subject.
+            # Limits may have removed the subject's last message.
             self._flush()
         return self._reader.last_seq_of(subject)

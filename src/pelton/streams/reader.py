@@ -1,4 +1,4 @@
-"""What can be asked of a stream's messages: by sequence, subject and time, and how many there are."""
+"""Reading a stream's messages: by sequence, subject and time, and counting them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
 
 class Reader:
-    """Look-ups in one stream; whatever reads message rows writes those of the open transaction first."""
+    """Look-ups in one stream; any that reads message rows first writes those of the open transaction."""
 
     def __init__(self, state: StreamState) -> None:
         self._state = state
@@ -60,7 +60,7 @@ class Reader:
             return None
         row = state.table.get(known.last)
         if row is not None and (row.subject == subject_filter or not intact(row)):
-            # A damaged one is still the last: one before it would be taken for what holds now.
+            # A damaged row is still the last one: an earlier one would be mistaken for the current value.
             return row
         return state.table.last_where(known.last, Condition("subject=?", (subject_filter,)))
 
@@ -98,7 +98,7 @@ class Reader:
         return low
 
     def pairs(self, subjects: Sequence[str]) -> dict[str, Pair]:
-        """Return the subjects that hold just two messages, with these; of few subjects none, it does not pay."""
+        """Return the subjects that hold exactly two messages, with both; empty for few subjects: it does not pay."""
         state = self._state
         rows = {subject: state.subject_row(subject) for subject in subjects} if len(subjects) >= _FEW else {}
         bounds = {
@@ -106,7 +106,7 @@ class Reader:
             for subject, row in rows.items()
             if row.msgs == 2 and row.first < row.last
         }
-        # Both are bounds: that the messages lie there is to be seen.
+        # Both are only bounds: check that the messages are there.
         there = state.table.subjects_at(seq for pair in bounds.values() for seq in pair)
         return {
             subject: pair
@@ -134,7 +134,7 @@ class Reader:
     # --- counts
 
     def bounds_of(self, condition: Condition | None) -> SubjectRow:
-        """Return bounds and number of the messages whose subject meets a condition: nothing must be unwritten."""
+        """Return the bounds and number of the messages whose subject meets a condition. Flush the stream first."""
         state = self._state
         if condition is None:
             return SubjectRow(state.first, state.last, state.msgs)
@@ -146,7 +146,7 @@ class Reader:
         return SubjectRow(*integers(row))
 
     def count_of(self, condition: Condition | None) -> int:
-        """Return how many messages meet a condition about their subject; sums subjects, not messages."""
+        """Return how many messages have a subject that meets a condition; sums the counts of subjects."""
         state = self._state
         if condition is None:
             return state.msgs
@@ -165,5 +165,5 @@ class Reader:
         return int(self._state.db.value("SELECT count(*) FROM subjects WHERE stream=? AND msgs>0", (self._state.id,)))
 
     def rows(self, sql: str, *bindings: int | str) -> list[tuple[object, ...]]:
-        """Return the rows of a question about what is known per subject."""
+        """Return the rows of a query on the ``subjects`` table."""
         return self._state.db.execute(sql, bindings).fetchall()

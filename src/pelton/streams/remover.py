@@ -1,4 +1,4 @@
-"""How messages leave a stream: its limits, and what is removed from it."""
+"""Removing messages from a stream: limits, settled messages, deletions and purges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Remover:
             for subject in self._replace(grown) if config.max_msgs_per_subject == 1 else grown:
                 self.trim_subject(subject, config.max_msgs_per_subject)
         if config.discard == "new":
-            # A limit that was lowered below what is there removes nothing: only new messages are discarded.
+            # Lowering a limit below the current size removes nothing: only new messages are discarded.
             return
         if config.max_msgs > 0 and state.msgs > config.max_msgs:
             self._evict(state.table.remove_front(state.msgs - config.max_msgs))
@@ -39,7 +39,7 @@ class Remover:
             self._evict(state.table.remove_front(self._front_over(config.max_bytes)))
 
     def trim_all_subjects(self) -> None:
-        """Apply the limit per subject to every subject: the configuration has changed."""
+        """Apply the limit per subject to every subject, after a change of the configuration."""
         state, limit = self._state, self._state.config.max_msgs_per_subject
         if limit > 0:
             sql = "SELECT subject FROM subjects WHERE stream=? AND msgs>?"
@@ -52,7 +52,7 @@ class Remover:
         row = state.subject_row(subject)
         excess = row.msgs - limit
         if excess > 0:
-            # Where one is damaged fewer are found than there are: the newest must not go in its place.
+            # If one is damaged, fewer are found than counted: the newest must not be removed in its place.
             upto = row.last - 1 if limit else row.last
             removed = state.table.remove_oldest_of(subject, row.first, upto, excess)
             self._evict(removed)
@@ -64,7 +64,7 @@ class Remover:
             state.begin_with(subject, first)
 
     def _replace(self, subjects: Sequence[str]) -> Sequence[str]:
-        """Remove at once what was replaced one for one, and return the subjects that are left to look at."""
+        """Remove at once the messages that were replaced one for one, and return the subjects left to trim."""
         exact = self._reader.pairs(subjects)
         if not exact:
             return subjects
@@ -74,7 +74,7 @@ class Remover:
         return [subject for subject in subjects if subject not in exact]
 
     def _front_over(self, limit: int) -> int:
-        """Return how many of the oldest messages must go for ``bytes`` to meet the limit (bounded by a chunk)."""
+        """Return how many of the oldest messages to remove for ``bytes`` to meet the limit (bounded by a chunk)."""
         excess, count = self._state.bytes - limit, 0
         for one in self._state.table.oldest(_CHUNK):
             if excess <= 0:
@@ -86,7 +86,7 @@ class Remover:
     # --- accounting
 
     def _forget(self, removed: Sequence[Removed]) -> None:
-        """Account for rows that are gone."""
+        """Update the state for rows that were removed."""
         if not removed:
             return
         state = self._state
@@ -121,7 +121,7 @@ class Remover:
         state.first = (state.table.next_seq(state.first) if state.msgs else None) or state.last + 1
 
     def _evict(self, removed: Sequence[Removed]) -> None:
-        """Account for rows that are gone though consumers may not have seen them."""
+        """Update the state for rows that were removed although consumers may not have seen them."""
         self._forget(removed)
         self._state.removals += len(removed)
 
@@ -135,7 +135,7 @@ class Remover:
                 self._forget(self._state.table.remove_range(first, last))
 
     def _remove_alike(self, first: int, last: int) -> bool:
-        """Remove a range at once if all its messages have one subject, and nobody asks which they were."""
+        """Remove a range at once if all its messages have one subject, and nothing needs to know which they were."""
         state = self._state
         if state.is_watched or state.lasts or state.is_timed:
             return False
@@ -168,9 +168,9 @@ class Remover:
         self.trim_subject(subject, 0)
 
     def purge(self, filter_subject: str, upto: int, keep: int) -> int:
-        """Remove messages: of one filter or all, below a sequence or all, all but the newest ``keep`` (ADR-10).
+        """Purge messages: of one filter or all, below a sequence or all, except the newest ``keep`` (ADR-10).
 
-        ``upto`` 0 means no bound by sequence, else messages with a lower sequence go. Returns the number
+        ``upto`` 0 means no bound by sequence, else messages with a lower sequence are removed. Return the number
         removed.
         """
         state = self._state
@@ -185,7 +185,7 @@ class Remover:
         return len(removed)
 
     def _purge_all(self, last: int) -> int:
-        """Empty the stream without looking at each message; sequences go on after ``last``."""
+        """Empty the stream without reading each message; sequences continue after ``last``."""
         state = self._state
         count = state.msgs
         state.last, state.effects.emptied = last, True
@@ -197,7 +197,7 @@ class Remover:
         state.forget_oldest()
         if state.is_timed:
             state.timers.clear()
-        # At least one: to a consumer that counts what lies ahead, a jump of ``last`` is a removal.
+        # At least one: for the pending count of a consumer, a jump of ``last`` is a removal.
         state.removals += max(count, 1)
         state.dirty = True
         return count

@@ -1,8 +1,8 @@
-"""Which stream configurations make sense. Pure; which changes of one are allowed is in ``changes.py``.
+"""Which stream configurations are valid. Pure; for the changes that are allowed, see ``changes.py``.
 
-Codes and texts are nats-server's where it has them (10052 carries a free text). What this engine cannot do
-yet is refused by name rather than ignored: a setting that is accepted is honoured (but ``storage``: a
-file keeps all its streams).
+Codes and texts are nats-server's if it has them (10052 carries a free text). A setting that this engine does not
+support yet is refused by name, not ignored: an accepted setting takes effect (except ``storage``: a file keeps all its
+streams).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def invalid(text: str, stream: str) -> ApiError:
 
 
 def check_new_stream(config: StreamConfig) -> None:
-    """Raise ApiError or ConfigError where no stream can be made of a resolved configuration."""
+    """Raise ApiError or ConfigError if no stream can be created from a resolved configuration."""
     if config.sealed:
         raise invalid("stream configuration for create can not be sealed", config.name)
     check_stream(config)
@@ -43,13 +43,13 @@ def check_new_stream(config: StreamConfig) -> None:
     if config.first_seq < 0:
         raise api_error("JSInvalidJSONErr", stream=config.name, err=f"first_seq is {config.first_seq}, below 0")
     if config.first_seq > _LAST_SEQUENCE:
-        raise invalid(f"first_seq is {config.first_seq}, the last sequence there can be is 2**63 - 1", config.name)
+        raise invalid(f"first_seq is {config.first_seq}, the highest possible sequence is 2**63 - 1", config.name)
 
 
 def check_stream(config: StreamConfig) -> None:
-    """Raise ApiError or ConfigError where a resolved configuration cannot be."""
+    """Raise ApiError or ConfigError if a resolved configuration is invalid."""
     if config.template_owner:
-        # Of the templates of streams, which NATS had once; its field is left in the schemas.
+        # NATS once had stream templates; their field is still in the schemas.
         raise api_error("JSInvalidJSONErr", stream=config.name, err='json: unknown field "template_owner"')
     check_stream_name(config.name)
     _check_texts(config)
@@ -101,7 +101,7 @@ def _check_policies(config: StreamConfig) -> None:
 
 
 def check_stream_name(name: str) -> None:
-    """Raise ApiError (10052, 10128) for a name that no stream can have."""
+    """Raise ApiError (10052, 10128) for an invalid stream name."""
     if any(char in name for char in "/\\"):
         raise api_error("JSStreamNameContainsPathSeparatorsErr", stream=name)
     if not name or any(char in _NOT_IN_NAMES for char in name) or not name.isprintable():
@@ -136,7 +136,7 @@ def _check_subjects(config: StreamConfig) -> None:
 
 
 def _check_reserved(subject: str, stream: str) -> None:
-    """Refuse what requests and the server's own messages travel on; its events may be kept."""
+    """Refuse subjects of API requests and of the server's own messages; its events may be captured."""
     if subject == ">":
         raise invalid("capturing all subjects requires no-ack to be true", stream)
     if any(overlaps(subject, space) for space in _API_SPACES) and not is_subset(subject, _API_EVENTS):

@@ -1,7 +1,7 @@
 """When a schedule fires (``Nats-Schedule``, ADR-51): once at a time, at intervals, or by a cron expression. Pure.
 
-Instants are nanoseconds since the epoch. What was missed while nobody had the store open is made up for once: a
-schedule that should have fired ten times meanwhile fires one time, and goes on from now.
+Instants are nanoseconds since the epoch. Firings missed while no process had the store open are made up for once: a
+schedule that should have fired ten times fires once, and continues from now.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Once."""
+    """Fires once."""
 
     due: int
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Again and again, ``interval`` nanoseconds apart, on whole seconds."""
+    """Fires every ``interval`` nanoseconds, on whole seconds."""
 
     interval: int
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """By a cron expression, read in a time zone (None: UTC)."""
+    """Fires by a cron expression, evaluated in a time zone (None: UTC)."""
 
     cron: Cron
     zone: tzinfo | None
@@ -58,7 +58,7 @@ Schedule = At | Every | Calendar
 
 
 def parse_schedule(text: str, zone: tzinfo | None = None) -> Schedule:
-    """Return the meaning of a ``Nats-Schedule``; ValueError where it has none, or never fires."""
+    """Parse a ``Nats-Schedule``; raises ValueError if it is invalid."""
     kind, space, rest = text.partition(" ")
     if kind in ("@at", "@every") and space:
         if zone is not None:
@@ -68,11 +68,11 @@ def parse_schedule(text: str, zone: tzinfo | None = None) -> Schedule:
 
 
 def parse_zone(name: str) -> tzinfo:
-    """Return a time zone by its IANA name; ValueError for any other, and where this machine does not know it."""
+    """Return a time zone by its IANA name; raises ValueError if it is invalid or unknown to this machine."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"{name!r} is no time zone that this machine knows: use a name like Europe/Berlin") from None
+        raise ValueError(f"{name!r} is not a time zone known to this machine: use a name like Europe/Berlin") from None
 
 
 def _instant(text: str) -> int:
@@ -109,7 +109,7 @@ def first_due(schedule: Schedule, now: int) -> int:
 
 
 def next_due(schedule: Schedule, due: int, now: int) -> int | None:
-    """Return when a schedule fires after ``due``, that was met at ``now``; None if it is done."""
+    """Return when a schedule fires next, after it fired for ``due`` at ``now``; None if it is done."""
     if isinstance(schedule, At):
         return None
     following = first_due(schedule, due)
@@ -121,12 +121,12 @@ def _whole(ns: int) -> int:
 
 
 def due_text(schedule: Schedule, due: int) -> str:
-    """Return an instant on a whole second as the wire writes it, in the schedule's own zone."""
+    """Return an instant on a whole second in wire format, in the schedule's own zone."""
     zone = schedule.zone if isinstance(schedule, Calendar) and schedule.zone is not None else UTC
     moment = (_EPOCH + timedelta(seconds=due // SECOND)).astimezone(zone)
     offset = moment.utcoffset()
     if not offset:
         return moment.replace(tzinfo=None).isoformat() + "Z"
-    # RFC 3339 writes minutes only; some zones of long ago have seconds.
+    # RFC 3339 offsets have minutes only; some historical zones have seconds.
     minutes = timezone(timedelta(minutes=offset // timedelta(minutes=1)))
     return moment.replace(tzinfo=minutes).isoformat()

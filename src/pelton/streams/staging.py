@@ -1,14 +1,14 @@
-"""Batches that are being published message by message and are not committed yet (ADR-50).
+"""Atomic batches that are published message by message and are not committed yet (ADR-50).
 
 Design: ``Nats-Batch-Id`` names a batch, ``Nats-Batch-Sequence`` counts its messages from 1, ``Nats-Batch-Commit``
 ends it: ``1`` with this message, ``eob`` with the one before. Until then the messages wait here, in the memory of
-the process that takes them, as they wait on a NATS server's leader: they are in no file, other processes do not see
-them, and they are gone when the store is closed. The commit stores them all or none (``atomic.py``).
+the process that receives them, as they wait on a NATS server's leader: they are in no file, other processes do not see
+them, and they are lost when the store is closed. The commit stores them all or none (``atomic.py``).
 
-A batch ends without being stored (it is abandoned, and an advisory tells so) where a message is missing, where it
-grows too large, where it asks for an API level that nobody has, or where nothing comes for ten seconds.
+A batch is abandoned (not stored, and reported by an advisory) if a message is missing, if it grows too large, if it
+requires an unsupported API level, or if no message arrives for ten seconds.
 
-What a transaction does to this table is undone when the transaction is rolled back: it is run again then.
+Changes of this table are undone if their transaction is rolled back, because it is then run again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BatchKey(NamedTuple):
 
 
 class BatchMember(NamedTuple):
-    """What a message says of its batch; ``commit`` None where it goes on."""
+    """The batch headers of a message; ``commit`` is None if the batch continues."""
 
     batch: str
     seq: int
@@ -47,7 +47,7 @@ class BatchMember(NamedTuple):
 
     @property
     def position(self) -> int:
-        """How many messages the batch has with it."""
+        """How many messages the batch has up to this one."""
         return self.seq - (self.commit == _ENDED)
 
 
@@ -75,7 +75,7 @@ def is_member(block: bytes | None) -> bool:
 
 
 def member_of(block: bytes) -> BatchMember:
-    """Read what a header block says of its batch; raises ApiError 10179, 10175."""
+    """Parse the batch headers of a header block; raises ApiError 10179, 10175."""
     batch = headers.first(block, headers.BATCH_ID) or ""
     if len(batch.encode("utf-8", "surrogateescape")) > _ID_LIMIT:
         raise api_error("JSAtomicPublishInvalidBatchIDErr")
@@ -89,7 +89,7 @@ def member_of(block: bytes) -> BatchMember:
 class Staging:
     """The open batches of all streams of one store, in one process.
 
-    ``say`` tells others of an event when the transaction commits.
+    ``say`` sends an event when the transaction commits.
     """
 
     def __init__(self, database: Database, say: Callable[[Event], None]) -> None:
@@ -106,11 +106,11 @@ class Staging:
         return bool(self._open or self._undo)
 
     def committed(self) -> None:
-        """What was done here stays."""
+        """Keep the changes since the last commit."""
         self._undo.clear()
 
     def rolled_back(self) -> None:
-        """Nothing was done here since the last commit."""
+        """Undo the changes since the last commit."""
         for key, batch, length, due in reversed(self._undo):
             if batch is None:
                 self._open.pop(key, None)
@@ -123,10 +123,10 @@ class Staging:
     # --- messages
 
     def take(self, log: StreamLog, message: Outgoing, now: int) -> PubAck:
-        """Take one message of a batch: keep it, or commit the batch with it.
+        """Add one message to its batch, or commit the batch with it.
 
-        Returns an acknowledgement without a stream and with sequence 0 for one that is kept. Raises ApiError; a
-        batch that has met its end is gone then.
+        Return an acknowledgement without a stream and with sequence 0 if the batch continues. Raises ApiError, which
+        may end the batch.
         """
         log.appender.check_publish(message)
         if not log.config.allow_atomic:
@@ -147,7 +147,7 @@ class Staging:
         return append_atomic(self._db, log, messages, member.batch, now)
 
     def _check(self, log: StreamLog, key: BatchKey, member: BatchMember) -> None:
-        """Raise where the message cannot be the next of its batch, which has met its end then."""
+        """Raise if the message cannot be the next of its batch, and end the batch."""
         batch = self._open.get(key)
         error, reason = self._judged(log, batch, member)
         if error is None:
@@ -160,7 +160,7 @@ class Staging:
     def _judged(
         self, log: StreamLog, batch: _Open | None, member: BatchMember
     ) -> tuple[ApiError | None, Reason | None]:
-        """Return why the message cannot be the next, and what is told of its batch."""
+        """Return why the message cannot be the next, and the reason that the advisory gives."""
         if not is_level(member.level):
             return api_error("JSRequiredApiLevelErr", stream=log.name), "unsupported"
         if member.position > LARGEST:
@@ -182,18 +182,18 @@ class Staging:
 
     @property
     def due(self) -> int | None:
-        """When the first batch will have waited too long; None where there is none."""
+        """When the first batch times out; None if none is open."""
         return min((batch.due for batch in self._open.values()), default=None)
 
     def sweep(self, now: int) -> None:
-        """Abandon the batches for which nothing has come for too long."""
+        """Abandon the batches that have timed out."""
         for key in [key for key, batch in self._open.items() if batch.due <= now]:
             stream = self._open[key].stream
             self._drop(key)
             self._say(BatchAbandoned(stream=stream, batch=key.batch, reason="timeout"))
 
     def drop_stream(self, stream: int) -> None:
-        """Forget the batches of a stream that is gone, or takes no batches any more."""
+        """Forget the batches of a stream that is gone, or no longer allows batches."""
         for key in [key for key in self._open if key.stream == stream]:
             self._drop(key)
 
@@ -208,7 +208,7 @@ class Staging:
 
 
 def _ended(messages: list[Outgoing]) -> list[Outgoing]:
-    """Return messages of which the last one says that it commits."""
+    """Return the messages with a commit header on the last one."""
     last = messages[-1]
     block = headers.replaced(last.headers or b"", headers.BATCH_COMMIT, _STORED)
     return [*messages[:-1], Outgoing(last.subject, last.data, block)]

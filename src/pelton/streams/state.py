@@ -1,8 +1,8 @@
-"""A stream's small rows (counts, bounds, subjects) in memory, and what the open transaction has yet to write.
+"""A stream's small rows (counts, bounds, subjects) in memory, and the unwritten changes of the open transaction.
 
-All state that matters is in rows. A :class:`StreamState` is a copy of the small ones and a buffer of the rows that the
-transaction has appended; ``write_rows`` must run before anything reads message rows. If another process has written
-(``stale``), or a transaction was rolled back, the copy is read again.
+All durable state is in rows. A :class:`StreamState` caches the small ones and buffers the rows that the transaction has
+appended; ``write_rows`` must run before anything reads message rows. After another process has written (``stale``), or
+after a rollback, the cache is read again.
 
 Invariants, after a flush (``appender.py``): ``msgs`` and ``bytes`` equal a recount of the rows; ``first`` is the lowest
 stored sequence, or ``last + 1`` if there is none; ``last`` never falls. In ``subjects``, ``msgs`` equals a recount, and
@@ -34,22 +34,22 @@ _SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, 
 
 
 class Cost(NamedTuple):
-    """The bytes that a message counts for beside its own: for itself, and for having headers."""
+    """The overhead that a message is accounted for, in bytes: for itself, and for having headers."""
 
     message: int
     header: int
 
     def size(self, subject: int, data: int, hdr: int) -> int:
-        """Return what a message with parts of these lengths counts for; ``hdr`` -1 for no header block."""
+        """Return the accounted size of a message with parts of these lengths; ``hdr`` -1 for no header block."""
         return self.message + subject + data + (self.header + hdr if hdr >= 0 else 0)
 
 
-# As NATS's two kinds of store count; how a message really lies in the file is another matter.
+# As NATS's two kinds of storage account for it; the real size in the file differs.
 COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
 
 
 class SubjectRow(msgspec.Struct, gc=False):
-    """What is known of a subject: bounds of its messages (see the module's invariants), and how many there are."""
+    """A subject: the bounds of its messages (see the module's invariants), and their number."""
 
     first: int
     last: int
@@ -57,7 +57,7 @@ class SubjectRow(msgspec.Struct, gc=False):
 
 
 class StreamState:
-    """The stream with row id ``stream``: what it holds, and what is not written yet."""
+    """The stream with row id ``stream``: its small state, and what is not written yet."""
 
     def __init__(self, env: StreamEnv, stream: int, config: StreamConfig) -> None:
         self.env = env
@@ -72,35 +72,35 @@ class StreamState:
         self.dirty = False
         self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
         self.first = 1
-        # Rows to write; what they change of each subject (messages more or less); subjects that begin later.
+        # Rows to write; the change of each subject (messages more or less); new first sequences of subjects.
         self.rows: list[RowValues] = []
         self.deltas: dict[str, SubjectRow] = {}
         self._firsts: dict[str, int] = {}
         # Rows of subjects that were read, kept up to date.
         self.known: dict[str, SubjectRow] = {}
-        # The last sequences of republished subjects, exact while they are here (``mappings.py``).
+        # The last sequences of republished subjects, which are exact (``mappings.py``).
         self.lasts: dict[str, int] = {}
-        # Where counters stand after their last message; read once a transaction (``counting.py``).
+        # The totals of counters after their last message; read once per transaction (``counting.py``).
         self.totals: dict[str, Total] = {}
         self._oldest_ts: int | None = None
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
-        """Take a (changed) configuration."""
+        """Apply a (changed) configuration."""
         self.config = config
         self.cost = COSTS[config.storage]
         self.ids.window = config.duplicate_window.ns
         self.lasts.clear()
         self.is_trimmed = config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
-        # Whether single messages have deadlines, and whether time does anything to the stream at all.
+        # Whether single messages have deadlines, and whether anything in the stream depends on time.
         self.is_timed = config.allow_msg_ttl or config.allow_msg_schedules
         self._ages = self.is_timed or config.max_age.ns > 0
-        # Whether time makes messages that others wait for, so that somebody has to look at the clock for them.
+        # Whether time produces messages that others wait for, so that some process has to watch the clock.
         self.is_ticking = config.allow_msg_schedules or config.subject_delete_marker_ttl.ns > 0
 
     @property
     def is_watched(self) -> bool:
-        """Whether a source or mirror has to know what is removed."""
+        """Whether a source or mirror needs to know what is removed."""
         return self.id in self.env.sources.watched
 
     def is_wanted(self, subject: str) -> bool:
@@ -110,17 +110,17 @@ class StreamState:
 
     @property
     def has_changed(self) -> bool:
-        """Whether messages came or went since others were told."""
+        """Whether messages were added or removed since the last announcement to others."""
         return bool(self.effects.arrived) or self.removals != self.effects.known_removals
 
     # --- rows
 
     def load(self) -> None:
-        """Read the small rows again: another process may have changed them."""
+        """Reload the cached rows, which another process may have changed."""
         row = self.db.execute(_LOAD_STATE, (self.id,)).fetchone()
         assert row is not None, f"stream {self.name} has no state row"
         self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = integers(row)
-        # Others tell of what others have done.
+        # Other processes announce their own changes.
         self.effects.known_removals = self.removals
         self.known.clear()
         self.lasts.clear()
@@ -142,7 +142,7 @@ class StreamState:
         self.stale = True
 
     def write_rows(self) -> None:
-        """Write the messages that were appended."""
+        """Write the appended messages."""
         if self.rows:
             self.table.insert(self.rows, packed=self.config.compression != "none")
             if self.msgs == len(self.rows):
@@ -150,7 +150,7 @@ class StreamState:
             self.rows.clear()
 
     def write_subjects(self) -> None:
-        """Write what has changed of subjects."""
+        """Write the changes of subjects."""
         if not self.deltas:
             return
         firsts, known = self._firsts, self.known
@@ -173,7 +173,7 @@ class StreamState:
             known.clear()
 
     def save(self) -> None:
-        """Write ids, deadlines, counts and bounds; nothing is left to be written."""
+        """Write ids, deadlines, counts and bounds: the last step of a flush."""
         self.totals.clear()
         self.ids.flush()
         self.timers.flush()
@@ -184,7 +184,7 @@ class StreamState:
     # --- subjects
 
     def subject_row(self, subject: str) -> SubjectRow:
-        """Return what is known of a literal subject."""
+        """Return the bounds and number of messages of a literal subject."""
         known = self.known.get(subject)
         if known is None:
             sql = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
@@ -197,7 +197,7 @@ class StreamState:
         return known
 
     def count_subject(self, subject: str, seq: int) -> None:
-        """Count one message more of a subject."""
+        """Count one more message of a subject."""
         delta = self.deltas.get(subject)
         if delta is None:
             self.deltas[subject] = SubjectRow(seq, seq, 1)
@@ -212,13 +212,13 @@ class StreamState:
             known.msgs += 1
 
     def begin_with(self, subject: str, first: int) -> None:
-        """Note the sequence with which a subject begins now."""
+        """Set the first sequence of a subject."""
         row = self.subject_row(subject)
         row.first = self._firsts[subject] = first
         self.deltas.setdefault(subject, SubjectRow(first, row.last, 0))
 
     def forget_subjects(self) -> None:
-        """All messages are gone."""
+        """Forget all subjects: the stream is empty."""
         self.deltas.clear()
         self._firsts.clear()
         self.known.clear()
@@ -228,7 +228,7 @@ class StreamState:
     # --- sizes and times
 
     def size_of(self, subject: str, hdr: bytes | None, data: bytes) -> int:
-        """Return the bytes that a message counts for."""
+        """Return the accounted size of a message in bytes."""
         return self.cost.size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
 
     @property
@@ -237,23 +237,23 @@ class StreamState:
         return self.msgs == self.last - self.first + 1
 
     def awaits_trim(self, seq: int) -> bool:
-        """Whether a stored message may be one of those that the next flush removes for the stream's limits."""
+        """Whether the next flush may remove a stored message because of the stream's limits."""
         config = self.config
         return 0 < config.max_msgs <= self.last - seq or 0 < config.max_bytes < self.bytes
 
     def next_deadline(self) -> int:
-        """Return when time next does something to the stream, or an earlier time; ``NEVER`` if nothing ever."""
+        """Return when something is next due in the stream, or an earlier time; ``NEVER`` if nothing is."""
         due = self.timers.nearest() if self.is_timed else NEVER
         if self.config.max_age.ns > 0 and (oldest := self.oldest_ts()) is not None:
             due = min(due, oldest + self.config.max_age.ns)
         return due
 
     def is_overdue(self, now: int) -> bool:
-        """Whether something should have happened to the stream by now, or may have to."""
+        """Whether something in the stream is, or may be, due by now."""
         return self._ages and self.next_deadline() <= now
 
     def oldest_ts(self) -> int | None:
-        """Return the time of the oldest message that the stream's age may remove."""
+        """Return the time of the oldest message that ``max_age`` may remove."""
         if self._oldest_ts is None and self.msgs:
             self.write_rows()
             timed = self.is_timed
@@ -263,7 +263,7 @@ class StreamState:
         return self._oldest_ts
 
     def forget_oldest(self) -> None:
-        """The oldest message may be gone."""
+        """Forget the oldest message, which may be gone."""
         self._oldest_ts = None
 
     def is_schedule(self, subject: str) -> bool | None:

@@ -1,15 +1,15 @@
-"""What time does to a stream: messages age and expire, markers tell of it, schedules fire (ADR-43, ADR-48, ADR-51).
+"""Time in a stream: messages age and expire, delete markers report it, schedules fire (ADR-43, ADR-48, ADR-51).
 
-Design: Nothing runs by itself: a deadline is a row, and whatever reads or writes a stream first lets time pass
-(:func:`pass_time`), in its own transaction. So all that is due has happened before anybody can see that it has not,
-however late it is, and whoever comes second finds nothing due.
+Design: There is no background task: a deadline is a row, and every read or write of a stream first lets time pass
+(:func:`pass_time`), in its own transaction. So nothing overdue is ever visible, however late it is applied, and the
+next caller finds nothing due.
 
-First what is past its age or its time to live goes; then, where a subject lost its last message that way, a marker
-takes its place, itself with a time to live (a marker's own end leaves none); then schedules fire that are still there.
-A schedule with a time to live is therefore not made up for when the store was closed until after its end.
+First, messages past their age or TTL are removed; then each subject that lost its last message this way gets a marker,
+which has a TTL itself (an expired marker leaves no other); then the remaining schedules fire. So a schedule with a TTL
+is not made up for if the store was closed until after its end.
 
-Messages of the stream's own (markers, scheduled ones) meet none of the conditions of a publisher: they cannot be
-refused, so that a schedule is never stuck.
+Messages that the stream itself makes (markers, scheduled ones) are subject to no publish conditions: they cannot be
+refused, so a schedule is never stuck.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log: Final = logging.getLogger("pelton")
 _CHUNK: Final = 4096
 _AGED: Final = "MaxAge"
 _KV_OPERATION: Final = "KV-Operation"
-# What of a schedule is not the message that it makes; the prefixes stand for all that begin so.
+# Headers of a schedule that its messages do not get; a name that ends in ``-`` is a prefix.
 _NOT_CARRIED: Final = (
     headers.SCHEDULE,
     "Nats-Schedule-",
@@ -46,14 +46,14 @@ _NOT_CARRIED: Final = (
 
 
 def pass_time(appender: Appender, remover: Remover, now: int) -> None:
-    """Let all happen that is due."""
+    """Apply everything that is due."""
     state = appender.state
     while doomed := _doomed(state, now):
         if state.config.subject_delete_marker_ttl.ns > 0:
             _remove_marking(appender, remover, doomed, now)
         else:
             remover.remove(doomed)
-        # Also of a message that was lost in another way.
+        # Also for a message that was lost in another way.
         state.timers.drop(doomed)
     if state.config.allow_msg_schedules:
         for firing in state.timers.fired(now):
@@ -62,7 +62,7 @@ def pass_time(appender: Appender, remover: Remover, now: int) -> None:
 
 
 def _doomed(state: StreamState, now: int) -> list[int]:
-    """Return the messages past their age or their time to live, a chunk of them, in order."""
+    """Return the messages past their age or TTL, a chunk of them, in order."""
     doomed = state.timers.expired(now, _CHUNK)
     if state.config.max_age.ns > 0:
         limit = now - state.config.max_age.ns
@@ -89,7 +89,7 @@ def _remove_marking(appender: Appender, remover: Remover, doomed: list[int], now
 
 
 def _is_marker(hdr: bytes | None) -> bool:
-    """Whether a message tells of an end itself: a marker, or a key-value store's purge."""
+    """Whether a message marks a removal itself: a delete marker, or a purge of a key-value store."""
     if hdr is None:
         return False
     return bool(headers.first(hdr, headers.MARKER_REASON)) or headers.first(hdr, _KV_OPERATION) == "PURGE"
@@ -106,10 +106,10 @@ def _mark(appender: Appender, subject: str, now: int) -> None:
 
 
 def _fire(appender: Appender, remover: Remover, firing: Firing, now: int) -> None:
-    """Make the message of a schedule, and set when it fires again, or end it."""
+    """Store the message of a schedule, and set when it fires again, or end it."""
     state = appender.state
     if state.timers.schedule(firing.subject) != firing:
-        # One that fired before has ended or replaced it.
+        # A schedule that fired before has ended or replaced this one.
         return
     row = appender.reader.get(firing.seq)
     try:
@@ -119,12 +119,12 @@ def _fire(appender: Appender, remover: Remover, firing: Firing, now: int) -> Non
         schedule = schedule_of(hdr)
         following = next_due(schedule, firing.due, now)
     except (ApiError, ValueError) as error:
-        _log.error("stream %s: the schedule on %s cannot fire and stands still: %s", state.name, firing.subject, error)
+        _log.error("stream %s: the schedule on %s cannot fire and was stopped: %s", state.name, firing.subject, error)
         state.timers.stop(firing.subject)
         return
     _produce(appender, firing.subject, hdr, row.data, schedule, following, now)
     if state.timers.schedule(firing.subject) != firing:
-        # What it made has taken its place.
+        # The stored message has replaced it.
         return
     if following is None:
         remover.remove_subject(firing.subject)

@@ -1,4 +1,4 @@
-"""Which settings about time go together (ADR-43, ADR-48, ADR-51). Pure.
+"""Which time settings can be combined (ADR-43, ADR-48, ADR-51). Pure.
 
 Texts and codes are nats-server's.
 """
@@ -18,7 +18,7 @@ def _invalid(text: str, stream: str) -> ApiError:
 
 
 def check_time(config: StreamConfig) -> None:
-    """Raise ApiError where a resolved configuration contradicts itself."""
+    """Raise ApiError if a resolved configuration contradicts itself."""
     if config.subject_delete_marker_ttl.ns < 0:
         raise _invalid("subject delete marker TTL must not be negative", config.name)
     if 0 < config.subject_delete_marker_ttl.ns < SECOND:
@@ -36,7 +36,7 @@ def check_time(config: StreamConfig) -> None:
 
 
 def check_time_pedantic(config: StreamConfig) -> None:
-    """Raise ApiError where a configuration as it was asked for leaves something to be completed."""
+    """Raise ApiError if a requested configuration leaves something to be completed."""
     if config.subject_delete_marker_ttl.ns >= SECOND:
         if not config.allow_msg_ttl:
             raise _invalid("subject delete marker cannot be set if message TTLs are disabled", config.name)

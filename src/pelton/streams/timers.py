@@ -1,10 +1,10 @@
-"""The deadlines of a stream's messages: rows, with the nearest of them in memory.
+"""The deadlines of a stream's messages: rows, of which the nearest is cached.
 
-- ``timers``: when a message expires by its own time to live; :data:`NEVER` for one that not even the stream's age
-  removes. Written with the messages, once for a group.
-- ``schedules``: for a subject that holds a schedule, the message that is it, and when it fires next.
+- ``timers``: when a message expires by its own TTL; :data:`NEVER` for one that not even ``max_age`` removes. Written
+  with the messages, once per group.
+- ``schedules``: for a subject that holds a schedule, the message that defines it, and when it fires next.
 
-A row goes with its message. What is in memory may be too early, never too late.
+A row is removed with its message. The cached deadline may be too early, never too late.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ class Timers:
         self._stream = stream
         self._fresh: list[tuple[int, int, int]] = []
         self._nearest: int | None = None
-        # All messages before this one are never removed for their age.
+        # Messages before this one are never removed because of their age.
         self._ageless = 0
 
     def invalidate(self) -> None:
-        """Other processes may have written since."""
+        """Forget the cached deadline: other processes may have written."""
         self._nearest = None
 
     def reset(self) -> None:
-        """The transaction was rolled back."""
+        """Forget everything that was not committed."""
         self._fresh.clear()
         self._nearest = None
         self._ageless = 0
 
     def flush(self) -> None:
-        """Write what was added."""
+        """Write the deadlines that were added."""
         if self._fresh:
             self._db.executemany("INSERT INTO timers VALUES(?, ?, ?)", self._fresh)
             self._fresh.clear()
 
-    # --- what there is
+    # --- look-ups
 
     def nearest(self) -> int:
         """Return the first deadline, or an earlier time; :data:`NEVER` if there is none."""
@@ -75,11 +75,11 @@ class Timers:
         return self._nearest
 
     def met(self) -> None:
-        """What was due has been dealt with: look again for what is next."""
+        """Forget the cached deadline: everything due was applied."""
         self._nearest = None
 
     def expired(self, now: int, limit: int) -> list[int]:
-        """Return the sequences of messages that live no longer, at most ``limit``."""
+        """Return the sequences of expired messages, at most ``limit``."""
         self.flush()
         sql = "SELECT seq FROM timers WHERE stream=? AND due<=? ORDER BY due, seq LIMIT ?"
         return column(self._db.execute(sql, (self._stream, min(now, NEVER - 1), limit)))
@@ -100,7 +100,7 @@ class Timers:
         return decoded(Aged, self._db.execute(sql, (self._ageless, self._stream, limit)).fetchall())
 
     def fired(self, now: int) -> list[Firing]:
-        """Return the schedules whose time has come, in the order in which they were stored."""
+        """Return the schedules that are due, in the order in which they were stored."""
         sql = "SELECT seq, subject, due FROM schedules WHERE stream=? AND due<=? ORDER BY seq"
         return decoded(Firing, self._db.execute(sql, (self._stream, now)).fetchall())
 
@@ -118,22 +118,22 @@ class Timers:
         self._earlier(due)
 
     def put(self, firing: Firing) -> None:
-        """Let a subject hold a schedule, instead of the one it held."""
+        """Set the schedule of a subject, replacing the one it held."""
         row = (self._stream, firing.subject, firing.seq, firing.due)
         self._db.execute("INSERT OR REPLACE INTO schedules VALUES(?, ?, ?, ?)", row)
         self._earlier(firing.due)
 
     def stop(self, subject: str) -> None:
-        """Let a subject hold no schedule."""
+        """Remove the schedule of a subject."""
         self._db.execute("DELETE FROM schedules WHERE stream=? AND subject=?", (self._stream, subject))
 
     def drop(self, sequences: Sequence[int]) -> None:
-        """Let messages have no time to live."""
+        """Remove the expiry of messages."""
         rows = [(self._stream, seq) for seq in sequences]
         self._db.executemany("DELETE FROM timers WHERE stream=? AND seq=?", rows)
 
     def forget(self, removed: Sequence[Removed], *, scheduled: bool) -> None:
-        """The deadlines of messages that are gone, which may have been schedules if ``scheduled``."""
+        """Remove the deadlines of removed messages, which may have been schedules if ``scheduled``."""
         self.flush()
         self.drop([one.seq for one in removed])
         if not scheduled:
@@ -142,7 +142,7 @@ class Timers:
         self._db.executemany("DELETE FROM schedules WHERE stream=? AND subject=? AND seq=?", held)
 
     def clear(self) -> None:
-        """All messages are gone."""
+        """Remove all deadlines: the stream is empty."""
         self._fresh.clear()
         self._db.execute("DELETE FROM timers WHERE stream=?", (self._stream,))
         self._db.execute("DELETE FROM schedules WHERE stream=?", (self._stream,))

@@ -1,4 +1,4 @@
-"""Acknowledgements, and what they settle."""
+"""Acks, and what they settle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that are published message by message and committed by the last (ADR-50)."""
+"""Atomic batches that are published message by message and committed by the last (ADR-50)."""
 
 from __future__ import annotations
 

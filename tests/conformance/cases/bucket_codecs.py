@@ -1,4 +1,4 @@
-"""How keys and values are written (ADR-54), and what cannot be read."""
+"""Codecs: how keys and values are encoded (ADR-54), and what cannot be decoded."""
 
 from __future__ import annotations
 

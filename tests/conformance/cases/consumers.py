@@ -10,7 +10,7 @@ from tests.conformance.cases.table import case, refused
 
 
 async def _five(jet: Jet) -> Stream:
-    """A stream of five messages: of ``s.a``, ``s.b`` and ``s.a`` again, and so on."""
+    """Return a stream of five messages, of ``s.a`` and ``s.b`` in turn."""
     stream = await jet.create_stream("S", subjects=["s.>"])
     await jet.publish_batch([(f"s.{'ab'[n % 2]}", b"%d" % n) for n in range(5)])
     return stream

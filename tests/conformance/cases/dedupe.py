@@ -1,4 +1,4 @@
-"""Message ids: publishing again within the window is harmless."""
+"""Message ids: publishing a duplicate within the window is harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct get (ADR-31): one message or many, by sequence, subject and time, and the last of each subject."""
+"""Direct get (ADR-31): one message or many, by sequence, subject and time, and the last per subject."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EARLY = "1999-01-01T00:00:00Z"
 
 
 async def _ten(jet: Jet) -> Stream:
-    """A stream of ten messages, of ``s.1``, ``s.2``, ``s.0`` in turn; the fifth is deleted."""
+    """Return a stream of ten messages, of ``s.1``, ``s.2``, ``s.0`` in turn; the fifth is deleted."""
     stream = await jet.create_stream("S", subjects=["s.>"], allow_direct=True)
     for number in range(1, 11):
         await jet.publish(f"s.{number % 3}", b"%d" % number, headers={"A": "b"} if number == 2 else None)
@@ -340,7 +340,7 @@ async def more_subjects_than_one_answer_holds(jet: Jet) -> None:
     await fails(TooManyResultsError, stream.get_last_messages("s.*", up_to_seq=1025))
 
 
-# --- what may be asked, and of whom
+# --- which requests are valid, and on which streams
 
 
 @case

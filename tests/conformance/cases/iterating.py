@@ -64,7 +64,7 @@ async def all_of_them_in_order(jet: Jet) -> None:
 async def what_lies_ready_goes_back_at_the_end(jet: Jet) -> None:
     consumer = await _consumer(jet, 50)
     assert len(await _take(consumer, 5, prefetch=16)) == 5
-    # Not after the ack wait, but at once.
+    # At once, not after the ack wait.
     rest = await _take(consumer, 45, prefetch=16)
     assert sorted(rest, key=int) == [b"%d" % n for n in range(5, 50)]
     await eventually(lambda: _unsettled(consumer), 0)

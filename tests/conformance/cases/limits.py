@@ -1,4 +1,4 @@
-"""Limits of a stream, with old or new messages discarded."""
+"""Limits of a stream, with discard old or new."""
 
 from __future__ import annotations
 

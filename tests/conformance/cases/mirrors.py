@@ -1,4 +1,4 @@
-"""Mirrors (ADR-59): streams that are a copy of another, or of a part of it."""
+"""Mirrors (ADR-59): streams that copy another one, or a part of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single messages read and deleted, and lists of streams: every form of the requests."""
+"""Reading and deleting single messages, and listing streams: every form of the requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAST, _FUTURE = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
 
 
 async def _ten(jet: Jet) -> Stream:
-    """A stream of ten messages, of ``s.0`` and ``s.1`` in turn, the first and the fifth deleted."""
+    """Return a stream of ten messages, of ``s.0`` and ``s.1`` in turn, the first and the fifth deleted."""
     stream = await jet.create_stream("S", subjects=["s.*"])
     await jet.publish_batch([(f"s.{n % 2}", b"%d" % n) for n in range(10)])
     for seq in (1, 5):

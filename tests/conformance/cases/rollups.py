@@ -11,7 +11,7 @@ from tests.conformance.cases.table import case, refused
 
 
 async def _pairs(jet: Jet, **config: Any) -> Stream:
-    """A stream that holds ``s.a``, ``s.b``, ``s.a``, ``s.b``."""
+    """Return a stream that holds ``s.a``, ``s.b``, ``s.a``, ``s.b``."""
     stream = await jet.create_stream("S", subjects=["s.>"], allow_rollup_hdrs=True, **config)
     await jet.publish_batch([(f"s.{'ab'[n % 2]}", b"%d" % n) for n in range(4)])
     return stream

@@ -1,4 +1,4 @@
-"""Messages that are published later, once or again and again (ADR-51)."""
+"""Scheduled messages: published later, once or repeatedly (ADR-51)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def what_takes_its_place_ends_it(jet: Jet) -> None:
     await jet.schedule("s.a", target="s.target", every=1)
     await jet.publish("s.a", b"an ordinary message")
     await jet.schedule("s.b", target="s.target", every=1)
-    # Published early: the schedule goes with it.
+    # Published early: this ends the schedule.
     await _publish(jet, "s.target", Nats_Schedule_Next="purge", Nats_Scheduler="s.b")
     assert (await stream.info(subjects_filter=">")).state.subjects == {"s.a": 2, "s.target": 1}
     await jet.schedule("s.c", target="s.target", every=1)

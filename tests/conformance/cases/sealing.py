@@ -12,7 +12,7 @@ from tests.conformance.cases.table import case, refused
 
 
 async def _sealed(jet: Jet, **config: Any) -> Stream:
-    """A stream of three messages, sealed."""
+    """Return a sealed stream of three messages."""
     await jet.create_stream("S", subjects=["s.*"], **config)
     await jet.publish_batch([("s.a", b"1"), ("s.b", b"2"), ("s.a", b"3")])
     return await jet.update_stream("S", sealed=True)

@@ -11,7 +11,7 @@ from tests.conformance.cases.table import case, fails, only, refused
 
 
 async def _invalid(jet: Jet, text: str, **config: Any) -> None:
-    """Assert that no stream is made, for this reason."""
+    """Assert that no stream is created, for this reason."""
     error = await refused(10052, jet.create_stream("S", **config))
     assert (error.code, error.description) == (500, text)
 
@@ -138,7 +138,7 @@ async def a_first_sequence_too_large_is_refused(jet: Jet) -> None:
     assert (await jet.create_stream("S", first_seq=(1 << 63) - 1)).config.first_seq == (1 << 63) - 1
 
 
-# --- what is said about it
+# --- description and metadata
 
 
 def _own(config: StreamConfig) -> dict[str, str]:

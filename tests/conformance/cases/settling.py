@@ -1,4 +1,4 @@
-"""Results that are published together with the ack of the delivery they come from."""
+"""Results that are published together with the ack of their delivery."""
 
 from __future__ import annotations
 

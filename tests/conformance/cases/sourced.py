@@ -17,7 +17,7 @@ Stored = tuple[int, str, bytes]
 
 
 async def make_origin(jet: Jet, count: int = 3, **fields: Any) -> Stream:
-    """A stream with ``count`` messages, each on a subject of its own."""
+    """Return a stream with ``count`` messages, each on its own subject."""
     stream = await jet.create_stream("O", subjects=["o.>"], **fields)
     for number in range(1, count + 1):
         await jet.publish(f"o.{number}", b"%d" % number)

@@ -306,7 +306,7 @@ async def an_origin_that_is_made_again_is_another_one(jet: Jet) -> None:
     async def found() -> int:
         return len(await data_of(stream))
 
-    # A server notices after some ten seconds.
+    # A server notices after about ten seconds.
     for _ in range(6):
         try:
             await eventually(found, 3)

@@ -1,4 +1,4 @@
-"""What a publish is checked against before it is stored: its headers, in NATS's order, and the stream's capacity."""
+"""The checks of a publish before it is stored: its headers, in NATS's order, and the stream's capacity."""
 
 from pelton.streams.publish_checks.capacity import check_capacity
 from pelton.streams.publish_checks.conditions import expectations, is_bare, last_expected_of

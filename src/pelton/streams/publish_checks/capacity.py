@@ -1,4 +1,4 @@
-"""Whether a stream that discards new messages has room for one."""
+"""Whether a stream with discard new has room for a message."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pelton.streams.publish_checks.target import Target
 
 
 def check_capacity(target: Target, subject: str, size: int, *, replaces: bool) -> None:
-    """Refuse what does not fit (10077), for the limit per subject first where it is the reason.
+    """Raise ApiError (10077) if a message does not fit; the limit per subject is reported first.
 
-    What ``replaces`` others of its subject meets no limit per subject; where it needs more room than there is
-    before they go, it is refused like any, as on a NATS server.
+    The limit per subject does not apply to a message that ``replaces`` others of its subject; if it does not fit before
+    they are removed, it is refused like any other, as on a NATS server.
     """
     config = target.state.config
     full = _is_full(target, subject)
@@ -20,7 +20,7 @@ def check_capacity(target: Target, subject: str, size: int, *, replaces: bool) -
     if not (0 < config.max_msgs <= target.state.msgs or 0 < config.max_bytes < target.state.bytes + size):
         return
     if config.max_msgs_per_subject > 0 and target.state.dirty:
-        # What newer messages of the same subjects have replaced still counts until it is trimmed.
+        # Messages that newer ones of their subject have replaced still count until they are trimmed.
         target.flush()
         full = _is_full(target, subject)
     if 0 < config.max_msgs <= target.state.msgs and not full:

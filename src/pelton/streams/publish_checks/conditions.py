@@ -1,8 +1,7 @@
-"""What a publisher asks for in headers.
+"""Publish conditions in headers: the message id and ``Nats-Expected-*`` (ADR-4, ADR-8).
 
-Message id and the ``Nats-Expected-*`` conditions (ADR-4, ADR-8): how they are read, and whether they hold. In which
-order they are checked is in ``order.py``. A header without a value asks for nothing. What is no sequence equals none:
-like nats-server, the refusal tells the one there is.
+This module parses them and checks whether they hold; the order of the checks is in ``order.py``. A header without a
+value is ignored. A value that is not a sequence equals none: as on nats-server, the error names the actual sequence.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from pelton.api import api_error, headers
 from pelton.streams.publish_checks.target import AtomicBatch, Target
 from pelton.subjects import is_filter
 
-# Every header of NATS's own may ask for something, but these: a republished message is marked with them.
+# Every ``Nats-`` header may ask for something, except these, which mark a republished message.
 _ASKS: Final = re.compile(rb"\nNats-(?!(?:Stream|Subject|Sequence|Time-Stamp|Last-Sequence|Msg-Size):)")
 _NO_SEQUENCE: Final = -1
 _SEQUENCE_DIGITS: Final = 20
 
 
 class Expectations(NamedTuple):
-    """The conditions of one message; None or empty where not asked."""
+    """The conditions of one message; None or empty if not set."""
 
     msg_id: str = ""
     stream: str = ""
@@ -36,14 +35,14 @@ _NOTHING: Final = Expectations()
 
 
 def is_bare(block: bytes | None) -> bool:
-    """Whether a header block asks for nothing, so that its message is stored as plainly as one without."""
+    """Whether a header block asks for nothing, so that its message is stored like one without headers."""
     return block is None or (len(block) <= headers.LARGEST and _ASKS.search(block) is None)
 
 
 def expectations(block: bytes | None) -> Expectations | None:
-    """Read the conditions of an encoded header block; None when there are none.
+    """Parse the conditions of an encoded header block; None if there are none.
 
-    Raises ApiError 10097 for a block that is larger than any server takes.
+    Raises ApiError 10097 for a block that is larger than any server accepts.
     """
     if block is None or is_bare(block):
         return None
@@ -62,7 +61,7 @@ def expectations(block: bytes | None) -> Expectations | None:
 
 
 def check_in_batch(target: Target, batch: AtomicBatch, asked: Expectations, subject: str) -> None:
-    """Raise where a condition of a message of an atomic batch fails, or is about what the batch itself has written."""
+    """Raise if a condition in an atomic batch fails, or refers to what the batch itself has written."""
     last = target.state.last
     if asked.last_seq is not None:
         if asked.last_seq != last:
@@ -81,25 +80,25 @@ def check_in_batch(target: Target, batch: AtomicBatch, asked: Expectations, subj
 
 
 def check_rollup_in_batch(batch: AtomicBatch, kind: str, subject: str) -> None:
-    """Raise where a roll-up would take messages of its own batch along (10111)."""
+    """Raise if a roll-up would remove messages of its own batch (10111)."""
     if batch.written if kind == "all" else subject in batch.written:
         raise api_error("JSStreamRollupFailedF", err=f"batch rollup {kind} invalid")
 
 
 def check_stream(target: Target, asked: Expectations) -> None:
-    """Raise where another stream is expected (10060)."""
+    """Raise if another stream is expected (10060)."""
     if asked.stream and asked.stream != target.state.name:
         raise api_error("JSStreamNotMatchErr")
 
 
 def check_source(asked: Expectations) -> None:
-    """Raise where a message says that it comes from a source (10227): only what a stream takes from another one may."""
+    """Raise if a publish has the header ``Nats-Stream-Source`` (10227), which only sourced messages may have."""
     if asked.source:
         raise api_error("JSMessageSourceHdrNotAllowedErr")
 
 
 def check_sequences(target: Target, asked: Expectations, subject: str) -> None:
-    """Raise where a last sequence is not the expected one (10071)."""
+    """Raise if a last sequence is not the expected one (10071)."""
     if asked.last_subject_seq is not None:
         last = last_expected_of(target, asked.last_subject_filter or subject)
         if last != asked.last_subject_seq:
@@ -109,13 +108,13 @@ def check_sequences(target: Target, asked: Expectations, subject: str) -> None:
 
 
 def check_last_id(target: Target, asked: Expectations) -> None:
-    """Raise where the last message id is not the expected one (10070)."""
+    """Raise if the last message id is not the expected one (10070)."""
     if asked.last_msg_id and asked.last_msg_id != (known := target.reader.last_id()):
         raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
 
 
 def last_expected_of(target: Target, subject_filter: str) -> int:
-    """Return the last sequence of what a condition is about."""
+    """Return the last sequence of the subject or filter that a condition refers to."""
     return target.last_seq_of(subject_filter) if is_filter(subject_filter) else 0
 
 

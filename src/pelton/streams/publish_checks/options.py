@@ -1,7 +1,7 @@
-"""What a publisher asks for in headers: a time to live, a schedule or its end, a roll-up (ADR-43, ADR-51).
+"""Publish options in headers: a TTL, a schedule or its end, a roll-up (ADR-43, ADR-51).
 
-Read and checked before anything is stored. The order of the checks, and what of a header is ignored, are those of
-nats-server 2.15.
+They are parsed and checked before anything is stored. The order of the checks, and which values are ignored, are those
+of nats-server 2.15.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCHEDULE: Final = b"Nats-Schedule"
 class StorageOptions(NamedTuple):
     """The header block to store, when it expires, when it first fires, the subject whose schedule it ends.
 
-    ``rollup`` says what it replaces: ``sub``, ``all`` or nothing.
+    ``rollup`` is what it replaces: ``sub``, ``all`` or nothing.
     """
 
     hdr: bytes
@@ -38,33 +38,33 @@ class StorageOptions(NamedTuple):
 
 
 def check_life(config: StreamConfig, hdr: bytes) -> None:
-    """Raise where a message is to expire, and none of its stream may (10166)."""
+    """Raise if a message has a TTL, and its stream does not allow TTLs (10166)."""
     if _TTL in hdr and not config.allow_msg_ttl and _is_life(headers.first(hdr, headers.TTL) or ""):
         raise api_error("JSMessageTTLDisabledErr")
 
 
 def scheduled(target: Target, subject: str, hdr: bytes, now: int) -> StorageOptions:
-    """Return what a header block asks for as to schedules. Raises ApiError where that cannot be."""
+    """Return the schedule options of a header block. Raises ApiError if they are invalid."""
     return _schedule_options(target, subject, hdr, now) if _SCHEDULE in hdr else StorageOptions(hdr)
 
 
 def replacing(config: StreamConfig, options: StorageOptions) -> StorageOptions:
-    """Add what is to be replaced. Raises ApiError (10111)."""
+    """Add the roll-up. Raises ApiError (10111)."""
     rollup = rollup_of(options.hdr, config)
     return options._replace(rollup=rollup) if rollup else options
 
 
 def with_life(config: StreamConfig, options: StorageOptions, now: int) -> StorageOptions:
-    """Add when the message is to expire. Raises ApiError (10165)."""
+    """Add when the message expires. Raises ApiError (10165)."""
     text = headers.first(options.hdr, headers.TTL) if _TTL in options.hdr else None
     return _lifetime(config, options, text, now) if text else options
 
 
-# --- lives
+# --- TTLs
 
 
 def seconds_of(text: str) -> int | None:
-    """Return a time to live in whole seconds, None for ever; ValueError for what is none, or below one second."""
+    """Return a TTL in whole seconds, None for ``never``; raises ValueError if it is invalid or below one second."""
     if text.lower() == "never":
         return None
     seconds = int(text) if text.isascii() and text.isdigit() else parse_duration(text) // SECOND
@@ -82,14 +82,14 @@ def _is_life(text: str) -> bool:
 
 
 def expiry(seconds: int | None, now: int) -> int:
-    """Return when a message that is stored at ``now`` expires; :data:`NEVER` if not even its stream's age counts."""
+    """Return when a message that is stored at ``now`` expires; :data:`NEVER` if not even ``max_age`` applies."""
     return NEVER if seconds is None else min(now + seconds * SECOND, LATEST)
 
 
 def lifted(config: StreamConfig, seconds: int | None) -> int | None:
-    """Return the seconds that a message lives at least.
+    """Return a message's TTL in seconds, raised to the TTL of the stream's delete markers if it is shorter.
 
-    Messages of a subject that may hold several must not outlive the marker that tells of their end.
+    Messages of a subject that may hold several must not outlive the marker that reports their end.
     """
     least = config.subject_delete_marker_ttl.ns // SECOND
     return least if seconds is not None and seconds < least and config.max_msgs_per_subject != 1 else seconds
@@ -126,7 +126,7 @@ def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> Sto
 
 
 def zone_of(hdr: bytes) -> tzinfo | None:
-    """Return the time zone that a block names, None if none; raises ApiError 10223."""
+    """Return the time zone that a block names, None if it names none; raises ApiError 10223."""
     name = headers.first(hdr, headers.SCHEDULE_TIME_ZONE)
     if name is None:
         return None
@@ -166,7 +166,7 @@ def _check_schedule(target: Target, subject: str, hdr: bytes) -> None:
         if not config.allow_msg_ttl:
             raise api_error("JSMessageTTLDisabledErr")
     dest = headers.first(hdr, headers.SCHEDULE_TARGET) or ""
-    # A target that is renamed to the schedule's own subject would go with it, as it does on a NATS server.
+    # A target that is renamed to the schedule's own subject would be removed with it, as on a NATS server.
     if dest == subject or not _is_ours(config, dest) or target.stored_subject(dest) == subject:
         raise api_error("JSMessageSchedulesTargetInvalidErr")
     if headers.first(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):

@@ -1,9 +1,9 @@
-"""What a publish with headers is held against before anything is stored, in the order of nats-server 2.15.
+"""The checks of a publish with headers before anything is stored, in the order of nats-server 2.15.
 
-Where a message has several faults the first is told. Alone: increment, stream, life, condition without a sequence,
-sequences, schedule, source, last id, roll-up, and last a missing increment. In a batch, whose messages a server
-prepares together: increment, stream, life, duplicate, source, a missing increment, sequences, schedule, roll-up.
-One thing is ours: a repeated publish is answered whatever sequence it expected, so that repeating is harmless.
+If a message has several faults, the first is reported. A single publish: increment, stream, TTL, condition without a
+sequence, sequences, schedule, source, last id, roll-up, and finally a missing increment. In a batch, whose messages a
+server prepares together: increment, stream, TTL, duplicate, source, a missing increment, sequences, schedule, roll-up.
+One difference is ours: a duplicate is acknowledged whatever sequence it expected, so that retries are harmless.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPTIONS: Final = re.compile(rb"\nNats-(?:TTL|Schedule|Rollup)")
 
 
 class Checked(NamedTuple):
-    """What a message asks for, once nothing speaks against it; ``duplicate`` is the sequence of its original."""
+    """What a message that passed the checks asks for; ``duplicate`` is the sequence of its original."""
 
     hdr: bytes | None = None
     msg_id: str = ""
@@ -40,7 +40,7 @@ class Checked(NamedTuple):
 
 
 def check_headers(target: Target, subject: str, hdr: bytes, data: bytes, now: int) -> Checked:
-    """Return what a header block asks for. Raises ApiError."""
+    """Check a header block, and return what it asks for. Raises ApiError."""
     increment = increment_of(hdr, data, counting=target.counts)
     asked, has_options = expectations(hdr), _OPTIONS.search(hdr) is not None
     if asked is not None and asked.stream:
@@ -78,7 +78,7 @@ def _member(
     *,
     has_options: bool,
 ) -> Checked:
-    """What follows for a message of a batch."""
+    """Do the remaining checks for a message of a batch."""
     if asked is not None:
         if asked.msg_id and target.reader.known_id(asked.msg_id, now) is not None:
             raise api_error("JSAtomicPublishContainsDuplicateMessageErr")

@@ -1,4 +1,4 @@
-"""Roll-ups: a message that replaces what came before it, of its subject or of the whole stream. Pure."""
+"""Roll-ups: a message that replaces all earlier ones, of its subject or of the whole stream. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KINDS: Final = frozenset({"sub", "all"})
 def rollup_of(block: bytes, config: StreamConfig) -> str:
     """Return what an encoded header block asks to replace: ``sub``, ``all``, or "" for nothing.
 
-    Raises ApiError (10111) where the stream does not allow it, or for any other value.
+    Raises ApiError (10111) if the stream does not allow it, or for any other value.
     """
     if _HEADER not in block:
         return ""

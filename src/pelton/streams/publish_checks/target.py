@@ -10,10 +10,10 @@ from pelton.streams.state import StreamState
 
 
 class AtomicBatch:
-    """A batch that is stored as one (ADR-50): its conditions are about the stream before it.
+    """A batch that is stored as one (ADR-50): its conditions refer to the stream before it.
 
-    ``base`` was the stream's last sequence then, ``lasts`` holds that of each subject or filter with a condition, and
-    ``written`` the subjects that the batch has written so far.
+    ``base`` is the stream's last sequence before it, ``lasts`` holds that of each subject or filter with a condition,
+    and ``written`` the subjects that the batch has written so far.
     """
 
     def __init__(self, base: int, lasts: Mapping[str, int]) -> None:
@@ -23,7 +23,7 @@ class AtomicBatch:
 
 
 class Target(Protocol):
-    """``batch`` is set while an atomic batch is stored; ``counts`` says whether its subjects are counters."""
+    """``batch`` is set while an atomic batch is stored; ``counts`` tells whether its subjects are counters."""
 
     @property
     def state(self) -> StreamState: ...
