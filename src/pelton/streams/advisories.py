@@ -24,14 +24,14 @@ class Advisories:
         now: Callable[[], int],
         new_id: Callable[[], str],
     ) -> None:
-        self._is_heard = is_heard
-        self._tell = tell
+        self._has_recipient = is_heard
+        self._dispatch = tell
         self._now = now
         self._new_id = new_id
 
     def send(self, event: Event) -> None:
         """Send an event when the open transaction commits, if it has a recipient."""
         subject = event.subject
-        if self._is_heard(subject):
+        if self._has_recipient(subject):
             event = msgspec.structs.replace(event, id=self._new_id(), timestamp=rfc3339(self._now()))
-            self._tell(Outgoing(subject, encode_event(event)))
+            self._dispatch(Outgoing(subject, encode_event(event)))

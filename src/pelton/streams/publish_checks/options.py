@@ -87,9 +87,9 @@ def expiry(seconds: int | None, now: int) -> int:
 
 
 def lifted(config: StreamConfig, seconds: int | None) -> int | None:
-    """Return a message's TTL in seconds, raised to the TTL of the stream's delete markers if it is shorter.
+    """Return a message's TTL in seconds, raised to that of the stream's delete markers if it is shorter (ADR-43).
 
-    Messages of a subject that may hold several must not outlive the marker that reports their end.
+    As on a NATS server, this does not apply to streams that keep one message per subject.
     """
     least = config.subject_delete_marker_ttl.ns // SECOND
     return least if seconds is not None and seconds < least and config.max_msgs_per_subject != 1 else seconds
