@@ -185,7 +185,7 @@ def test_arguments_that_do_not_fit_fail_their_job_alone(spark: SparkSession, fil
     ("function", "said"),
     [
         (lambda rows: rows[["n"]], "keep the column id"),
-        (lambda rows: rows.assign(id="77"), "none of its jobs"),
+        (lambda rows: rows.assign(id="77"), "not one of its jobs"),
         (lambda rows: None, "return a DataFrame"),
         (lambda rows: pd.concat([rows, rows]), "several rows of a job"),
     ],
