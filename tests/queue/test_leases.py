@@ -4,6 +4,7 @@ import asyncio
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ import pelton
 from pelton import Jet
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
-from pelton.queue.leases import DeliveryHold, JobLease, LeaseKeeper, SharedLease
+from pelton.queue.leases import DeliveryHold, LeaseKeeper, SharedLease
 from pelton.runtime import SystemClock, system_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, open_store, working
@@ -222,6 +223,30 @@ class Store:
         return [PeltonError("replaced") if ack.seq in self.replaced else self.refused for ack in acks]
 
 
+class Held:
+    """A job that is held by a lease."""
+
+    def __init__(self, number: int, told: Callable[[str], object]) -> None:
+        self.lost = False
+        self.number = number
+        self._told = told
+
+    @property
+    def hold(self) -> DeliveryHold:
+        return DeliveryHold(delivered(self.number), self._lose)
+
+    def _lose(self, reason: str) -> None:
+        self.lost = True
+        self._told(reason)
+
+
+def alone(
+    number: int, asked: float, duration: float, told: Callable[[str], object], *, by_clock: bool = False
+) -> SharedLease[Held]:
+    """Return the lease of one job."""
+    return SharedLease([Held(number, told)], asked, duration, by_clock=by_clock)
+
+
 @pytest.mark.parametrize("down", ["hangs", "raises"])
 @pytest.mark.parametrize("phase", [0.0, 0.03, 0.06, 0.09])
 def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, phase: float) -> None:
@@ -237,7 +262,7 @@ def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, p
 
     keeper.start()
     threading.Event().wait(phase)  # rounds fall differently against the lease
-    lease = JobLease(delivered(1), clock.boottime(), duration, on_lost)
+    lease = alone(1, clock.boottime(), duration, on_lost)
     keeper.hold(lease)
     assert told.wait(5)
     keeper.stop()
@@ -250,7 +275,7 @@ def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:
     store, clock = Store(), SystemClock()
     store.down = "raises"
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
-    lease = JobLease(delivered(1), clock.boottime(), 0.6, lambda reason: None)
+    lease = alone(1, clock.boottime(), 0.6, lambda reason: None)
     keeper.start()
     keeper.hold(lease)
     held = lease.clock.confirmed
@@ -267,8 +292,8 @@ def test_a_refused_extension_is_told_once_and_a_released_lease_is_left_alone() -
     store, clock, reasons = Store(), SystemClock(), list[str]()
     store.refused = PeltonError("replaced")
     keeper = LeaseKeeper(store, clock, 0.1)  # type: ignore[arg-type]
-    lost, told = JobLease(delivered(1), clock.boottime(), 0.1, reasons.append), threading.Event()
-    kept = JobLease(delivered(2), clock.boottime(), 0.1, lambda reason: told.set())
+    lost, told = alone(1, clock.boottime(), 0.1, reasons.append), threading.Event()
+    kept = alone(2, clock.boottime(), 0.1, lambda reason: told.set())
     keeper.hold(lost)
     keeper.hold(kept)
     keeper.release(kept)
@@ -292,7 +317,7 @@ async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
         attempts.append(context.attempt)
 
     doubts = [True]
-    monkeypatch.setattr(JobLease, "is_doubtful", lambda *_: doubts.pop() if doubts else False)
+    monkeypatch.setattr(SharedLease, "is_doubtful", lambda *_: doubts.pop() if doubts else False)
     backend = queue.jet.backend
     real = backend.ack
 
@@ -314,28 +339,11 @@ async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
     assert attempts == ([3] if replaced else [1])
 
 
-class Held:
-    """A job that shares its lease."""
-
-    def __init__(self, number: int, told: threading.Event) -> None:
-        self.lost = False
-        self.number = number
-        self._told = told
-
-    @property
-    def hold(self) -> DeliveryHold:
-        return DeliveryHold(delivered(self.number), self._lose)
-
-    def _lose(self, reason: str) -> None:
-        self.lost = True
-        self._told.set()
-
-
 def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
     store, clock, told = Store(), SystemClock(), threading.Event()
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
     store.replaced = {2}
-    jobs = [Held(number, told) for number in (1, 2, 3)]
+    jobs = [Held(number, lambda reason: told.set()) for number in (1, 2, 3)]
     lease = SharedLease(jobs, clock.boottime(), 0.6, by_clock=False)
     taken = lease.clock.confirmed
     keeper.hold(lease)
@@ -352,8 +360,8 @@ def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
 
 def test_where_late_acks_are_confirmed_the_clock_alone_judges() -> None:
     told: list[str] = []
-    here = JobLease(delivered(1), 0.0, 1.0, told.append)
-    there = JobLease(delivered(1), 0.0, 1.0, told.append, by_clock=True)
+    here = alone(1, 0.0, 1.0, told.append)
+    there = alone(1, 0.0, 1.0, told.append, by_clock=True)
     assert not here.is_over(99.0)
     assert not there.is_over(0.7)
     assert there.is_over(0.9)

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pelton.api import (
     AckRejectedError,
@@ -39,7 +39,7 @@ from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusa
 from pelton.queue.failure import describe
 from pelton.queue.failure_log import report
 from pelton.queue.job import Job, JobRules
-from pelton.queue.leases import JobLease
+from pelton.queue.leases import DeliveryHold, SharedLease
 from pelton.queue.outage import can_pass
 from pelton.queue.records import AttemptRecords, Ended
 from pelton.queue.transaction import JobEnding, JobTransaction
@@ -47,6 +47,7 @@ from pelton.queue.transaction import JobEnding, JobTransaction
 if TYPE_CHECKING:
     from pelton.queue.job_source import JobSource
     from pelton.queue.queue import Queue
+    from pelton.runtime import Clock
 
 T = TypeVar("T")
 
@@ -54,21 +55,36 @@ _log: Final = logging.getLogger("pelton")
 _ASK_AGAIN_S: Final = 0.5
 
 
-class JobAttempt:
-    """A delivered job on its way through a worker."""
+class Workplace(NamedTuple):
+    """What the attempts of one worker share. ``tell_lost``, for any thread, passes on why one lost its lease."""
 
-    def __init__(
-        self, queue: Queue, job_source: JobSource, worker: str, delivered: Delivered, executor: Callable[[], Executor]
-    ) -> None:
-        self._queue = queue
-        self._job_source = job_source
-        self._clock = queue.jet.runtime.clock
-        self._worker = worker
-        self._executor = executor
-        self._records = AttemptRecords(queue.names, worker, delivered)
+    queue: Queue
+    job_source: JobSource
+    worker: str
+    clock: Clock
+    executor: Callable[[], Executor]
+    tell_lost: Callable[[JobAttempt, str], None]
+
+
+class JobAttempt:
+    """A delivered job on its way through a worker.
+
+    ``lost``: the lease was lost. ``lease`` is shared with the jobs that were taken with it; none once it is let go of.
+    """
+
+    __slots__ = (
+        "_cancel", "_has_ended", "_has_looked_up", "_place", "_records", "context", "delivered", "id", "interrupted",
+        "lease", "lost",
+    )  # fmt: skip
+
+    def __init__(self, place: Workplace, delivered: Delivered) -> None:
+        self._place = place
+        self._records = AttemptRecords(place.queue.names, place.worker, delivered)
         self.delivered = delivered
         self.id = self._records.id
-        self.lease: JobLease | None = None
+        self.lease: SharedLease[JobAttempt] | None = None
+        self.lost = False
+        # Of a job that asks for one.
         self.context: JobContext | None = None
         self.interrupted = False
         self._cancel: Callable[[], object] | None = None
@@ -77,9 +93,24 @@ class JobAttempt:
         self._has_ended = False
 
     @property
-    def lost(self) -> bool:
-        """Whether another worker may have the job."""
-        return self.lease is not None and self.lease.is_over(self._clock.boottime())
+    def hold(self) -> DeliveryHold:
+        """What it holds; for the keeper of leases."""
+        return DeliveryHold(self.delivered, self.lose)
+
+    def lose(self, reason: str) -> None:
+        """Note, on any thread, that the lease is lost, and tell the worker, once."""
+        # One that was let go of meanwhile is settled.
+        if not self.lost and self.lease is not None:
+            self.lost = True
+            self._place.tell_lost(self, reason)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another worker may have the job, known or not."""
+        lease = self.lease
+        if self.lost or lease is None or not lease.by_clock:
+            return self.lost
+        return lease.is_over(self._place.clock.boottime())
 
     def interrupt(self) -> None:
         """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
@@ -89,7 +120,7 @@ class JobAttempt:
 
     async def run(self) -> None:
         """Run the job and settle it. Raises CancelledError, unsettled, if interrupted before its end."""
-        self._records.started = self._clock.now()
+        self._records.started = self._place.clock.now()
         job, decision = await self._prepare()
         result: object = None
         if decision is None:
@@ -106,8 +137,8 @@ class JobAttempt:
                 decision = self._after(error, job.rules)
         if self._has_ended:
             return
-        if self.lost:
-            _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._queue.name)
+        if self.is_lost:
+            _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._place.queue.name)
             return
         await self._settle(decision, result, job)
 
@@ -125,29 +156,30 @@ class JobAttempt:
         records = self._records
         unreadable = records.read()
         if unreadable is not None:
-            report(self._queue.name, records, unreadable)
+            report(self._place.queue.name, records, unreadable)
             return None, unreadable
         await self._look_up()
-        job = self._queue.jobs_by_name.get(records.envelope.job)
+        job = self._place.queue.jobs_by_name.get(records.envelope.job)
         rules = job.rules if job is not None else JobRules()
         ended = records.after_deaths(rules)
         if ended is None and job is None:
-            unknown = UnknownJobError(records.envelope.job, sorted(self._queue.jobs_by_name))
+            unknown = UnknownJobError(records.envelope.job, sorted(self._place.queue.jobs_by_name))
             return None, self._after(unknown, rules)
         if ended is not None:
-            report(self._queue.name, records, ended)
+            report(self._place.queue.name, records, ended)
         return job, ended
 
     async def _look_up(self) -> None:
         """Load what earlier attempts left, once."""
         if not self._has_looked_up:
-            self._records.learn(await self._patiently("looked up", lambda: self._job_source.known(self.delivered)))
+            known = await self._patiently("looked up", lambda: self._place.job_source.known(self.delivered))
+            self._records.learn(known)
             self._has_looked_up = True
 
     def _after(self, error: BaseException, rules: JobRules, decide: Decide = after_error) -> Finish | Again:
-        decision = decide(error, self._records.attempt, rules, self._queue.jet.runtime.random)
-        if not (self.lost or self._has_ended):
-            report(self._queue.name, self._records, decision, error)
+        decision = decide(error, self._records.attempt, rules, self._place.queue.jet.runtime.random)
+        if not (self.is_lost or self._has_ended):
+            report(self._place.queue.name, self._records, decision, error)
         return decision
 
     # --- the job itself
@@ -155,20 +187,18 @@ class JobAttempt:
     async def _call(self, job: Job[Any, Any]) -> object:
         records = self._records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
-        context = JobContext(
-            self._queue.name,
-            self._worker,
-            self.delivered,
-            envelope,
-            records.attempt,
-            last_error,
-            partial(self._transaction, job) if job.is_async else None,
-        )
-        self.context = context
         arguments = job.decode_arguments(envelope.args)
         if job.context_parameter:
-            arguments[job.context_parameter] = context
-        if self.interrupted or self.lost:
+            self.context = arguments[job.context_parameter] = JobContext(
+                self._place.queue.name,
+                self._place.worker,
+                self.delivered,
+                envelope,
+                records.attempt,
+                last_error,
+                partial(self._transaction, job) if job.is_async else None,
+            )
+        if self.interrupted or self.is_lost:
             self.interrupted = True
             raise asyncio.CancelledError
         if not job.is_async:
@@ -197,7 +227,7 @@ class JobAttempt:
 
     async def _call_on_thread(self, call: Callable[[], object]) -> object:
         loop = asyncio.get_running_loop()
-        result, error = await loop.run_in_executor(self._executor(), _caught, call)
+        result, error = await loop.run_in_executor(self._place.executor(), _caught, call)
         if error is not None:
             raise error
         return result
@@ -213,39 +243,38 @@ class JobAttempt:
         if decision is None:
             await self._complete(result, job)
             return
-        ended = self._records.after(decision, self._clock.now())
+        ended = self._records.after(decision, self._place.clock.now())
         try:
             await self._write_down(ended)
         except MessageTooLargeError as refused:
             if ended.dead_letter is None:
                 raise
             # Another attempt would end in the same way, on every worker.
-            _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._queue.name, refused)
+            _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._place.queue.name, refused)
             await self._write_down(ended.without_dead_letter())
 
     async def _complete(self, result: object, job: Job[Any, Any] | None) -> None:
         assert job is not None
-        assert self.context is not None
+        emitted = self.context.emitted() if self.context is not None else ()
         try:
             encoded = job.results.encode(result)
         except JobResultError as refused:
             await self._settle(self._after(refused, job.rules), None, job)
             return
         try:
-            await self._write_down(self._records.completed(encoded, self.context.emitted(), self._clock.now()))
+            await self._write_down(self._records.completed(encoded, emitted, self._place.clock.now()))
         except (ApiError, ConfigError) as error:
             # Its result, or what it emitted, was refused: the attempt has failed, and none of it took effect.
             await self._settle(self._after(error, job.rules, after_refusal), None, job)
 
-    def _transaction(self, job: Job[Any, Any], timeout: Seconds) -> JobTransaction:
-        return JobTransaction(self._queue.jet.backend, timeout, partial(self._ending, job))
+    def _transaction(self, job: Job[Any, Any], context: JobContext, timeout: Seconds) -> JobTransaction:
+        return JobTransaction(self._place.queue.jet.backend, timeout, partial(self._ending, job, context))
 
-    def _ending(self, job: Job[Any, Any], result: object) -> JobEnding:
+    def _ending(self, job: Job[Any, Any], context: JobContext, result: object) -> JobEnding:
         """Return what completes the job in its own transaction. Raises JobResultError."""
-        assert self.context is not None
-        self.context.check()
+        context.check()
         encoded = job.results.encode(result)
-        ended = self._records.completed(encoded, self.context.emitted(), self._clock.now())
+        ended = self._records.completed(encoded, context.emitted(), self._place.clock.now())
         return JobEnding(ended, self._lost_lease, self._note_end)
 
     def _lost_lease(self, refused: PeltonError) -> PeltonError:
@@ -256,13 +285,13 @@ class JobAttempt:
 
     async def _write_down(self, ended: Ended) -> None:
         try:
-            await self._patiently("settled", lambda: self._job_source.settle(ended))
+            await self._patiently("settled", lambda: self._place.job_source.settle(ended))
         except AckRejectedError as error:
-            _log.warning("job %s of queue %r: %s", self.id, self._queue.name, error)
+            _log.warning("job %s of queue %r: %s", self.id, self._place.queue.name, error)
 
     async def _patiently(self, what: str, ask: Callable[[], Awaitable[T]]) -> T | None:
         """Retry while the store is temporarily unavailable, for as long as the lease is kept; then return None."""
-        while not self.lost:
+        while not self.is_lost:
             try:
                 return await ask()
             except FINAL_ERRORS:
@@ -270,8 +299,8 @@ class JobAttempt:
             except PeltonError as error:
                 if not (isinstance(error, StoreError) or can_pass(error)):
                     raise
-                _log.warning("job %s of queue %r can't be %s yet: %s", self.id, self._queue.name, what, error)
-                await self._clock.sleep(_ASK_AGAIN_S)
+                _log.warning("job %s of queue %r can't be %s yet: %s", self.id, self._place.queue.name, what, error)
+                await self._place.clock.sleep(_ASK_AGAIN_S)
         return None
 
 

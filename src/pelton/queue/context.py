@@ -35,7 +35,7 @@ class JobContext:
         envelope: Envelope,
         attempt: int,
         last_error: str,
-        open_transaction: Callable[[Seconds], JobTransaction] | None,
+        open_transaction: Callable[[JobContext, Seconds], JobTransaction] | None,
     ) -> None:
         self.queue = queue
         self.worker = worker
@@ -90,7 +90,7 @@ class JobContext:
         """
         if self._open_transaction is None:
             raise ConfigError(f"job {self.job!r}: transaction() needs an async function; this one runs on a thread")
-        return self._open_transaction(timeout)
+        return self._open_transaction(self, timeout)
 
     def emitted(self) -> list[Outgoing]:
         """Return what is to be published with the completion."""

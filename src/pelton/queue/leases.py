@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from pelton.api import AckOp, Delivered, PeltonError
+from pelton.api import Delivered, PeltonError
 from pelton.jet import ack_of
 from pelton.jet.own_connection import OwnConnection
 from pelton.queue.failure import describe
@@ -80,38 +80,6 @@ class TimedHold:
         raise NotImplementedError
 
 
-class JobLease(TimedHold):
-    """A job's hold on its message: extended by the keeper, lost at most once."""
-
-    __slots__ = ("on_lost",)
-
-    def __init__(
-        self,
-        delivered: Delivered,
-        asked: float,
-        duration: float,
-        on_lost: Callable[[str], None],
-        *,
-        by_clock: bool = False,
-    ) -> None:
-        super().__init__(delivered, asked, duration, by_clock=by_clock)
-        self.on_lost = on_lost
-
-    def extension(self) -> AckOp:
-        """Return the ack that extends it."""
-        return ack_of(self.delivered, "progress")
-
-    def holds(self) -> list[DeliveryHold]:
-        """Return its one delivery."""
-        return [DeliveryHold(self.delivered, self.lose)]
-
-    def lose(self, reason: str) -> None:
-        """Notify the job, once."""
-        if not self.lost:
-            self.lost = True
-            self.on_lost(reason)
-
-
 class Holder(Protocol):
     """A job that shares its lease with others. ``lost``: another worker may have it."""
 
@@ -138,6 +106,11 @@ class SharedLease(TimedHold, Generic[H]):
     def holds(self) -> list[DeliveryHold]:
         """Return the deliveries that are still held."""
         return [holder.hold for holder in list(self.holders) if not holder.lost]
+
+    def let_go(self, holder: H) -> bool:
+        """Hold one of them no longer; return whether it was the last."""
+        del self.holders[holder]
+        return not self.holders
 
     def lose(self, reason: str) -> None:
         """Notify all remaining jobs, once."""

@@ -17,14 +17,17 @@ import logging
 from collections import deque
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from pelton.api import JobError, PeltonError, PullRequest
-from pelton.queue.attempt import JobAttempt
+from pelton.jet import ack_of
+from pelton.queue.attempt import JobAttempt, Workplace
 from pelton.queue.job_source import TakenJob, worker_name
-from pelton.queue.leases import JobLease, LeaseKeeper
+from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.outage import Outage, can_pass
 from pelton.queue.signals import watch_signals
 from pelton.runtime import Home, Signal
@@ -62,6 +65,8 @@ class Worker:
         self.name = worker_name(queue.jet.runtime.ids)
         self._job_source = queue.job_source(self.name)
         self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
+        self._by_clock = not queue.jet.backend.refuses_late_acks
+        self._place = Workplace(queue, self._job_source, self.name, self._clock, self._executor, self._tell_lost)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -190,7 +195,7 @@ class Worker:
     async def _take_in(self, found: list[TakenJob], asked: float) -> None:
         """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
         room = self._room() if self._is_shared else len(found)
-        attempts = [self._held(taken, asked) for taken in found]
+        attempts = self._held(found, asked)
         self._waiting.extend(attempts[: max(room, 0)])
         self._arrived.notify()
         surplus = deque(attempts[max(room, 0) :])
@@ -222,18 +227,22 @@ class Worker:
         # Asking for a few at a time would cost a transaction each; half of the free slots are worth one.
         return room if room >= len(self._waiting) else 0
 
-    def _held(self, taken: TakenJob, asked: float) -> JobAttempt:
-        attempt = JobAttempt(self._queue, self._job_source, self.name, taken.delivered, self._executor)
+    def _held(self, found: list[TakenJob], asked: float) -> list[JobAttempt]:
+        """Hold jobs from now on, those together that were taken together."""
+        attempts: list[JobAttempt] = []
+        # Mostly all of them: only some sources tell of each from when on it is held.
+        for since, group in groupby(found, attrgetter("asked")):
+            together = [JobAttempt(self._place, taken.delivered) for taken in group]
+            lease = SharedLease(together, asked if since is None else since, self._queue.lease, by_clock=self._by_clock)
+            for attempt in together:
+                attempt.lease = lease
+            self._keeper.hold(lease)
+            attempts += together
+        return attempts
 
-        def on_lost(reason: str) -> None:
-            self._loop.call_soon_threadsafe(self._lose, attempt, reason)
-
-        d = taken.delivered
-        asked = asked if taken.asked is None else taken.asked
-        by_clock = not self._queue.jet.backend.refuses_late_acks
-        attempt.lease = JobLease(d, asked, self._queue.lease, on_lost, by_clock=by_clock)
-        self._keeper.hold(attempt.lease)
-        return attempt
+    def _tell_lost(self, attempt: JobAttempt, reason: str) -> None:
+        """Pass on what the keeper's thread has found."""
+        self._loop.call_soon_threadsafe(self._lose, attempt, reason)
 
     async def _is_empty(self) -> bool:
         if self._running or self._waiting:
@@ -260,13 +269,13 @@ class Worker:
     async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
         started = self._clock.monotonic()
         try:
-            if not attempt.lost and await self._is_ours(attempt):
+            if not attempt.is_lost and await self._is_ours(attempt):
                 await attempt.run()
         except asyncio.CancelledError:
             if not attempt.interrupted:
                 raise
             _clear(task)
-            if not attempt.lost:
+            if not attempt.is_lost:
                 await attempt.hand_back()
         finally:
             if attempt.interrupted:
@@ -284,27 +293,33 @@ class Worker:
         if lease.is_over(asked):
             lease.lose("it was not extended in time")
             return False
+        held = lease.holds()
         d = lease.delivered
         try:
-            [refused] = await self._job_source.extender.ack(d.stream, d.consumer, [lease.extension()])
+            acks = [ack_of(hold.delivered, "progress") for hold in held]
+            answers = await self._job_source.extender.ack(d.stream, d.consumer, acks)
         except PeltonError as error:
             if not can_pass(error):
                 raise
-            refused = error
-        if refused is not None:
-            lease.lose(str(refused))
+            attempt.lose(str(error))
             return False
-        lease.extended(asked)
-        return True
+        for hold, refused in zip(held, answers, strict=True):
+            if refused is None:
+                lease.extended(asked)
+            else:
+                hold.lose(str(refused))
+        return not attempt.lost
 
     async def _hand_back(self, attempt: JobAttempt) -> None:
-        if not attempt.lost:
+        if not attempt.is_lost:
             await attempt.hand_back()
         self._release(attempt)
 
     def _release(self, attempt: JobAttempt) -> None:
-        if attempt.lease is not None:
-            self._keeper.release(attempt.lease)
+        lease, attempt.lease, attempt.context = attempt.lease, None, None
+        # They name each other: so they go at once, and not when somebody looks for cycles.
+        if lease is not None and lease.let_go(attempt):
+            self._keeper.release(lease)
         self._job_source.forget([attempt.delivered])
 
     def _lose(self, attempt: JobAttempt, reason: str) -> None:

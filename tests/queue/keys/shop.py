@@ -9,11 +9,11 @@ from random import Random
 
 import msgspec
 
-from pelton.api import Outgoing, PeltonError, PullRequest, StoreError
+from pelton.api import Delivered, Outgoing, PeltonError, PullRequest, StoreError
 from pelton.jet import ack_of
 from pelton.queue import Outcome, Queue
 from pelton.queue.job_source import JobSource, TakenJob
-from pelton.queue.leases import JobLease
+from pelton.queue.leases import DeliveryHold, SharedLease
 from pelton.queue.records import Ended
 from pelton.testing.hazards import Hazards, SimulatedClient, World
 from pelton.testing.history import Contradiction, JobEvent, check_history
@@ -148,6 +148,23 @@ class Shop:
 async def _nothing(number: int) -> None: ...
 
 
+class Held:
+    """A job in a hand; ``told`` once its lease is lost."""
+
+    def __init__(self, delivered: Delivered, told: asyncio.Event) -> None:
+        self.lost = False
+        self._delivered = delivered
+        self._told = told
+
+    @property
+    def hold(self) -> DeliveryHold:
+        return DeliveryHold(self._delivered, self._lose)
+
+    def _lose(self, reason: str) -> None:
+        self.lost = True
+        self._told.set()
+
+
 class Hand:
     """A real worker, except that its lease is kept on its own loop: threads do not follow simulated time."""
 
@@ -177,7 +194,7 @@ class Hand:
         d = taken.delivered
         assert taken.asked is not None
         told = asyncio.Event()
-        lease = JobLease(d, taken.asked, LEASE_S, lambda _: told.set(), by_clock=True)
+        lease = SharedLease([Held(d, told)], taken.asked, LEASE_S, by_clock=True)
         if not lease.is_over(self._clock.monotonic()):
             self._shop.note("start", taken, self._client.name)
             keeper = self._client.spawn(self._keep(job_source, lease))
@@ -188,7 +205,7 @@ class Hand:
         job_source.forget([d])
 
     async def _run(
-        self, queue: Queue, job_source: JobSource, taken: TakenJob, lease: JobLease, told: asyncio.Event
+        self, queue: Queue, job_source: JobSource, taken: TakenJob, lease: SharedLease[Held], told: asyncio.Event
     ) -> None:
         d = taken.delivered
         work = self._client.spawn(self._clock.sleep(self._client.runtime.random.choice((0.0, 0.3, 2.0, 5.0))))
@@ -224,7 +241,7 @@ class Hand:
             else:
                 return
 
-    async def _keep(self, job_source: JobSource, lease: JobLease) -> None:
+    async def _keep(self, job_source: JobSource, lease: SharedLease[Held]) -> None:
         """Extend a lease as its keeper does."""
         pause = LEASE_S / 6
         while not lease.lost:
@@ -241,10 +258,10 @@ class Hand:
                 limit.cancel()
             pause = LEASE_S / 6 if lease.clock.confirmed == now else lease.clock.pause
 
-    async def _extend(self, job_source: JobSource, lease: JobLease, now: float) -> None:
+    async def _extend(self, job_source: JobSource, lease: SharedLease[Held], now: float) -> None:
         with suppress(StoreError):
             [refused] = await job_source.extender.ack(
-                lease.delivered.stream, lease.delivered.consumer, [lease.extension()]
+                lease.delivered.stream, lease.delivered.consumer, [ack_of(lease.delivered, "progress")]
             )
             if refused is None:
                 lease.extended(now)
