@@ -70,6 +70,8 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
 
     async def for_nobody(worker: Worker, found: list[TakenJob], asked: float) -> None:
         monkeypatch.setattr(Worker, "_room", lambda worker: 0)
+        # As if the other channel had filled the slots meanwhile.
+        worker._taken_in_at = asked
         await take_in(worker, found, asked)
 
     take_in = Worker._take_in

@@ -73,8 +73,8 @@ class JobAttempt:
     """
 
     __slots__ = (
-        "_cancel", "_has_ended", "_has_looked_up", "_place", "_records", "context", "delivered", "id", "interrupted",
-        "lease", "lost",
+        "_cancel", "_has_ended", "_has_looked_up", "_is_completed", "_job", "_place", "_records", "began", "context",
+        "delivered", "id", "interrupted", "lease", "lost",
     )  # fmt: skip
 
     def __init__(self, place: Workplace, delivered: Delivered) -> None:
@@ -87,8 +87,13 @@ class JobAttempt:
         # Of a job that asks for one.
         self.context: JobContext | None = None
         self.interrupted = False
+        # When it began, by the worker's monotonic clock.
+        self.began = 0.0
         self._cancel: Callable[[], object] | None = None
         self._has_looked_up = False
+        self._job: Job[Any, Any] | None = None
+        # Whether its function has returned what can be stored.
+        self._is_completed = False
         # Whether the job completed itself, in its own transaction.
         self._has_ended = False
 
@@ -118,29 +123,33 @@ class JobAttempt:
         if self._cancel is not None:
             self._cancel()
 
-    async def run(self) -> None:
-        """Run the job and settle it. Raises CancelledError, unsettled, if interrupted before its end."""
+    async def run(self, task: asyncio.Task[None]) -> Ended | None:
+        """Run the job on ``task``, and return how it ended; None where nothing of it is left to be settled.
+
+        Raises CancelledError if interrupted before its end.
+        """
         self._records.started = self._place.clock.now()
-        job, decision = await self._prepare()
+        decision = await self._prepare()
         result: object = None
         if decision is None:
-            assert job is not None
+            assert self._job is not None
             try:
-                result = await self._call(job)
+                result = await self._call(self._job, task)
             except (KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:  # whatever a job raises is its outcome
-                if isinstance(error, asyncio.CancelledError) and self._was_cancelled():
+                if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
+                    # It comes from outside: the worker, or an event loop that ends.
                     raise
                 if self._has_ended:
                     _log.warning("job %s raised after it was completed: %s", self.id, describe(error))
-                decision = self._after(error, job.rules)
+                decision = self._after(error, self._job.rules)
         if self._has_ended:
-            return
+            return None
         if self.is_lost:
             _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._place.queue.name)
-            return
-        await self._settle(decision, result, job)
+            return None
+        return self._ended(decision, result)
 
     async def hand_back(self) -> None:
         """Give the job back so that another worker can start it at once; this attempt is not counted."""
@@ -151,23 +160,23 @@ class JobAttempt:
 
     # --- before
 
-    async def _prepare(self) -> tuple[Job[Any, Any] | None, Finish | Again | None]:
+    async def _prepare(self) -> Finish | Again | None:
         """Decode the job and check whether it may run at all."""
         records = self._records
         unreadable = records.read()
         if unreadable is not None:
             report(self._place.queue.name, records, unreadable)
-            return None, unreadable
-        await self._look_up()
-        job = self._place.queue.jobs_by_name.get(records.envelope.job)
+            return unreadable
+        if self.delivered.num_delivered > 1:
+            await self._look_up()
+        self._job = job = self._place.queue.jobs_by_name.get(records.envelope.job)
         rules = job.rules if job is not None else JobRules()
         ended = records.after_deaths(rules)
         if ended is None and job is None:
-            unknown = UnknownJobError(records.envelope.job, sorted(self._place.queue.jobs_by_name))
-            return None, self._after(unknown, rules)
+            return self._after(UnknownJobError(records.envelope.job, sorted(self._place.queue.jobs_by_name)), rules)
         if ended is not None:
             report(self._place.queue.name, records, ended)
-        return job, ended
+        return ended
 
     async def _look_up(self) -> None:
         """Load what earlier attempts left, once."""
@@ -184,7 +193,7 @@ class JobAttempt:
 
     # --- the job itself
 
-    async def _call(self, job: Job[Any, Any]) -> object:
+    async def _call(self, job: Job[Any, Any], task: asyncio.Task[None]) -> object:
         records = self._records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
@@ -203,8 +212,6 @@ class JobAttempt:
             raise asyncio.CancelledError
         if not job.is_async:
             return await self._call_on_thread(partial(job.function, **arguments))
-        task = asyncio.current_task()
-        assert task is not None
         self._cancel = task.cancel
         try:
             return await self._call_in_time(job, job.rules.timeout, arguments)
@@ -232,40 +239,41 @@ class JobAttempt:
             raise error
         return result
 
-    def _was_cancelled(self) -> bool:
-        """Whether a CancelledError comes from outside: from the worker, or from an event loop that is closing."""
-        task = asyncio.current_task()
-        return self.interrupted or (task is not None and task.cancelling() > 0)
-
     # --- after
 
-    async def _settle(self, decision: Finish | Again | None, result: object, job: Job[Any, Any] | None) -> None:
+    def _ended(self, decision: Finish | Again | None, result: object) -> Ended:
         if decision is None:
-            await self._complete(result, job)
-            return
-        ended = self._records.after(decision, self._place.clock.now())
-        try:
-            await self._write_down(ended)
-        except MessageTooLargeError as refused:
-            if ended.dead_letter is None:
-                raise
-            # Another attempt would end in the same way, on every worker.
-            _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._place.queue.name, refused)
-            await self._write_down(ended.without_dead_letter())
+            assert self._job is not None
+            emitted = self.context.emitted() if self.context is not None else ()
+            try:
+                encoded = self._job.results.encode(result)
+                self._is_completed = True
+                return self._records.completed(encoded, emitted, self._place.clock.now())
+            except JobResultError as refused:
+                decision = self._after(refused, self._job.rules)
+        return self._records.after(decision, self._place.clock.now())
 
-    async def _complete(self, result: object, job: Job[Any, Any] | None) -> None:
-        assert job is not None
-        emitted = self.context.emitted() if self.context is not None else ()
-        try:
-            encoded = job.results.encode(result)
-        except JobResultError as refused:
-            await self._settle(self._after(refused, job.rules), None, job)
-            return
-        try:
-            await self._write_down(self._records.completed(encoded, emitted, self._place.clock.now()))
-        except (ApiError, ConfigError) as error:
+    async def settle(self, ended: Ended, refused: PeltonError | None = None) -> None:
+        """Write down how it ended. ``refused``: what came of a first try, which was made for many at once."""
+        while True:
+            try:
+                await self._write_down(ended, refused)
+                return
+            except (ApiError, ConfigError) as error:
+                ended, refused = self._otherwise(ended, error), None
+
+    def _otherwise(self, ended: Ended, refused: ApiError | ConfigError) -> Ended:
+        """Return how it ends if a message was refused: it has failed, or leaves no dead letter."""
+        if self._is_completed:
             # Its result, or what it emitted, was refused: the attempt has failed, and none of it took effect.
-            await self._settle(self._after(error, job.rules, after_refusal), None, job)
+            self._is_completed = False
+            rules = self._job.rules if self._job is not None else JobRules()
+            return self._records.after(self._after(refused, rules, after_refusal), self._place.clock.now())
+        if not isinstance(refused, MessageTooLargeError) or ended.dead_letter is None:
+            raise refused
+        # Another attempt would end in the same way, on every worker.
+        _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._place.queue.name, refused)
+        return ended.without_dead_letter()
 
     def _transaction(self, job: Job[Any, Any], context: JobContext, timeout: Seconds) -> JobTransaction:
         return JobTransaction(self._place.queue.jet.backend, timeout, partial(self._ending, job, context))
@@ -283,16 +291,20 @@ class JobAttempt:
     def _note_end(self, ended: bool) -> None:
         self._has_ended = ended
 
-    async def _write_down(self, ended: Ended) -> None:
+    async def _write_down(self, ended: Ended, refused: PeltonError | None = None) -> None:
         try:
-            await self._patiently("settled", lambda: self._place.job_source.settle(ended))
+            await self._patiently("settled", lambda: self._place.job_source.settle(ended), refused)
         except AckRejectedError as error:
             _log.warning("job %s of queue %r: %s", self.id, self._place.queue.name, error)
 
-    async def _patiently(self, what: str, ask: Callable[[], Awaitable[T]]) -> T | None:
+    async def _patiently(
+        self, what: str, ask: Callable[[], Awaitable[T]], refused: PeltonError | None = None
+    ) -> T | None:
         """Retry while the store is temporarily unavailable, for as long as the lease is kept; then return None."""
-        while not self.is_lost:
+        while refused is not None or not self.is_lost:
             try:
+                if refused is not None:
+                    raise refused
                 return await ask()
             except FINAL_ERRORS:
                 raise
@@ -300,6 +312,7 @@ class JobAttempt:
                 if not (isinstance(error, StoreError) or can_pass(error)):
                     raise
                 _log.warning("job %s of queue %r can't be %s yet: %s", self.id, self._place.queue.name, what, error)
+                refused = None
                 await self._place.clock.sleep(_ASK_AGAIN_S)
         return None
 

@@ -2,8 +2,9 @@
 
 Design: One fetcher for each channel asks for as many jobs as there are free slots, and for a few more when jobs
 are short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and
-slow ones are not hoarded. A slot is a task that runs one attempt after another. A separate thread keeps the
-leases (``leases.py``).
+slow ones are not hoarded. A slot is a task that runs one attempt after another; when none can start, it settles those
+that have ended, together (``settling.py``). Until then each counts as running, so there are never more than slots. A
+separate thread keeps the leases (``leases.py``).
 
 States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and
 have their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import groupby
@@ -29,6 +31,9 @@ from pelton.queue.attempt import JobAttempt, Workplace
 from pelton.queue.job_source import TakenJob, worker_name
 from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.outage import Outage, can_pass
+from pelton.queue.records import Ended
+from pelton.queue.rest import Rest
+from pelton.queue.settling import Settling
 from pelton.queue.signals import watch_signals
 from pelton.runtime import Home, Signal
 
@@ -70,14 +75,18 @@ class Worker:
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
-        self._running: dict[asyncio.Task[None], JobAttempt] = {}
-        self._arrived = Signal()
+        # Those that have a slot: until they are settled.
+        self._running: dict[JobAttempt, None] = {}
+        self._settling = Settling(self._job_source, self._finish)
+        self._rest = Rest()
         self._taken = Signal()
         self._stop = Signal()
         self._stopping = False
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         self._threads: ThreadPoolExecutor | None = None
+        # When a channel brought jobs the last time, in seconds since boot.
+        self._taken_in_at = float("-inf")
         self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
 
@@ -107,11 +116,11 @@ class Worker:
     def stop(self) -> None:
         """Take no more jobs, and let :meth:`run` finish."""
         self._stopping = True
-        for attempt in self._running.values():
+        for attempt in self._running:
             if attempt.context is not None:
                 attempt.context.stop()
         self._stop.notify()
-        self._arrived.notify()
+        self._rest.call_all()
         self._taken.notify()
 
     async def _wind_down(self, fetchers: list[asyncio.Task[None]], slots: list[asyncio.Task[None]]) -> None:
@@ -121,7 +130,7 @@ class Worker:
         try:
             await self._hand_back_waiting()
             await asyncio.wait(slots, timeout=self._settings.grace)
-            for attempt in list(self._running.values()):
+            for attempt in list(self._running):
                 attempt.interrupt()
             await asyncio.gather(*slots, return_exceptions=True)
         except asyncio.CancelledError:
@@ -194,10 +203,11 @@ class Worker:
 
     async def _take_in(self, found: list[TakenJob], asked: float) -> None:
         """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
-        room = self._room() if self._is_shared else len(found)
+        room = self._room() if self._taken_in_at >= asked else len(found)
+        self._taken_in_at = self._clock.boottime()
         attempts = self._held(found, asked)
         self._waiting.extend(attempts[: max(room, 0)])
-        self._arrived.notify()
+        self._rest.start_over(self._startable())
         surplus = deque(attempts[max(room, 0) :])
         try:
             while surplus:
@@ -254,23 +264,31 @@ class Worker:
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while True:
-            seen = self._arrived.generation
-            if self._stopping:
-                return
-            if self._waiting:
+        while not self._stopping:
+            if self._startable():
                 attempt = self._waiting.popleft()
-                self._running[task] = attempt
+                self._running[attempt] = None
                 self._taken.notify()
+                # Should the job suspend, others go on: with what waits, and with what is to be settled.
+                self._rest.call(self._startable() or len(self._settling))
                 await self._run(attempt, task)
+            elif self._settling:
+                await self._settling.settle()
             else:
-                await self._arrived.wait(seen)
+                await self._rest.wait()
+        while self._settling:
+            await self._settling.settle()
+
+    def _startable(self) -> int:
+        """Return how many jobs can start now: one that is being settled has its slot until that is done."""
+        return min(len(self._waiting), self._settings.concurrency - len(self._running))
 
     async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
-        started = self._clock.monotonic()
+        attempt.began = self._clock.monotonic()
+        ended: Ended | None = None
         try:
             if not attempt.is_lost and await self._is_ours(attempt):
-                await attempt.run()
+                ended = await attempt.run(task)
         except asyncio.CancelledError:
             if not attempt.interrupted:
                 raise
@@ -280,10 +298,21 @@ class Worker:
         finally:
             if attempt.interrupted:
                 _clear(task)
-            del self._running[task]
-            self._release(attempt)
-            self._taken.notify()
-            self._job_seconds += 0.1 * (self._clock.monotonic() - started - self._job_seconds)
+            if ended is None:
+                self._finish((attempt,))
+        if ended is not None:
+            self._settling.add(attempt, ended)
+
+    def _finish(self, attempts: Sequence[JobAttempt]) -> None:
+        """Let go of attempts that are over."""
+        now = self._clock.monotonic()
+        for attempt in attempts:
+            del self._running[attempt]
+            self._job_seconds += 0.1 * (now - attempt.began - self._job_seconds)
+        self._release(attempts)
+        self._taken.notify()
+        if self._waiting:
+            self._rest.start_over(self._startable())
 
     async def _is_ours(self, attempt: JobAttempt) -> bool:
         """Check a lease that may have run out unnoticed: this process was paused, or was very slow."""
@@ -313,14 +342,15 @@ class Worker:
     async def _hand_back(self, attempt: JobAttempt) -> None:
         if not attempt.is_lost:
             await attempt.hand_back()
-        self._release(attempt)
+        self._release((attempt,))
 
-    def _release(self, attempt: JobAttempt) -> None:
-        lease, attempt.lease, attempt.context = attempt.lease, None, None
-        # They name each other: so they go at once, and not when somebody looks for cycles.
-        if lease is not None and lease.let_go(attempt):
-            self._keeper.release(lease)
-        self._job_source.forget([attempt.delivered])
+    def _release(self, attempts: Sequence[JobAttempt]) -> None:
+        for attempt in attempts:
+            # They name each other: so they go at once, and not when somebody looks for cycles.
+            lease, attempt.lease, attempt.context = attempt.lease, None, None
+            if lease is not None and lease.let_go(attempt):
+                self._keeper.release(lease)
+        self._job_source.forget([attempt.delivered for attempt in attempts])
 
     def _lose(self, attempt: JobAttempt, reason: str) -> None:
         """Notify the job of a lost lease, before another worker can hold it."""

@@ -1,0 +1,84 @@
+"""Attempts of a worker that have ended, until they are settled: those that ended since the last time, together.
+
+One that is alone, or is refused with others, is settled by itself (``JobAttempt.settle``), which outlasts a busy store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pelton.api import PeltonError
+from pelton.api.store_errors import FINAL_ERRORS
+from pelton.queue.records import Ended
+
+if TYPE_CHECKING:
+    from pelton.queue.attempt import JobAttempt
+    from pelton.queue.job_source import JobSource
+
+
+class Settling:
+    """Attempts to be settled. ``done`` is called with those that are, each once, whatever became of them."""
+
+    def __init__(self, job_source: JobSource, done: Callable[[Sequence[JobAttempt]], None]) -> None:
+        self._job_source = job_source
+        self._done = done
+        self._ended: dict[JobAttempt, Ended] = {}
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    def add(self, attempt: JobAttempt, ended: Ended) -> None:
+        """Take in how an attempt ended."""
+        self._ended[attempt] = ended
+
+    async def settle(self) -> None:
+        """Write down how attempts ended, all that have so far."""
+        taken, self._ended = self._ended, {}
+        by_consumer: dict[str, dict[JobAttempt, Ended]] = {}
+        for attempt, ended in taken.items():
+            by_consumer.setdefault(ended.delivered.consumer, {})[attempt] = ended
+        if len(by_consumer) == 1:
+            await self._settle(taken)
+        else:
+            await _all(self._settle(ended) for ended in by_consumer.values())
+
+    async def _settle(self, left: dict[JobAttempt, Ended]) -> None:
+        try:
+            held = {attempt: ended for attempt, ended in left.items() if not attempt.is_lost}
+            if len(held) == 1:
+                [(attempt, ended)] = held.items()
+                await attempt.settle(ended)
+                return
+            answers = await self._try(list(held.values()))
+            refused = {attempt: error for attempt, error in zip(held, answers, strict=True) if error is not None}
+            self._let_go(left, [attempt for attempt in held if attempt not in refused])
+            await _all(self._settle_alone(left, attempt, error) for attempt, error in refused.items())
+        finally:
+            self._let_go(left, list(left))
+
+    async def _try(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:
+        try:
+            return await self._job_source.settle_many(endings) if endings else []
+        except FINAL_ERRORS:
+            raise
+        except PeltonError as error:
+            return [error] * len(endings)
+
+    async def _settle_alone(self, left: dict[JobAttempt, Ended], attempt: JobAttempt, refused: PeltonError) -> None:
+        await attempt.settle(left[attempt], refused)
+        self._let_go(left, [attempt])
+
+    def _let_go(self, left: dict[JobAttempt, Ended], attempts: Sequence[JobAttempt]) -> None:
+        for attempt in attempts:
+            del left[attempt]
+        if attempts:
+            self._done(attempts)
+
+
+async def _all(tries: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all to their ends, then raise what one of them has raised."""
+    for answer in await asyncio.gather(*tries, return_exceptions=True):
+        if isinstance(answer, BaseException):
+            raise answer

@@ -1,0 +1,178 @@
+"""Attempts that end in one round of the event loop are settled together, each as if it were alone."""
+
+import asyncio
+import gc
+from collections.abc import Sequence
+
+import pytest
+
+from pelton.api import PeltonError, StoreBusyError
+from pelton.queue import JobContext, JobCounts, Queue
+from pelton.queue.job_source import ConsumerJobSource
+from pelton.queue.records import Ended
+from pelton.queue.rest import Rest
+from tests.queue.helpers import drain, ended, working
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many attempts were settled together, each time."""
+    counts: list[int] = []
+    settle_many = ConsumerJobSource.settle_many
+
+    async def counted(source: ConsumerJobSource, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        counts.append(len(endings))
+        return await settle_many(source, endings)
+
+    monkeypatch.setattr(ConsumerJobSource, "settle_many", counted)
+    return counts
+
+
+async def test_quick_jobs_are_settled_by_as_many_as_there_are_slots(queue: Queue, together: list[int]) -> None:
+    @queue.job
+    async def job(number: int) -> int:
+        return number
+
+    await job.enqueue_many([(number,) for number in range(64)])
+    await drain(queue, concurrency=16)
+    assert [outcome.value() for outcome in sorted(await ended(queue), key=lambda o: int(o.id))] == [*range(64)]
+    assert max(together) <= 16
+    assert sum(together) > 48
+
+
+async def test_a_job_that_goes_on_holds_up_the_settlement_of_no_other(queue: Queue) -> None:
+    started, goes_on = asyncio.Event(), asyncio.Event()
+
+    @queue.job
+    async def quick() -> None: ...
+
+    @queue.job
+    async def slow() -> None:
+        started.set()
+        await goes_on.wait()
+
+    await quick.enqueue_many([()] * 5)
+    await slow.enqueue()
+    async with working(queue, concurrency=7):
+        await asyncio.wait_for(started.wait(), 20)
+        while (await queue.counts()).completed < 5:
+            await asyncio.sleep(0.01)
+        assert await queue.counts() == JobCounts(running=1, completed=5)
+        goes_on.set()
+        while (await queue.counts()).completed < 6:
+            await asyncio.sleep(0.01)
+
+
+async def test_slow_jobs_run_in_all_slots_at_once_and_in_no_more(queue: Queue) -> None:
+    running = most = 0
+
+    @queue.job
+    async def job() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+
+    await job.enqueue_many([()] * 100)
+    await drain(queue, concurrency=40)
+    assert most == 40
+
+
+async def test_one_whose_messages_are_refused_fails_alone(queue: Queue, together: list[int]) -> None:
+    @queue.job(max_attempts=1)
+    async def job(context: JobContext, number: int) -> None:
+        if number == 3:
+            context.emit("nobody.takes.this", b"")
+
+    await job.enqueue_many([(number,) for number in range(20)])
+    await drain(queue, concurrency=20)
+    assert await queue.counts() == JobCounts(completed=19, failed=1)
+    assert max(together) > 1
+
+
+async def test_what_a_busy_store_refuses_together_is_settled_all_the_same(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_many = ConsumerJobSource.settle_many
+    refused = 0
+
+    async def busy_once(source: ConsumerJobSource, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        nonlocal refused
+        if not refused:
+            refused = len(endings)
+            raise StoreBusyError("x")
+        return await settle_many(source, endings)
+
+    monkeypatch.setattr(ConsumerJobSource, "settle_many", busy_once)
+
+    @queue.job
+    async def job(number: int) -> int:
+        return number
+
+    await job.enqueue_many([(number,) for number in range(20)])
+    await drain(queue, concurrency=10)
+    assert refused > 1
+    assert await queue.counts() == JobCounts(completed=20)
+
+
+async def test_jobs_with_and_without_keys_end_together(keyed: Queue, together: list[int]) -> None:
+    @keyed.job
+    async def job(number: int) -> int:
+        return number
+
+    await job.enqueue_many([(number,) for number in range(40)], keys=[f"k{n}" if n % 2 else "" for n in range(40)])
+    await drain(keyed, concurrency=20)
+    assert {outcome.value() for outcome in await ended(keyed)} == {*range(40)}
+
+
+async def test_jobs_leave_nothing_for_the_garbage_collector(queue: Queue) -> None:
+    @queue.job
+    async def plain() -> None: ...
+
+    @queue.job
+    async def with_context(context: JobContext) -> None:
+        context.check()
+
+    async def garbage(jobs: int) -> int:
+        await plain.enqueue_many([()] * jobs)
+        await with_context.enqueue_many([()] * jobs)
+        gc.collect()
+        gc.disable()
+        try:
+            await drain(queue)
+            return gc.collect()
+        finally:
+            gc.enable()
+
+    await garbage(10)
+    assert await garbage(400) < 400
+
+
+async def _rest(rest: Rest, woken: list[int], number: int) -> None:
+    await rest.wait()
+    woken.append(number)
+
+
+async def test_rest_wakes_twice_as_many_each_time_and_loses_none_who_is_cancelled() -> None:
+    rest, woken = Rest(), list[int]()
+    resting = [asyncio.create_task(_rest(rest, woken, number)) for number in range(10)]
+    await asyncio.sleep(0)
+    rest.start_over(5)
+    rest.call(5)  # one is coming already
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(woken) == 1
+    rest.call(5)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(woken) == 3
+    left = [task for task in resting if not task.done()]
+    left[0].cancel()
+    left[-1].cancel()
+    rest.call(4)
+    await asyncio.sleep(0.01)
+    assert sum(task.cancelled() for task in resting) == 2
+    rest.call_all()
+    await asyncio.wait(resting)
+    assert len(woken) == 8
