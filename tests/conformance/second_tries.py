@@ -17,4 +17,4 @@ def why_again(case: Case, error: Exception, *, replicated: bool) -> str:
         return f"no server answered in time: {error}"
     if replicated and isinstance(error, (pelton.BucketKeyNotFoundError, pelton.MessageNotFoundError)):
         return f"it was read on a replica that did not have it yet: {error}"
-    return case.lags
+    return case.lags if replicated or case.busy else ""

@@ -8,7 +8,7 @@ from pelton.api import BucketNotFoundError, ConfigError, WrongLastSequenceError
 from pelton.buckets import Bucket
 from pelton.connect import Jet
 from tests.conformance.cases.eventually import eventually
-from tests.conformance.cases.table import case, fails, refused
+from tests.conformance.cases.table import case, fails, lagging, refused
 
 _GRACE_S = 10
 
@@ -19,7 +19,7 @@ async def _held(bucket: Bucket[Any]) -> dict[str, Any]:
     return {key: (await bucket.get(key)).value for key in sorted(keys)}
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def a_mirror_reads_here_and_writes_there(jet: Jet) -> None:
     cars = await jet.create_bucket("cars", history=3)
     await cars.put("a", b"1")
@@ -41,7 +41,7 @@ async def a_mirror_reads_here_and_writes_there(jet: Jet) -> None:
     assert (status.mirror, status.sources, status.bucket) == ("cars", (), "copy")
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def a_mirror_tells_watchers(jet: Jet) -> None:
     cars = await jet.create_bucket("cars")
     copy = await jet.create_bucket("copy", mirror="cars")
@@ -73,7 +73,7 @@ async def deletes_are_purged_at_the_origin(jet: Jet) -> None:
     assert (await cars.status()).values == 0
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def a_mirror_of_some_keys(jet: Jet) -> None:
     cars = await jet.create_bucket("cars")
     await jet.create_bucket("few", mirror={"name": "cars", "keys": "a.*"})
@@ -85,7 +85,7 @@ async def a_mirror_of_some_keys(jet: Jet) -> None:
     await eventually(lambda: _held(some), {"a.1": b"a.1", "b.1.2": b"b.1.2"})
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def sources_bring_their_keys_under_this_name(jet: Jet) -> None:
     cars, bikes = await jet.create_bucket("cars"), await jet.create_bucket("bikes")
     both = await jet.create_bucket("both", sources=["cars", {"name": "bikes", "keys": ["new.*", "old.*.>"]}])
@@ -111,7 +111,7 @@ async def what_names_no_bucket(jet: Jet) -> None:
     assert await jet.bucket_names() == []
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def settings_can_be_changed(jet: Jet) -> None:
     cars = await jet.create_bucket("cars", history=3, ttl=60, max_value_size=100)
     for value in (b"1", b"2", b"3"):

@@ -55,7 +55,7 @@ async def only_where_the_bucket_allows_it(jet: Jet) -> None:
     assert (await bucket.status()).limit_marker_ttl == 1
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def a_key_that_ends_is_told_and_can_be_made_again(jet: Jet) -> None:
     bucket = await jet.create_bucket("cars", limit_marker_ttl=100)
     await bucket.put("a", b"1", ttl=1)

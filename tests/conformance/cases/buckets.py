@@ -87,7 +87,7 @@ async def what_is_put_is_got(jet: Jet) -> None:
     assert (await again.get("a")).value == b"2"
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def revisions_that_are_kept_can_be_got(jet: Jet) -> None:
     bucket = await jet.create_bucket("cars", history=2)
     for value in (b"1", b"2", b"3"):
@@ -141,7 +141,7 @@ async def updating_compares_and_sets(jet: Jet) -> None:
     assert (await bucket.get("a")).value == b"2"
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def deleting_leaves_older_revisions_and_purging_none(jet: Jet) -> None:
     bucket = await jet.create_bucket("cars", history=5)
     await bucket.put("a", b"1")
@@ -167,7 +167,7 @@ async def deleting_may_expect_a_revision(jet: Jet) -> None:
     await fails(BucketKeyNotFoundError, bucket.get("a"))
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def keys_that_are_there(jet: Jet) -> None:
     bucket = await _filled(jet)
     assert await _keys(bucket) == ["a.1", "a.2"]
@@ -177,7 +177,7 @@ async def keys_that_are_there(jet: Jet) -> None:
     assert await _keys(empty) == []
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def watching_begins_with_what_is_there(jet: Jet) -> None:
     bucket = await _filled(jet)
     entries = bucket.watch()
@@ -239,7 +239,7 @@ async def what_deletes_left_can_be_removed(jet: Jet) -> None:
     assert (await bucket.status()).values == 3
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def a_key_may_end_by_itself(jet: Jet) -> None:
     bucket = await jet.create_bucket("cars", limit_marker_ttl=10)
     entries = bucket.watch()
@@ -271,7 +271,7 @@ async def values_of_a_type(jet: Jet) -> None:
     assert (await plain.get("a")).value == b'{"colour":"red","doors":4}'
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def names_are_checked(jet: Jet) -> None:
     for name in ("", "a b", "a.b", "a*", "ä"):
         await fails(ConfigError, jet.create_bucket(name))

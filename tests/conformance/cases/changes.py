@@ -6,7 +6,7 @@ from typing import Any
 
 from pelton.api import Duration, StreamConfig, StreamUpdate
 from pelton.connect import Jet
-from tests.conformance.cases.table import case, refused
+from tests.conformance.cases.table import case, lagging, refused
 
 _CAN_NOT = "stream configuration update can not"
 
@@ -117,7 +117,7 @@ async def lowered_limits_remove_nothing_where_new_messages_are_discarded(jet: Je
     assert (await stream.info()).state.first_seq == 4
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def a_shorter_age_applies_at_once(jet: Jet) -> None:
     await jet.create_stream("S", subjects=["s"], duplicate_window=0.1)
     await jet.publish("s")

@@ -6,7 +6,7 @@ from pelton.api import ConsumerConfig, ConsumerCreate, ConsumerNotFoundError, Du
 from pelton.connect import Jet
 from pelton.jet import Stream
 from tests.conformance.cases.eventually import all_of
-from tests.conformance.cases.table import case, refused
+from tests.conformance.cases.table import case, lagging, refused
 
 
 async def _five(jet: Jet) -> Stream:
@@ -62,7 +62,7 @@ async def some_fields_can_be_changed(jet: Jet) -> None:
     assert ((await changed.info()).config.max_ack_pending, changed.config.description) == (7, "new")
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def others_cannot(jet: Jet) -> None:
     stream = await _five(jet)
     await stream.create_consumer(durable_name="c")
@@ -159,14 +159,14 @@ async def filters_must_not_overlap_or_be_empty(jet: Jet) -> None:
     await refused(10136, stream.create_consumer(filter_subject="s.a", filter_subjects=["s.b"]))
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def deliver_last(jet: Jet) -> None:
     stream = await _five(jet)
     await _delivers(stream, [5], deliver_policy="last")
     await _delivers(stream, [4], deliver_policy="last", filter_subject="s.b")
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def deliver_new(jet: Jet) -> None:
     stream = await _five(jet)
     consumer = await stream.create_consumer(deliver_policy="new")
@@ -192,7 +192,7 @@ async def deliver_from_a_time(jet: Jet) -> None:
     assert 4 in [message.metadata.stream_seq for message in await all_of(later, 2)]
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def a_start_needs_its_policy(jet: Jet) -> None:
     stream = await _five(jet)
     await refused(10094, stream.create_consumer(deliver_policy="by_start_sequence"))
@@ -255,7 +255,7 @@ async def more_retries_than_deliveries_are_refused(jet: Jet) -> None:
     await refused(10116, stream.create_consumer(durable_name="c", backoff=[1, 2, 3], max_deliver=2))
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def an_unused_ephemeral_one_vanishes(jet: Jet) -> None:
     stream = await _five(jet)
     idle = await stream.create_consumer(inactive_threshold=0.1)

@@ -9,7 +9,7 @@ from pelton.api import BadRequestError, Duration, PullRefusedError
 from pelton.connect import Jet
 from pelton.jet import Consumer, Stream
 from tests.conformance.cases.eventually import all_of, eventually, pending, taken
-from tests.conformance.cases.table import case, fails, only, refused
+from tests.conformance.cases.table import case, fails, lagging, only, refused
 
 
 async def _five(jet: Jet) -> Stream:
@@ -33,14 +33,14 @@ async def headers_only_tell_the_size(jet: Jet) -> None:
     assert messages[5].headers["K"] == "v"
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def the_floor_begins_below_the_last_of_each_subject(jet: Jet) -> None:
     stream = await _five(jet)
     consumer = await stream.create_consumer(durable_name="c", deliver_policy="last_per_subject", filter_subject="s.>")
     assert (await consumer.info()).ack_floor.stream_seq == 3
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def the_last_of_each_subject_and_then_all(jet: Jet) -> None:
     stream = await _five(jet)
     consumer = await stream.create_consumer(durable_name="c", deliver_policy="last_per_subject", filter_subject="s.>")
@@ -54,7 +54,7 @@ async def the_last_of_each_subject_and_then_all(jet: Jet) -> None:
     assert [message.metadata.num_pending for message in found] == [3, 2, 1, 0]
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def the_last_of_each_subject_of_several_filters(jet: Jet) -> None:
     stream = await _five(jet)
     await jet.publish("s.c")
@@ -72,7 +72,7 @@ async def a_last_that_is_deleted_is_passed(jet: Jet) -> None:
     assert (await consumer.info()).num_pending == 0
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def nothing_is_last_in_an_empty_stream(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s.>"])
     consumer = await stream.create_consumer(deliver_policy="last_per_subject", filter_subject="s.>")

@@ -15,7 +15,7 @@ from pelton.api import (
 )
 from pelton.connect import Jet
 from pelton.jet import Stream
-from tests.conformance.cases.table import case, fails, only
+from tests.conformance.cases.table import case, fails, lagging, only
 
 _LATE = "2100-01-01T00:00:00Z"
 _EARLY = "1999-01-01T00:00:00Z"
@@ -72,7 +72,7 @@ async def a_message_by_sequence(jet: Jet) -> None:
     assert (await stream.info()).state.first_ts == (await _get(jet, seq=1)).messages[0].time
 
 
-@case
+@lagging("a message is read where it lies: a replica may not have it yet")
 async def empty_payloads_and_large_ones(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"], allow_direct=True)
     large = bytes(range(256)) * 2000
@@ -323,7 +323,7 @@ async def last_messages_of_subjects(jet: Jet) -> None:
     assert await stream.get_last_messages("t.>") == await stream.get_last_messages([]) == []
 
 
-@case
+@lagging("a message is read where it lies: a replica may not have it yet")
 async def more_subjects_than_one_answer_holds(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s.*"], allow_direct=True)
     await jet.publish_batch([(f"s.{number}", b"x") for number in range(1025)])
@@ -383,7 +383,7 @@ async def what_a_request_does_not_look_at(jet: Jet) -> None:
     assert await _sequences(jet, multi_last=("s.*",), start_time=_LATE) == [8, 9, 10]
 
 
-@case
+@lagging("a message is read where it lies: a replica may not have it yet")
 async def a_stream_that_does_not_allow_it(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"])
     await jet.publish("s", b"1")
@@ -394,7 +394,7 @@ async def a_stream_that_does_not_allow_it(jet: Jet) -> None:
     assert (await stream.get_message(1)).data == (await stream.get_last_message("s")).data == b"1"
 
 
-@case
+@lagging("a message is read where it lies: a replica may not have it yet")
 async def a_stream_that_allows_it_later_and_no_longer(jet: Jet) -> None:
     before = await jet.create_stream("S", subjects=["s"])
     await jet.publish("s", b"1", headers={"A": "b"})
@@ -418,7 +418,7 @@ async def a_stream_that_is_not_there(jet: Jet) -> None:
     await fails(MessageNotFoundError, again.get_message(1))
 
 
-@case
+@lagging("a message is read where it lies: a replica may not have it yet")
 async def messages_past_their_age(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s"], max_age=0.1, duplicate_window=0.1, allow_direct=True)
     ack = await jet.publish("s", b"x")

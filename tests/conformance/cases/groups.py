@@ -239,7 +239,7 @@ async def what_the_unpinned_client_works_on_is_finished_first(jet: Jet) -> None:
     assert await _in_time(waiting) == [2]
 
 
-@lagging("a pin that ends between two pulls of a busy server ends unsaid")
+@lagging("a pin that ends between two pulls of a busy server ends unsaid", busy=True)
 async def clients_are_told_of_their_pin(jet: Jet) -> None:
     stream = await _stream(jet, 2)
     consumer = await _consumer(stream, "pinned_client")

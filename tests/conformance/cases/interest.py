@@ -8,7 +8,7 @@ from pelton.api import StreamState
 from pelton.connect import Jet
 from pelton.jet import Consumer, Stream
 from tests.conformance.cases.eventually import all_of, eventually, pending, taken
-from tests.conformance.cases.table import case, only, refused
+from tests.conformance.cases.table import case, lagging, only, refused
 
 _LATE = "embedded, an ack names its delivery and is refused when that one was given up; NATS lets it settle the message"
 _LEFT = "embedded, nothing is left that no consumer wants; NATS looks only at what its consumers have passed"
@@ -166,7 +166,7 @@ async def without_acks_delivered_is_settled(jet: Jet) -> None:
     await _holds(stream, [3])
 
 
-@case
+@lagging("a new consumer may be led where what was published has not arrived")
 async def who_comes_later_does_not_keep_what_it_passes_by(jet: Jet) -> None:
     stream = await _stream(jet)
     early = await stream.create_consumer(durable_name="early")

@@ -115,7 +115,7 @@ async def it_lies_where_every_client_looks(jet: Jet) -> None:
     ]
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def anything_that_gives_bytes_can_be_put(jet: Jet) -> None:
     store = await jet.create_objects("files")
     with TemporaryDirectory() as folder:
@@ -200,7 +200,7 @@ async def _damage(jet: Jet, info: ObjectInfo) -> None:
     await jet.publish(f"$O.files.C.{info.nuid}", bytes(info.size))
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def what_is_not_what_was_put_is_found(jet: Jet) -> None:
     store = await jet.create_objects("files")
     info = await store.put("a", CONTENT)
@@ -220,7 +220,7 @@ async def what_is_not_what_was_put_is_found(jet: Jet) -> None:
     assert await store.get("b") == CONTENT
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def a_new_object_takes_the_place_of_the_old_one(jet: Jet) -> None:
     store = await jet.create_objects("files")
     old = await store.put("a", CONTENT, chunk_size=SMALL)
@@ -296,7 +296,7 @@ async def what_is_cancelled_leaves_nothing(jet: Jet) -> None:
         raise AssertionError("it was not cancelled")
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def what_has_no_room_leaves_nothing(jet: Jet) -> None:
     store = await jet.create_objects("files", max_bytes=1_000_000)
     await store.put("a", CONTENT)
@@ -317,7 +317,7 @@ async def of_two_that_put_at_once_one_stays(jet: Jet) -> None:
     assert await _chunk_subjects(jet) == [f"$O.files.C.{(await store.info('a')).nuid}"]
 
 
-@case
+@lagging("a reader may be made where what was written has not arrived")
 async def what_is_deleted_is_gone(jet: Jet) -> None:
     store = await jet.create_objects("files")
     await store.put("a", CONTENT)

@@ -21,7 +21,8 @@ class Case(NamedTuple):
     """One behaviour: its name, its function, and, if it holds on one side only, which and why.
 
     With ``limits`` it needs a store opened with them, or an account of a server that has them. ``lags`` tells why it
-    may fail at first if the servers of a cluster keep replicas: some learn later than others.
+    may fail at first if the servers of a cluster keep replicas: some learn later than others. ``busy``: also on a
+    single server.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Case(NamedTuple):
     reason: str = ""
     limits: AccountLimits | None = None
     lags: str = ""
+    busy: bool = False
 
 
 CASES: Final[list[Case]] = []
@@ -50,16 +52,22 @@ def under(limits: AccountLimits) -> Callable[[Statement], Statement]:
     return lambda statement: _add(statement, None, "", limits)
 
 
-def lagging(why: str) -> Callable[[Statement], Statement]:
-    """State a behaviour of every backend that a lagging replica may hide for a while."""
-    return lambda statement: _add(statement, None, "", lags=why)
+def lagging(why: str, *, busy: bool = False) -> Callable[[Statement], Statement]:
+    """State a behaviour of every backend that a lagging replica may hide for a while, or any ``busy`` server."""
+    return lambda statement: _add(statement, None, "", lags=why, busy=busy)
 
 
 def _add(
-    statement: Statement, side: Side | None, reason: str, limits: AccountLimits | None = None, lags: str = ""
+    statement: Statement,
+    side: Side | None,
+    reason: str,
+    limits: AccountLimits | None = None,
+    lags: str = "",
+    *,
+    busy: bool = False,
 ) -> Statement:
     group = statement.__module__.rpartition(".")[2]
-    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason, limits, lags))
+    CASES.append(Case(f"{group}.{statement.__name__}", statement, side, reason, limits, lags, busy))
     return statement
 
 
