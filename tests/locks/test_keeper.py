@@ -13,6 +13,7 @@ import pytest
 import pelton
 from pelton import LockLostError
 from pelton.locks import Lock, LockKeeper, LockLease, LockManager, lock_spec
+from pelton.locks.keeper import ThreadKeeper
 from pelton.testing import Hazards, SimulatedClient, World
 
 TTL = 10
@@ -125,6 +126,26 @@ async def test_a_holder_that_blocks_its_event_loop_can_see_that_its_store_is_gon
         while not held.lost and time.monotonic() < end:
             time.sleep(0.01)
         assert held.lost
+
+
+async def test_a_renewal_that_meets_the_release_of_its_own_lock_loses_nothing(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        held = await jet.lock("a", ttl=3600).acquire()
+        keeper = jet._lock_manager.keeper
+        assert isinstance(keeper, ThreadKeeper)
+        [kept] = keeper._kept.values()
+        release, remove = asyncio.Event(), jet._lock_manager.table.remove
+
+        async def removed_and_met(key: str, revision: int = 0) -> None:
+            await remove(key, revision)
+            # The renewal was sent before, and finds the marker that the release has written.
+            await keeper._thread.run(keeper._renew(kept, 5.0))
+            release.set()
+
+        jet._lock_manager.table.remove = removed_and_met  # type: ignore[method-assign]  # between its two writes
+        await held.release()
+        assert release.is_set()
+        assert not held.lost
 
 
 async def test_a_lock_outlives_a_connection_of_its_keeper_that_broke(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pelton.api import Backend, PeltonError, WrongLastSequenceError
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
 from pelton.jet.own_connection import OwnConnection
 from pelton.locks.lease import HeldLease, counted_from, moment
@@ -147,7 +148,10 @@ class LockKeeper:
         except Exception as error:  # a keeper that died silently would lose every lease
             _log.warning("could not renew %s: %s", kept.lease.key, error or type(error).__name__)
             kept.lease.failed(moment(self._clock))
-            if not isinstance(error, TimeoutError):
+            if isinstance(error, FINAL_ERRORS):
+                # Leases that are not due for long are told as well if no other connection can be opened.
+                await self._reconnect()
+            elif not isinstance(error, TimeoutError):
                 # A connection to a slow store is kept: closing it would wait as well.
                 await self._connection.leave()
         self._signal.notify()
@@ -185,7 +189,8 @@ class LockKeeper:
                 self._connection.get()
 
     def _lose(self, kept: Renewal, reason: str) -> None:
-        if kept.lease.state == "held":
+        # A dropped lease is being released, perhaps while a renewal was under way: the release finds out whose it is.
+        if kept.lease.state == "held" and id(kept.lease) in self._kept:
             kept.lease.lose(reason)
             self._told(kept)
 

@@ -28,12 +28,12 @@ import msgspec
 from pelton.api import JobError, PeltonError, PullRequest
 from pelton.jet import ack_of
 from pelton.queue.attempt import JobAttempt, Workplace
+from pelton.queue.ended_attempts import EndedAttempts
 from pelton.queue.job_source import TakenJob, worker_name
 from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.outage import Outage, can_pass
 from pelton.queue.records import Ended
 from pelton.queue.rest import Rest
-from pelton.queue.settling import Settling
 from pelton.queue.signals import watch_signals
 from pelton.runtime import Home, Signal
 
@@ -77,7 +77,7 @@ class Worker:
         self._surplus: list[JobAttempt] = []
         # Those that have a slot: until they are settled.
         self._running: dict[JobAttempt, None] = {}
-        self._settling = Settling(self._job_source, self._finish)
+        self._settling = EndedAttempts(self._job_source, self._finish)
         self._rest = Rest()
         self._taken = Signal()
         self._stop = Signal()

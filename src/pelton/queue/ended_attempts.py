@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pelton.queue.job_source import JobSource
 
 
-class Settling:
+class EndedAttempts:
     """Attempts to be settled. ``done`` is called with those that are, each once, whatever became of them."""
 
     def __init__(self, job_source: JobSource, done: Callable[[Sequence[JobAttempt]], None]) -> None:
