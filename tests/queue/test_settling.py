@@ -8,9 +8,9 @@ import pytest
 
 from pelton.api import PeltonError, StoreBusyError
 from pelton.queue import JobContext, JobCounts, Queue
+from pelton.queue.idle_slots import IdleSlots
 from pelton.queue.job_source import ConsumerJobSource
 from pelton.queue.records import Ended
-from pelton.queue.rest import Rest
 from tests.queue.helpers import drain, ended, working
 
 
@@ -149,30 +149,30 @@ async def test_jobs_leave_nothing_for_the_garbage_collector(queue: Queue) -> Non
     assert await garbage(400) < 400
 
 
-async def _rest(rest: Rest, woken: list[int], number: int) -> None:
-    await rest.wait()
+async def _idle(idle: IdleSlots, woken: list[int], number: int) -> None:
+    await idle.wait()
     woken.append(number)
 
 
-async def test_rest_wakes_twice_as_many_each_time_and_loses_none_who_is_cancelled() -> None:
-    rest, woken = Rest(), list[int]()
-    resting = [asyncio.create_task(_rest(rest, woken, number)) for number in range(10)]
+async def test_idle_slots_wake_twice_as_many_each_time_and_survive_cancelled_ones() -> None:
+    idle, woken = IdleSlots(), list[int]()
+    resting = [asyncio.create_task(_idle(idle, woken, number)) for number in range(10)]
     await asyncio.sleep(0)
-    rest.start_over(5)
-    rest.call(5)  # one is coming already
+    idle.wake_anew(5)
+    idle.wake(5)  # one is coming already
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(woken) == 1
-    rest.call(5)
+    idle.wake(5)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(woken) == 3
     left = [task for task in resting if not task.done()]
     left[0].cancel()
     left[-1].cancel()
-    rest.call(4)
+    idle.wake(4)
     await asyncio.sleep(0.01)
     assert sum(task.cancelled() for task in resting) == 2
-    rest.call_all()
+    idle.wake_all()
     await asyncio.wait(resting)
     assert len(woken) == 8

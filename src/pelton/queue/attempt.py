@@ -55,7 +55,7 @@ _log: Final = logging.getLogger("pelton")
 _ASK_AGAIN_S: Final = 0.5
 
 
-class Workplace(NamedTuple):
+class AttemptEnv(NamedTuple):
     """What the attempts of one worker share. ``tell_lost``, for any thread, passes on why one lost its lease."""
 
     queue: Queue
@@ -73,13 +73,25 @@ class JobAttempt:
     """
 
     __slots__ = (
-        "_cancel", "_has_ended", "_has_looked_up", "_is_completed", "_job", "_place", "_records", "began", "context",
-        "delivered", "id", "interrupted", "lease", "lost",
+        "_cancel",
+        "_env",
+        "_has_ended",
+        "_has_looked_up",
+        "_is_completed",
+        "_job",
+        "_records",
+        "began",
+        "context",
+        "delivered",
+        "id",
+        "interrupted",
+        "lease",
+        "lost",
     )  # fmt: skip
 
-    def __init__(self, place: Workplace, delivered: Delivered) -> None:
-        self._place = place
-        self._records = AttemptRecords(place.queue.names, place.worker, delivered)
+    def __init__(self, env: AttemptEnv, delivered: Delivered) -> None:
+        self._env = env
+        self._records = AttemptRecords(env.queue.names, env.worker, delivered)
         self.delivered = delivered
         self.id = self._records.id
         self.lease: SharedLease[JobAttempt] | None = None
@@ -107,7 +119,7 @@ class JobAttempt:
         # One that was let go of meanwhile is settled.
         if not self.lost and self.lease is not None:
             self.lost = True
-            self._place.tell_lost(self, reason)
+            self._env.tell_lost(self, reason)
 
     @property
     def is_lost(self) -> bool:
@@ -115,7 +127,7 @@ class JobAttempt:
         lease = self.lease
         if self.lost or lease is None or not lease.by_clock:
             return self.lost
-        return lease.is_over(self._place.clock.boottime())
+        return lease.is_over(self._env.clock.boottime())
 
     def interrupt(self) -> None:
         """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
@@ -128,7 +140,7 @@ class JobAttempt:
 
         Raises CancelledError if interrupted before its end.
         """
-        self._records.started = self._place.clock.now()
+        self._records.started = self._env.clock.now()
         decision = await self._prepare()
         result: object = None
         if decision is None:
@@ -147,7 +159,7 @@ class JobAttempt:
         if self._has_ended:
             return None
         if self.is_lost:
-            _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._place.queue.name)
+            _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._env.queue.name)
             return None
         return self._ended(decision, result)
 
@@ -165,30 +177,30 @@ class JobAttempt:
         records = self._records
         unreadable = records.read()
         if unreadable is not None:
-            report(self._place.queue.name, records, unreadable)
+            report(self._env.queue.name, records, unreadable)
             return unreadable
         if self.delivered.num_delivered > 1:
             await self._look_up()
-        self._job = job = self._place.queue.jobs_by_name.get(records.envelope.job)
+        self._job = job = self._env.queue.jobs_by_name.get(records.envelope.job)
         rules = job.rules if job is not None else JobRules()
         ended = records.after_deaths(rules)
         if ended is None and job is None:
-            return self._after(UnknownJobError(records.envelope.job, sorted(self._place.queue.jobs_by_name)), rules)
+            return self._after(UnknownJobError(records.envelope.job, sorted(self._env.queue.jobs_by_name)), rules)
         if ended is not None:
-            report(self._place.queue.name, records, ended)
+            report(self._env.queue.name, records, ended)
         return ended
 
     async def _look_up(self) -> None:
         """Load what earlier attempts left, once."""
         if not self._has_looked_up:
-            known = await self._patiently("looked up", lambda: self._place.job_source.known(self.delivered))
+            known = await self._patiently("looked up", lambda: self._env.job_source.known(self.delivered))
             self._records.learn(known)
             self._has_looked_up = True
 
     def _after(self, error: BaseException, rules: JobRules, decide: Decide = after_error) -> Finish | Again:
-        decision = decide(error, self._records.attempt, rules, self._place.queue.jet.runtime.random)
+        decision = decide(error, self._records.attempt, rules, self._env.queue.jet.runtime.random)
         if not (self.is_lost or self._has_ended):
-            report(self._place.queue.name, self._records, decision, error)
+            report(self._env.queue.name, self._records, decision, error)
         return decision
 
     # --- the job itself
@@ -199,8 +211,8 @@ class JobAttempt:
         arguments = job.decode_arguments(envelope.args)
         if job.context_parameter:
             self.context = arguments[job.context_parameter] = JobContext(
-                self._place.queue.name,
-                self._place.worker,
+                self._env.queue.name,
+                self._env.worker,
                 self.delivered,
                 envelope,
                 records.attempt,
@@ -234,7 +246,7 @@ class JobAttempt:
 
     async def _call_on_thread(self, call: Callable[[], object]) -> object:
         loop = asyncio.get_running_loop()
-        result, error = await loop.run_in_executor(self._place.executor(), _caught, call)
+        result, error = await loop.run_in_executor(self._env.executor(), _caught, call)
         if error is not None:
             raise error
         return result
@@ -248,10 +260,10 @@ class JobAttempt:
             try:
                 encoded = self._job.results.encode(result)
                 self._is_completed = True
-                return self._records.completed(encoded, emitted, self._place.clock.now())
+                return self._records.completed(encoded, emitted, self._env.clock.now())
             except JobResultError as refused:
                 decision = self._after(refused, self._job.rules)
-        return self._records.after(decision, self._place.clock.now())
+        return self._records.after(decision, self._env.clock.now())
 
     async def settle(self, ended: Ended, refused: PeltonError | None = None) -> None:
         """Write down how it ended. ``refused``: what came of a first try, which was made for many at once."""
@@ -268,21 +280,21 @@ class JobAttempt:
             # Its result, or what it emitted, was refused: the attempt has failed, and none of it took effect.
             self._is_completed = False
             rules = self._job.rules if self._job is not None else JobRules()
-            return self._records.after(self._after(refused, rules, after_refusal), self._place.clock.now())
+            return self._records.after(self._after(refused, rules, after_refusal), self._env.clock.now())
         if not isinstance(refused, MessageTooLargeError) or ended.dead_letter is None:
             raise refused
         # Another attempt would end in the same way, on every worker.
-        _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._place.queue.name, refused)
+        _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._env.queue.name, refused)
         return ended.without_dead_letter()
 
     def _transaction(self, job: Job[Any, Any], context: JobContext, timeout: Seconds) -> JobTransaction:
-        return JobTransaction(self._place.queue.jet.backend, timeout, partial(self._ending, job, context))
+        return JobTransaction(self._env.queue.jet.backend, timeout, partial(self._ending, job, context))
 
     def _ending(self, job: Job[Any, Any], context: JobContext, result: object) -> JobEnding:
         """Return what completes the job in its own transaction. Raises JobResultError."""
         context.check()
         encoded = job.results.encode(result)
-        ended = self._records.completed(encoded, context.emitted(), self._place.clock.now())
+        ended = self._records.completed(encoded, context.emitted(), self._env.clock.now())
         return JobEnding(ended, self._lost_lease, self._note_end)
 
     def _lost_lease(self, refused: PeltonError) -> PeltonError:
@@ -293,9 +305,9 @@ class JobAttempt:
 
     async def _write_down(self, ended: Ended, refused: PeltonError | None = None) -> None:
         try:
-            await self._patiently("settled", lambda: self._place.job_source.settle(ended), refused)
+            await self._patiently("settled", lambda: self._env.job_source.settle(ended), refused)
         except AckRejectedError as error:
-            _log.warning("job %s of queue %r: %s", self.id, self._place.queue.name, error)
+            _log.warning("job %s of queue %r: %s", self.id, self._env.queue.name, error)
 
     async def _patiently(
         self, what: str, ask: Callable[[], Awaitable[T]], refused: PeltonError | None = None
@@ -311,9 +323,9 @@ class JobAttempt:
             except PeltonError as error:
                 if not (isinstance(error, StoreError) or can_pass(error)):
                     raise
-                _log.warning("job %s of queue %r can't be %s yet: %s", self.id, self._place.queue.name, what, error)
+                _log.warning("job %s of queue %r can't be %s yet: %s", self.id, self._env.queue.name, what, error)
                 refused = None
-                await self._place.clock.sleep(_ASK_AGAIN_S)
+                await self._env.clock.sleep(_ASK_AGAIN_S)
         return None
 
 

@@ -1,6 +1,7 @@
-"""Attempts of a worker that have ended, until they are settled: those that ended since the last time, together.
+"""The ended attempts of a worker, which are settled together.
 
-One that is alone, or is refused with others, is settled by itself (``JobAttempt.settle``), which outlasts a busy store.
+A single one, and one that is refused in a group, is settled alone (``JobAttempt.settle``), which retries while the
+store is busy.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EndedAttempts:
-    """Attempts to be settled. ``done`` is called with those that are, each once, whatever became of them."""
+    """Attempts to be settled. ``done`` is called once with each of them, whatever the result."""
 
     def __init__(self, job_source: JobSource, done: Callable[[Sequence[JobAttempt]], None]) -> None:
         self._job_source = job_source
@@ -30,11 +31,11 @@ class EndedAttempts:
         return len(self._ended)
 
     def add(self, attempt: JobAttempt, ended: Ended) -> None:
-        """Take in how an attempt ended."""
+        """Add an attempt with how it ended."""
         self._ended[attempt] = ended
 
     async def settle(self) -> None:
-        """Write down how attempts ended, all that have so far."""
+        """Settle all attempts that have ended so far."""
         taken, self._ended = self._ended, {}
         by_consumer: dict[str, dict[JobAttempt, Ended]] = {}
         for attempt, ended in taken.items():

@@ -1,14 +1,14 @@
 """The worker: takes jobs, runs them in slots, keeps their leases, stops gracefully.
 
-Design: One fetcher for each channel asks for as many jobs as there are free slots, and for a few more when jobs
-are short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and
-slow ones are not hoarded. A slot is a task that runs one attempt after another; when none can start, it settles those
-that have ended, together (``settling.py``). Until then each counts as running, so there are never more than slots. A
+Design: one fetcher for each channel asks for as many jobs as there are free slots, and for a few more when jobs are
+short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and slow ones are
+not hoarded. A slot is a task that runs one attempt after another; when none can start, it settles those that have
+ended, together (``ended_attempts.py``). Until then each counts as running, so there are never more than slots. A
 separate thread keeps the leases (``leases.py``).
 
-States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and
-have their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot
-be killed, and while it runs its lease is kept, so that no other worker starts its job).
+States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and have
+their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot be killed,
+and while it runs its lease is kept, so that no other worker starts its job).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import msgspec
 
 from pelton.api import JobError, PeltonError, PullRequest
 from pelton.jet import ack_of
-from pelton.queue.attempt import JobAttempt, Workplace
+from pelton.queue.attempt import AttemptEnv, JobAttempt
 from pelton.queue.ended_attempts import EndedAttempts
+from pelton.queue.idle_slots import IdleSlots
 from pelton.queue.job_source import TakenJob, worker_name
 from pelton.queue.leases import LeaseKeeper, SharedLease
 from pelton.queue.outage import Outage, can_pass
 from pelton.queue.records import Ended
-from pelton.queue.rest import Rest
 from pelton.queue.signals import watch_signals
 from pelton.runtime import Home, Signal
 
@@ -71,14 +71,14 @@ class Worker:
         self._job_source = queue.job_source(self.name)
         self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
         self._by_clock = not queue.jet.backend.refuses_late_acks
-        self._place = Workplace(queue, self._job_source, self.name, self._clock, self._executor, self._tell_lost)
+        self._env = AttemptEnv(queue, self._job_source, self.name, self._clock, self._executor, self._tell_lost)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
         # Those that have a slot: until they are settled.
         self._running: dict[JobAttempt, None] = {}
         self._settling = EndedAttempts(self._job_source, self._finish)
-        self._rest = Rest()
+        self._idle = IdleSlots()
         self._taken = Signal()
         self._stop = Signal()
         self._stopping = False
@@ -120,7 +120,7 @@ class Worker:
             if attempt.context is not None:
                 attempt.context.stop()
         self._stop.notify()
-        self._rest.call_all()
+        self._idle.wake_all()
         self._taken.notify()
 
     async def _wind_down(self, fetchers: list[asyncio.Task[None]], slots: list[asyncio.Task[None]]) -> None:
@@ -207,7 +207,7 @@ class Worker:
         self._taken_in_at = self._clock.boottime()
         attempts = self._held(found, asked)
         self._waiting.extend(attempts[: max(room, 0)])
-        self._rest.start_over(self._startable())
+        self._idle.wake_anew(self._startable())
         surplus = deque(attempts[max(room, 0) :])
         try:
             while surplus:
@@ -242,7 +242,7 @@ class Worker:
         attempts: list[JobAttempt] = []
         # Mostly all of them: only some sources tell of each from when on it is held.
         for since, group in groupby(found, attrgetter("asked")):
-            together = [JobAttempt(self._place, taken.delivered) for taken in group]
+            together = [JobAttempt(self._env, taken.delivered) for taken in group]
             lease = SharedLease(together, asked if since is None else since, self._queue.lease, by_clock=self._by_clock)
             for attempt in together:
                 attempt.lease = lease
@@ -270,12 +270,12 @@ class Worker:
                 self._running[attempt] = None
                 self._taken.notify()
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
-                self._rest.call(self._startable() or len(self._settling))
+                self._idle.wake(self._startable() or len(self._settling))
                 await self._run(attempt, task)
             elif self._settling:
                 await self._settling.settle()
             else:
-                await self._rest.wait()
+                await self._idle.wait()
         while self._settling:
             await self._settling.settle()
 
@@ -312,7 +312,7 @@ class Worker:
         self._release(attempts)
         self._taken.notify()
         if self._waiting:
-            self._rest.start_over(self._startable())
+            self._idle.wake_anew(self._startable())
 
     async def _is_ours(self, attempt: JobAttempt) -> bool:
         """Check a lease that may have run out unnoticed: this process was paused, or was very slow."""

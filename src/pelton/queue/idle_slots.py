@@ -1,11 +1,12 @@
-"""Where a worker's slots wait that have nothing to do, and how many of them are woken.
+"""The idle slots of a worker, and how many of them are woken for new work.
 
-A slot whose jobs never suspend runs one after another, and needs no help; one whose job suspends leaves the rest to
-others. Which of both it is shows only afterwards. So a few slots are woken, and each that finds work wakes others,
-twice as many each time: quick jobs cost no wake-ups, and slow ones all run after a few rounds of the event loop.
+A slot whose jobs never suspend runs one after another and needs no help; one whose job suspends leaves the rest of
+the work to other slots. Which of both it is shows only afterwards. So one slot is woken, and each slot that finds
+work wakes others, twice as many each time: quick jobs cost no wake-ups, and slow ones all run after a few rounds of
+the event loop.
 
-No wake-up is lost: a slot looks for work, then waits, with no suspension in between; and whoever begins work that
-others could help with calls.
+No wake-up is lost: a slot looks for work and then waits, without suspending in between, and a slot that starts work
+with which others could help wakes them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 import asyncio
 
 
-class Rest:
-    """The slots of one worker that wait."""
+class IdleSlots:
+    """The slots of one worker that have nothing to do."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._resting: list[asyncio.Future[None]] = []
-        # Those that were woken, and have not looked yet.
+        # How many were woken and have not looked for work yet.
         self._coming = 0
         self._next = 1
 
@@ -35,19 +36,19 @@ class Rest:
             elif waiter in self._resting:
                 self._resting.remove(waiter)
 
-    def call(self, most: int) -> None:
-        """Wake some slots, ``most`` at most, unless others are on their way already: they will call again."""
+    def wake(self, most: int) -> None:
+        """Wake at most ``most`` slots, unless woken ones have not looked yet: those will wake others."""
         count = min(most, self._next, len(self._resting))
         if count > 0 and not self._coming:
             self._next = 2 * count
             self._wake(count)
 
-    def start_over(self, most: int) -> None:
-        """There is new work: wake a slot, and others only as they are needed."""
+    def wake_anew(self, most: int) -> None:
+        """Wake a slot for new work; it wakes others as they are needed."""
         self._next = 1
-        self.call(most)
+        self.wake(most)
 
-    def call_all(self) -> None:
+    def wake_all(self) -> None:
         """Wake all slots."""
         self._wake(len(self._resting))
 
