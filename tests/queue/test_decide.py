@@ -12,10 +12,10 @@ from pelton.api import (
     RetryJob,
 )
 from pelton.api.errors import from_reply
-from pelton.queue.decide import COMPLETED, Again, Decide, Finish, after_deaths, after_error, after_refusal
-from pelton.queue.failure import describe, trace
-from pelton.queue.job import DEFAULT_BACKOFF, JobRules
-from pelton.queue.model import AFTER_ATTEMPT, ENDINGS, AttemptEnd
+from pelton.queue.model.decide import COMPLETED, Again, Decide, Finish, after_deaths, after_error, after_refusal
+from pelton.queue.model.failure import describe, trace
+from pelton.queue.model.rules import DEFAULT_BACKOFF, JobRules
+from pelton.queue.model.states import AFTER_ATTEMPT, ENDINGS, AttemptEnd
 from pelton.runtime import Random
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pelton import Jet
 from pelton.api import Backoff, ConfigError, RetryJob
 from pelton.queue import JobContext, Queue
-from pelton.queue.naming import QueueNames, encode_key
+from pelton.queue.model.naming import QueueNames, encode_key
 from pelton.subjects import is_subject
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, ended, working

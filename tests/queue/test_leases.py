@@ -13,7 +13,7 @@ import pelton
 from pelton import Jet
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
-from pelton.queue.leases import DeliveryHold, LeaseKeeper, SharedLease
+from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from pelton.runtime import SystemClock, system_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, open_store, working

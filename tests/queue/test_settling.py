@@ -8,9 +8,9 @@ import pytest
 
 from pelton.api import PeltonError, StoreBusyError
 from pelton.queue import JobContext, JobCounts, Queue
-from pelton.queue.idle_slots import IdleSlots
-from pelton.queue.job_source import ConsumerJobSource
-from pelton.queue.records import Ended
+from pelton.queue.backing.job_source import ConsumerJobSource
+from pelton.queue.model.records import Ended
+from pelton.queue.run.idle_slots import IdleSlots
 from tests.queue.helpers import drain, ended, working
 
 

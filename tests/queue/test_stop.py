@@ -9,10 +9,10 @@ import pytest
 
 import pelton
 from pelton.queue import JobContext, JobCounts, Queue
-from pelton.queue.attempt import JobAttempt
-from pelton.queue.job import JobCall
-from pelton.queue.job_source import TakenJob
-from pelton.queue.worker import Worker
+from pelton.queue.define.job import JobCall
+from pelton.queue.ports import TakenJob
+from pelton.queue.run.attempt import JobAttempt
+from pelton.queue.run.worker import Worker
 from tests.queue.helpers import Child, drain, working
 from tests.queue.roles import QUEUE, register
 

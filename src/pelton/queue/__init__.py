@@ -1,13 +1,14 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
-from pelton.queue.claimed import ClaimedJob
-from pelton.queue.claims import Claims
-from pelton.queue.context import JobContext
-from pelton.queue.handle import JobHandle
-from pelton.queue.job import Job, JobCall, JobRules
-from pelton.queue.model import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.define.handle import JobHandle
+from pelton.queue.define.job import Job, JobCall
+from pelton.queue.enqueue.transaction import JobTransaction, Transaction
+from pelton.queue.model.rules import JobRules
+from pelton.queue.model.states import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
 from pelton.queue.queue import Queue
-from pelton.queue.transaction import JobTransaction, Transaction
+from pelton.queue.run.claimed import ClaimedJob
+from pelton.queue.run.claims import Claims
+from pelton.queue.run.context import JobContext
 
 __all__ = [
     "Attempt",

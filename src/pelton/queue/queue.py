@@ -1,6 +1,6 @@
-"""A work queue on streams: enqueue, views, history, dead letters. The worker is in ``worker.py``.
+"""A work queue on streams: the face of its rooms.
 
-Nothing here knows a backend: a queue is four streams and one or two consumers (``naming.py``), so it runs
+Nothing here knows a backend: a queue is four streams and one or two consumers (``model/naming.py``), so it runs
 wherever streams do. An exclusive queue has two consumers: jobs with a key are delivered at most one per key at
 a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs without a key are free.
 """
@@ -8,82 +8,52 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-import msgspec
-
-from pelton.api import (
-    Backoff,
-    ConfigError,
-    JobNotFoundError,
-    MessageNotFoundError,
-    Outgoing,
-    PubAck,
-    StoredMessage,
-    Unsettled,
-    headers,
-)
+from pelton.api import Backoff, ConfigError, Outgoing, PubAck
 from pelton.api.times import Seconds
-from pelton.queue.checks import checked_id, checked_text, seconds, whole
-from pelton.queue.claims import Claims
-from pelton.queue.handle import JobHandle
-from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, Job, JobCall, JobRules, job_name, job_rules
-from pelton.queue.job_message import JobMessage
-from pelton.queue.job_source import JobSource
-from pelton.queue.model import (
-    ENDINGS,
-    Attempt,
-    DeadLetter,
-    Ending,
-    Envelope,
-    JobCounts,
-    JobInfo,
-    JobState,
-    Outcome,
-)
-from pelton.queue.naming import QueueNames
-from pelton.queue.open_source import open_source
-from pelton.queue.queue_stats import QueueStats
-from pelton.queue.scan import scan
-from pelton.queue.setup import EXCLUSIVE, LEASE, jobs_stream, queue_settings, side_streams
-from pelton.queue.worker import Worker, WorkerSettings
+from pelton.queue.backing.setup import queue_settings
+from pelton.queue.define.handle import JobHandle
+from pelton.queue.define.job import Job, JobCall, JobQueue, job_name
+from pelton.queue.enqueue.enqueuer import Enqueuer
+from pelton.queue.inspect.dead_letters import DeadLetters
+from pelton.queue.inspect.history import History
+from pelton.queue.inspect.views import JobViews
+from pelton.queue.model.checks import checked_text, seconds, whole
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, JobRules, job_rules
+from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, Outcome
+from pelton.queue.opening import open_queue
+from pelton.queue.run.claims import Claims
+from pelton.queue.run.worker import Worker, WorkerSettings
 from pelton.runtime import at_home
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.ports import JobSource
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_envelope: Final = msgspec.json.Decoder(Envelope).decode
-_outcome: Final = msgspec.json.Decoder(Outcome).decode
-_attempt: Final = msgspec.json.Decoder(Attempt).decode
-_dead: Final = msgspec.json.Decoder(DeadLetter).decode
-_encode: Final = msgspec.json.Encoder().encode
 
 
-class Queue:
+class Queue(JobQueue):
     """A work queue. Made by ``await jet.queue(name)``."""
 
-    def __init__(
-        self,
-        jet: Streams,
-        names: QueueNames,
-        *,
-        exclusive: bool,
-        lease: float,
-        stats: QueueStats,
-        job_source: Callable[[Queue, str], JobSource],
-    ) -> None:
+    def __init__(self, jet: Streams, context: QueueContext) -> None:
         self.jet = jet
         self._check_loop = jet.backend.check_loop
-        self.names = names
-        self.name = names.queue
-        self.exclusive = exclusive
-        self.lease = lease
-        self._stats = stats
-        self._job_source = job_source
-        self.jobs_by_name: dict[str, Job[Any, Any]] = {}
+        self._context = context
+        self.names: QueueNames = context.names
+        self.name: str = context.name
+        self.exclusive: bool = context.exclusive
+        self.lease: float = context.lease
+        self.jobs_by_name: dict[str, Job[Any, Any]] = context.jobs_by_name
+        self._views = JobViews(context)
+        self._enqueuer = Enqueuer(context, self._views)
+        self._history = History(context)
+        self._dead_letters = DeadLetters(context, self._enqueuer)
         self._workers: set[Worker] = set()
 
     @classmethod
@@ -100,16 +70,11 @@ class Queue:
         """Open a queue, making its streams and consumers if they are missing. Raises ConfigError."""
         names = QueueNames(name)
         settings = queue_settings(name, exclusive, lease, history_max_age, num_replicas)
-        stream = await jobs_stream(jet, names, settings)
-        is_exclusive = stream.config.metadata[EXCLUSIVE] == "true"
-        fixed_lease = float(stream.config.metadata[LEASE])
-        await side_streams(jet, names, settings)
-        stats, job_source = await open_source(jet, names, stream, is_exclusive, fixed_lease, settings)
-        return cls(jet, names, exclusive=is_exclusive, lease=fixed_lease, stats=stats, job_source=job_source)
+        return cls(jet, await open_queue(jet, names, settings))
 
     def job_source(self, worker: str) -> JobSource:
         """Return the job source of the worker with that name; for the worker."""
-        return self._job_source(self, worker)
+        return self._context.source_for(worker)
 
     # --- jobs
 
@@ -162,17 +127,15 @@ class Queue:
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle]:
         """Put many jobs into the queue, durable together and in order."""
-        acks = await self.jet.backend.publish_batch([self.message_of(call) for call in calls])
-        return [self.handle(ack) for ack in acks]
+        return await self._enqueuer.enqueue_many(calls)
 
     def handle(self, ack: PubAck) -> JobHandle:
         """Return the handle of a job that was stored."""
-        return JobHandle(self, ack.seq, ack.duplicate)
+        return self._enqueuer.handle(ack)
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
-        form = JobMessage(self.names, call.job.name, exclusive=self.exclusive)
-        return form.message(call.args, call.key, call.idempotency_key)
+        return self._enqueuer.message_of(call)
 
     # --- work
 
@@ -201,7 +164,7 @@ class Queue:
             grace=seconds(f"queue {self.name!r}: grace", grace),
         )
         self._check_loop()
-        worker = Worker(self, settings)
+        worker = Worker(self._context, settings)
         self._workers.add(worker)
         try:
             await worker.run()
@@ -217,7 +180,7 @@ class Queue:
             if not isinstance(rules, JobRules):
                 raise ConfigError(f"claims of queue {self.name!r}: rules is {rules!r}; give a pelton.JobRules(...)")
             rules.check(f"claims of queue {self.name!r}")
-        return Claims(self, rules)
+        return Claims(self._context, rules)
 
     def stop(self) -> None:
         """Stop every :meth:`work` of this queue gracefully; each returns when its jobs are finished or handed back.
@@ -231,46 +194,21 @@ class Queue:
 
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
-        underway = await self._stats.underway()
-        states = [self._state_of(entry) for entry in underway.values()]
-        pending = await self._stats.untouched(underway) + states.count("pending")
-        history = await self.jet.stream(self.names.history)
-        ended = dict.fromkeys(ENDINGS, 0)
-        total = (await history.info()).state.messages
-        for ending in ("failed", "cancelled"):
-            found = await history.info(subjects_filter=self.names.ending_subject(ending, "*"))
-            ended[ending] = found.total
-        ended["completed"] = total - ended["failed"] - ended["cancelled"]
-        return JobCounts(pending=pending, running=states.count("running"), retrying=states.count("retrying"), **ended)
+        return await self._views.counts()
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.
 
         Raises JobNotFoundError if it is not known, or no longer known; ConfigError.
         """
-        seq = int(checked_id(self.name, job_id))
-        stream = await self.jet.stream(self.names.jobs)
-        # In this order, or a job that ends between the two would seem to be pending again.
-        unsettled = await self._stats.underway()
-        try:
-            stored = await stream.get_message(seq)
-        except MessageNotFoundError:
-            return await self._ended(job_id)
-        return await self._unfinished(stored, unsettled)
+        return await self._views.get(job_id)
 
     @at_home
     async def jobs(self) -> AsyncIterator[JobInfo]:
         """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
-        stream = await self.jet.stream(self.names.jobs)
-        unsettled = await self._stats.underway()
-        seq = 1
-        while True:
-            try:
-                stored = await stream.get_next_message(">", seq)
-            except MessageNotFoundError:
-                return
-            yield await self._unfinished(stored, unsettled)
-            seq = stored.seq + 1
+        async with aclosing(self._views.jobs()) as found:
+            async for info in found:
+                yield info
 
     @at_home
     async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:
@@ -278,108 +216,27 @@ class Queue:
 
         Raises ConfigError.
         """
-        if state is not None and state not in ENDINGS:
-            raise ConfigError(f"queue {self.name!r}: no history of {state!r}; a job ends as {', '.join(ENDINGS)}")
-        stream = await self.jet.stream(self.names.history)
-        filter_subject = self.names.ending_subject(state, "*") if state else ""
-        async for _, data in scan(stream, filter_subject):
-            yield _outcome(data)
+        async with aclosing(self._history.outcomes(state)) as found:
+            async for outcome in found:
+                yield outcome
 
     @at_home
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
         """Iterate over failed jobs that can be redriven, oldest first."""
-        stream = await self.jet.stream(self.names.dead)
-        async for _, data in scan(stream, ""):
-            yield _dead(data)
+        async with aclosing(self._dead_letters.letters()) as found:
+            async for letter in found:
+                yield letter
 
     async def redrive(self, job_id: str) -> JobHandle:
         """Put a failed job into the queue again, as a new job, and remove its dead letter.
 
         Raises JobNotFoundError when there is no such dead letter, ConfigError.
         """
-        dead = await self.jet.stream(self.names.dead)
-        subject = self.names.dead_subject(checked_id(self.name, job_id))
-        try:
-            stored = await dead.get_last_message(subject)
-        except MessageNotFoundError:
-            raise JobNotFoundError(self.name, job_id, "it left no dead letter, or was already redriven") from None
-        letter = _dead(stored.data)
-        envelope = msgspec.structs.replace(letter.envelope, redriven_from=job_id)
-        subject = letter.subject or self.names.job_subject(envelope.key if self.exclusive else "")
-        # The id makes it harmless to repeat a redrive that was interrupted between the two steps.
-        block = headers.encode({headers.MSG_ID: f"redrive-{job_id}"})
-        ack = await self.jet.backend.publish(subject, letter.data or _encode(envelope), block)
-        with suppress(MessageNotFoundError):
-            # It was redriven concurrently: both calls got the same job.
-            await dead.delete_message(stored.seq)
-        return self.handle(ack)
+        return await self._dead_letters.redrive(job_id)
 
     async def clean(self, *, older_than: Seconds) -> int:
         """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many were removed.
 
         Raises ConfigError.
         """
-        age = seconds(f"queue {self.name!r}: older_than", older_than)
-        limit = self.jet.runtime.clock.now() - int(age * 1e9)
-        stream = await self.jet.stream(self.names.history)
-        upto = 0
-        async with aclosing(scan(stream, "")) as records:
-            async for seq, data in records:
-                if _outcome(data).finished_at > limit:
-                    break
-                upto = seq
-        return await stream.purge(seq=upto + 1) if upto else 0
-
-    def _state_of(self, delivery: Unsettled | None) -> JobState:
-        if delivery is None:
-            return "pending"
-        if not delivery.waits:
-            return "running"
-        return "retrying" if delivery.due > self.jet.runtime.clock.now() else "pending"
-
-    async def _unfinished(self, stored: StoredMessage, unsettled: dict[int, Unsettled]) -> JobInfo:
-        try:
-            envelope = _envelope(stored.data)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            # Not a valid job, as the worker that takes it will find; the view shows it among the others.
-            envelope = Envelope(job="", args=msgspec.Raw(b"null"))
-        delivery = unsettled.get(stored.seq)
-        known = None if delivery is None else await self.attempt_of(str(stored.seq))
-        deliveries = 0 if delivery is None else delivery.num_delivered
-        return JobInfo(
-            id=str(stored.seq),
-            job=envelope.job,
-            state=self._state_of(delivery),
-            key=envelope.key,
-            attempt=max(deliveries - (known.returned if known else 0), 0),
-            enqueued_at=stored.time_ns,
-            last_error=known.error if known else "",
-        )
-
-    async def attempt_of(self, job_id: str) -> Attempt | None:
-        """Return the record of a job's last attempt that did not end it, or None."""
-        stream = await self.jet.stream(self.names.attempts)
-        try:
-            return _attempt((await stream.get_last_message(self.names.attempt_subject(job_id))).data)
-        except MessageNotFoundError:
-            return None
-
-    async def _ended(self, job_id: str) -> JobInfo:
-        stream = await self.jet.stream(self.names.history)
-        for ending in ENDINGS:
-            try:
-                stored = await stream.get_last_message(self.names.ending_subject(ending, job_id))
-            except MessageNotFoundError:
-                continue
-            outcome = _outcome(stored.data)
-            return JobInfo(
-                id=job_id,
-                job=outcome.job,
-                state=outcome.state,
-                key=outcome.key,
-                attempt=outcome.attempt,
-                enqueued_at=outcome.enqueued_at,
-                last_error=outcome.error,
-                outcome=outcome,
-            )
-        raise JobNotFoundError(self.name, job_id, "it was never enqueued here, or its history was cleaned")
+        return await self._history.clean(older_than)

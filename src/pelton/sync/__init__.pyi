@@ -42,18 +42,19 @@ from pelton.locks.campaign import State
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.election_record import Leader as Leader
 from pelton.locks.held import Guard
-from pelton.queue.claimed import ClaimedJob as ClaimedJob
-from pelton.queue.context import JobContext as JobContext
-from pelton.queue.job import JobCall as JobCall
-from pelton.queue.job import JobRules as JobRules
-from pelton.queue.job import P, R
-from pelton.queue.job_source import JobSource
-from pelton.queue.model import Attempt, Ending
-from pelton.queue.model import DeadLetter as DeadLetter
-from pelton.queue.model import JobCounts as JobCounts
-from pelton.queue.model import JobInfo as JobInfo
-from pelton.queue.model import Outcome as Outcome
-from pelton.queue.naming import QueueNames
+from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.job import JobCall as JobCall
+from pelton.queue.define.job import P, R
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.rules import JobRules as JobRules
+from pelton.queue.model.states import DeadLetter as DeadLetter
+from pelton.queue.model.states import Ending
+from pelton.queue.model.states import JobCounts as JobCounts
+from pelton.queue.model.states import JobInfo as JobInfo
+from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.ports import JobSource
+from pelton.queue.run.claimed import ClaimedJob as ClaimedJob
+from pelton.queue.run.context import JobContext as JobContext
 from pelton.runtime import Runtime
 from pelton.storage import SyncMode
 
@@ -505,7 +506,7 @@ class Job(Generic[P, R]):
     rules: JobRules
     is_async: bool
     context_parameter: str
-    results: None
+    results: ResultCodec
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R] | R: ...
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]: ...
@@ -620,7 +621,6 @@ class Queue:
     exclusive: bool
     lease: float
     jobs_by_name: dict[str, Job[Any, Any]]
-    def attempt_of(self, job_id: str) -> Attempt | None: ...
     def claims(self, rules: JobRules | None = None) -> Claims: ...
     def clean(self, *, older_than: Seconds) -> int: ...
     def counts(self) -> JobCounts: ...

@@ -12,9 +12,9 @@ import msgspec
 from pelton.api import Delivered, Outgoing, PeltonError, PullRequest, StoreError
 from pelton.jet import ack_of
 from pelton.queue import Outcome, Queue
-from pelton.queue.job_source import JobSource, TakenJob
-from pelton.queue.leases import DeliveryHold, SharedLease
-from pelton.queue.records import Ended
+from pelton.queue.model.records import Ended
+from pelton.queue.ports import JobSource, TakenJob
+from pelton.queue.run.leases import DeliveryHold, SharedLease
 from pelton.testing.hazards import Hazards, SimulatedClient, World
 from pelton.testing.history import Contradiction, JobEvent, check_history
 

@@ -12,9 +12,9 @@ from pelton import Jet
 from pelton.api import AckOp, AckRejectedError, Outgoing, PullRequest, ServerTimeoutError
 from pelton.jet import ack_of
 from pelton.queue import Attempt, JobContext, Queue
-from pelton.queue.job_source import JobSource, TakenJob
 from pelton.queue.keys.ledger import Ledger
-from pelton.queue.records import Ended
+from pelton.queue.model.records import Ended
+from pelton.queue.ports import JobSource, TakenJob
 from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import FAST, drain, ended, open_store, waiting
 

@@ -13,7 +13,7 @@ from pelton.queue.keys.record import (
     settled,
     taken_back,
 )
-from pelton.queue.model import Attempt
+from pelton.queue.model.states import Attempt
 
 OUT = (Posted("a", b"1", None), Posted("b", b"\xff", b"NATS/1.0\r\n\r\n"))
 NOTE = Attempt(id="7", attempt=1, error="no")

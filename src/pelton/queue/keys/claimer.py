@@ -15,15 +15,15 @@ from pelton.api import (
     StoredMessage,
     parse_rfc3339,
 )
-from pelton.queue.job_source import TakenJob
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, Holdings
 from pelton.queue.keys.ledger import Ledger, MovedError
 from pelton.queue.keys.record import claimed, let_go, looked, refused
 from pelton.queue.keys.table import Chance, KeyTable
+from pelton.queue.ports import TakenJob
 
 if TYPE_CHECKING:
     from pelton.jet import Stream, Streams
-    from pelton.queue.naming import QueueNames
+    from pelton.queue.model.naming import QueueNames
 
 # The pause before a key that another worker has changed is tried again: by then its record is known.
 _AGAIN_S: Final = 0.25

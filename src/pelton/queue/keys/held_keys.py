@@ -11,7 +11,7 @@ from pelton.queue.keys.ledger import Ledger, MovedError
 from pelton.queue.keys.record import KeyRecord
 
 if TYPE_CHECKING:
-    from pelton.queue.job_source import Extender
+    from pelton.queue.ports import Extender
 
 CHANNEL: Final = "keys"
 

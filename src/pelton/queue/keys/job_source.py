@@ -30,20 +30,20 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest
-from pelton.queue.job_source import Extender, TakenJob
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
 from pelton.queue.keys.ledger import Ledger, identified, outbox_of
 from pelton.queue.keys.settler import Settler
 from pelton.queue.keys.table import Chance, KeyTable
 from pelton.queue.keys.watch import Watch
-from pelton.queue.model import Attempt
-from pelton.queue.records import AttemptRecords, Ended
+from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.states import Attempt
+from pelton.queue.ports import Extender, TakenJob
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.naming import QueueNames
+    from pelton.queue.model.naming import QueueNames
 
 
 class KeyedJobSource:

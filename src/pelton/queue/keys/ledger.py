@@ -22,7 +22,7 @@ from pelton.api import (
     headers,
 )
 from pelton.queue.keys.record import FREE_FOR_S, KeyRecord, Posted, carried_out, decode, encode
-from pelton.queue.naming import QueueNames
+from pelton.queue.model.naming import QueueNames
 
 _DELETE_FAILED: Final = 10057
 

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import MessageNotFoundError, Unsettled
+from pelton.queue.backing.scan import deliveries
 from pelton.queue.keys.record import KeyRecord, decode
-from pelton.queue.queue_stats import Underway
-from pelton.queue.scan import deliveries
+from pelton.queue.ports import Underway
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Streams
-    from pelton.queue.naming import QueueNames
+    from pelton.queue.model.naming import QueueNames
 
 _AT_ONCE: Final = 64
 

@@ -25,7 +25,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pelton.queue.model import Attempt
+from pelton.queue.model.states import Attempt
 
 HoldState = Literal["held", "settled", "waiting", "free"]
 FREE_FOR_S: Final = 3600

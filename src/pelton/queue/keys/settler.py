@@ -10,11 +10,11 @@ from pelton.queue.keys.held_keys import HeldKey, replaced
 from pelton.queue.keys.ledger import Ledger, MovedError, outbox_of
 from pelton.queue.keys.record import settled, taken_back
 from pelton.queue.keys.table import KeyTable
-from pelton.queue.records import Ended
+from pelton.queue.model.records import Ended
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
-    from pelton.queue.naming import QueueNames
+    from pelton.queue.model.naming import QueueNames
 
 _IN_FLIGHT_S: Final = 0.01
 

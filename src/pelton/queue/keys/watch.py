@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pelton.api import Delivered, PeltonError, StoreError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.ordered import OrderedReader
+from pelton.queue.backing.outage import can_pass
 from pelton.queue.keys.record import decode
 from pelton.queue.keys.table import KeyTable
-from pelton.queue.naming import QueueNames
-from pelton.queue.outage import can_pass
+from pelton.queue.model.naming import QueueNames
 
 if TYPE_CHECKING:
     from pelton.jet import Streams

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs call it
 
 from pelton.api import ConfigError
-from pelton.queue.naming import QueueNames
+from pelton.queue.model.naming import QueueNames
 from pelton.spark.options import StoreOptions, store_options
 from pelton.spark.store_handle import StoreHandle
 

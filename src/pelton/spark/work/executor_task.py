@@ -1,7 +1,7 @@
 """A Spark task as a queue worker: claims a batch of jobs, runs the function on it, and settles each job by itself.
 
 Design: a task is an ordinary worker. It opens the store in its own process, holds its jobs under leases that a thread
-renews, and records their outcomes (``queue/claims.py``). Spark only places it, and ships the function. So a task that
+renews, and records their outcomes (``queue/run/``). Spark only places it, and ships the function. So a task that
 fails, is killed or runs twice costs only time: its jobs are handed back, or are redelivered when their leases expire,
 and what it settled stays settled. The function runs on a thread, so that the event loop stays free for the connection.
 """
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from pelton.api import ConfigError
-from pelton.queue.claimed import Completed
+from pelton.queue.run.claimed import Completed
 from pelton.runtime import system_runtime
 from pelton.spark.store_handle import open_store
 from pelton.spark.work.job_rows import JobRows, ResultRows

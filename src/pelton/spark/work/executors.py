@@ -12,10 +12,10 @@ from pyspark.sql.types import DataType, StructType
 
 from pelton.api import Backoff, ConfigError
 from pelton.api.times import Seconds
-from pelton.queue.checks import seconds
-from pelton.queue.job import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
-from pelton.queue.naming import QueueNames
-from pelton.queue.setup import EXCLUSIVE
+from pelton.queue.backing.setup import EXCLUSIVE
+from pelton.queue.model.checks import seconds
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
 from pelton.spark.active_session import activate
 from pelton.spark.options import store_options
 from pelton.spark.store_handle import StoreHandle

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pelton.api import ConfigError, JobArgumentsError, PermanentJobError, RetryJob
-from pelton.queue.claimed import Failed
+from pelton.queue.run.claimed import Failed
 from pelton.spark.columns.decoder import decoded, decoder
 from pelton.spark.columns.row_json import json_rows
 from pelton.spark.write.stream_encoder import StreamEncoder

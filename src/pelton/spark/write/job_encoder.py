@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pelton.api import ConfigError
-from pelton.queue.job_message import JobMessage
+from pelton.queue.enqueue.job_message import JobMessage
 from pelton.spark.columns.row_json import json_rows
 from pelton.spark.write import row_encoder as rows
 from pelton.spark.write.row_encoder import EncodedRows, InputColumns, RowEncoder

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from pelton.api import ConfigError, StreamNotFoundError
 from pelton.buckets.naming import stream_of
-from pelton.queue.job_message import JobMessage
-from pelton.queue.naming import QueueNames
-from pelton.queue.setup import EXCLUSIVE
+from pelton.queue.backing.setup import EXCLUSIVE
+from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.model.naming import QueueNames
 from pelton.spark.store_handle import StoreHandle
 from pelton.spark.write.bucket_encoder import BucketEncoder
 from pelton.spark.write.commit_log import CommitLog, check_duplicate_window

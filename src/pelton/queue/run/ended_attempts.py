@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.api import PeltonError
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.queue.records import Ended
+from pelton.queue.model.records import Ended
 
 if TYPE_CHECKING:
-    from pelton.queue.attempt import JobAttempt
-    from pelton.queue.job_source import JobSource
+    from pelton.queue.ports import JobSource
+    from pelton.queue.run.attempt import JobAttempt
 
 
 class EndedAttempts:

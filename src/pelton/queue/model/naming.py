@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from pelton.api import ConfigError
-from pelton.queue.model import Ending
+from pelton.queue.model.states import Ending
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_/=:-]+(\.[A-Za-z0-9_/=:-]+)*")

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from pelton.api import Backend, ConsumerUnsettled, Unsettled
+from pelton.api import Backend, ConsumerUnsettled
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer
-
-Underway = dict[int, Unsettled]
-
-
-class QueueStats(Protocol):
-    """How the views of a queue learn what its workers hold."""
-
-    async def underway(self) -> Underway:
-        """Return the jobs that were taken and have not ended, by sequence."""
-        ...
-
-    async def untouched(self, underway: Underway) -> int:
-        """Return how many jobs were never taken; ``underway`` was just returned by :meth:`underway`."""
-        ...
+    from pelton.queue.ports import Underway
 
 
 class ConsumerStats:

@@ -7,7 +7,7 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Final
 
-_HERE: Final = os.path.join(os.path.dirname(__file__), "")
+_QUEUE: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _LONGEST_TEXT: Final = 8192
 _LONGEST_TRACE: Final = 8192
 _LONGEST_LINE: Final = 1024
@@ -18,7 +18,7 @@ _CUT: Final = "[...]\n"
 def frames_of_job(error: BaseException) -> TracebackType | None:
     """Return where a job raised an error, without the worker's own frames; None for an error of the worker itself."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_QUEUE):
         frames = frames.tb_next
     return frames
 

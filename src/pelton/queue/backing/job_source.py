@@ -1,4 +1,4 @@
-"""Where a worker gets its jobs and settles them: the seam between the worker and the storage of the jobs.
+"""The jobs that consumers deliver, for one worker.
 
 Jobs arrive through channels. On an embedded store, and in a queue that is not exclusive, each channel is a consumer,
 and a job's lease is the ack wait of its delivery. An exclusive queue on a cluster has its own channel (``keys/``).
@@ -6,81 +6,16 @@ and a job's lease is the ack wait of its delivery. An exclusive queue on a clust
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from pelton.api import AckOp, Backend, Delivered, PeltonError, PullRequest, Settled
-from pelton.queue.model import Attempt
-from pelton.queue.records import Ended
+from pelton.api import Backend, Delivered, PeltonError, PullRequest, Settled
+from pelton.queue.ports import Extender, TakenJob
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer
-    from pelton.runtime import Ids
-
-
-class TakenJob(msgspec.Struct, frozen=True, gc=False):
-    """A job for a worker. Its lease counts from ``asked`` (seconds since boot); None means from the request."""
-
-    delivered: Delivered
-    asked: float | None = None
-
-
-class Extender(Protocol):
-    """Extends leases: a part of ``Backend``."""
-
-    def clone(self) -> Extender:
-        """Return a copy for another thread and event loop; close it as well."""
-        ...
-
-    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Extend the leases that acks of kind ``progress`` name; one entry each: None, or why the lease is lost."""
-        ...
-
-    async def close(self) -> None:
-        """Close the connection."""
-        ...
-
-
-class JobSource(Protocol):
-    """The jobs of a queue, for one worker. ``channels`` names the ways they arrive."""
-
-    channels: Sequence[str]
-    extender: Extender
-
-    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
-        """Take jobs, as a pull does."""
-        ...
-
-    async def known(self, delivered: Delivered) -> Attempt | None:
-        """Return what earlier attempts of a job left."""
-        ...
-
-    async def settle(self, ended: Ended) -> None:
-        """End an attempt: publish its records and messages, and acknowledge its job or give it back.
-
-        Raises AckRejectedError if the attempt was replaced: it then has no effect. Raises ApiError if a message is
-        refused: the attempt then is not over.
-        """
-        ...
-
-    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect."""
-        ...
-
-    def forget(self, deliveries: Sequence[Delivered]) -> None:
-        """Release jobs that were taken, settled or not."""
-        ...
-
-    async def is_empty(self) -> bool:
-        """Whether no unfinished job is left."""
-        ...
-
-    async def close(self) -> None:
-        """Take no more; give back what was taken and not handed out. Idempotent."""
-        ...
+    from pelton.queue.model.records import Ended
+    from pelton.queue.model.states import Attempt
 
 
 class ConsumerJobSource:
@@ -133,8 +68,3 @@ class ConsumerJobSource:
 
     async def close(self) -> None:
         """Do nothing: no job is held here."""
-
-
-def worker_name(ids: Ids) -> str:
-    """Return a name for a worker of this process."""
-    return f"{os.getpid()}-{ids.new()[-6:]}"

@@ -17,8 +17,8 @@ import msgspec
 from pelton.api import ApiError, ConfigError, StreamNotFoundError
 from pelton.api.defaults import DUPLICATE_WINDOW
 from pelton.api.durations import given
-from pelton.queue.checks import seconds, whole
-from pelton.queue.naming import SIDES, QueueNames
+from pelton.queue.model.checks import seconds, whole
+from pelton.queue.model.naming import SIDES, QueueNames
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds

@@ -27,18 +27,19 @@ import msgspec
 
 from pelton.api import JobError, PeltonError, PullRequest
 from pelton.jet import ack_of
-from pelton.queue.attempt import AttemptEnv, JobAttempt
-from pelton.queue.ended_attempts import EndedAttempts
-from pelton.queue.idle_slots import IdleSlots
-from pelton.queue.job_source import TakenJob, worker_name
-from pelton.queue.leases import LeaseKeeper, SharedLease
-from pelton.queue.outage import Outage, can_pass
-from pelton.queue.records import Ended
-from pelton.queue.signals import watch_signals
+from pelton.queue.backing.outage import Outage, can_pass
+from pelton.queue.model.records import Ended
+from pelton.queue.ports import TakenJob
+from pelton.queue.run.attempt import AttemptEnv, JobAttempt
+from pelton.queue.run.ended_attempts import EndedAttempts
+from pelton.queue.run.idle_slots import IdleSlots
+from pelton.queue.run.leases import LeaseKeeper, SharedLease
+from pelton.queue.run.signals import watch_signals
+from pelton.queue.run.worker_name import worker_name
 from pelton.runtime import Home, Signal
 
 if TYPE_CHECKING:
-    from pelton.queue.queue import Queue
+    from pelton.queue.define.queue_context import QueueContext
 
 _log: Final = logging.getLogger("pelton")
 _AHEAD_S: Final = 0.02
@@ -60,17 +61,17 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Worker:
     """Runs the jobs of one queue in this process."""
 
-    def __init__(self, queue: Queue, settings: WorkerSettings) -> None:
+    def __init__(self, queue: QueueContext, settings: WorkerSettings) -> None:
         self._queue = queue
         self._settings = settings
-        self._runtime = queue.jet.runtime
-        self._clock = queue.jet.runtime.clock
+        self._runtime = queue.runtime
+        self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home = Home(self._loop)
-        self.name = worker_name(queue.jet.runtime.ids)
-        self._job_source = queue.job_source(self.name)
+        self.name = worker_name(queue.runtime.ids)
+        self._job_source = queue.source_for(self.name)
         self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
-        self._by_clock = not queue.jet.backend.refuses_late_acks
+        self._by_clock = not queue.backend.refuses_late_acks
         self._env = AttemptEnv(queue, self._job_source, self.name, self._clock, self._executor, self._tell_lost)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()

@@ -31,20 +31,20 @@ from pelton.api import (
     UnknownJobError,
 )
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.queue.checks import seconds, whole
-from pelton.queue.claimed import ClaimedJob, Completed, Failed
-from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusal
-from pelton.queue.failure_log import report
-from pelton.queue.job import JobRules
-from pelton.queue.job_source import worker_name
-from pelton.queue.leases import LeaseKeeper, SharedLease
-from pelton.queue.records import AttemptRecords, Ended
+from pelton.queue.model.checks import seconds, whole
+from pelton.queue.model.decide import Again, Decide, Finish, after_error, after_refusal
+from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.rules import JobRules
+from pelton.queue.run.claimed import ClaimedJob, Completed, Failed
+from pelton.queue.run.failure_log import report
+from pelton.queue.run.leases import LeaseKeeper, SharedLease
+from pelton.queue.run.worker_name import worker_name
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from pelton.api import Delivered
-    from pelton.queue.queue import Queue
+    from pelton.queue.define.queue_context import QueueContext
 
 _log: Final = logging.getLogger("pelton")
 _ASK_AGAIN_S: Final = 0.5
@@ -62,15 +62,15 @@ class _EndedJob(msgspec.Struct, frozen=True, gc=False):
 class Claims:
     """Batches of jobs of one queue. Made by ``queue.claims()``; use it in ``async with``."""
 
-    def __init__(self, queue: Queue, rules: JobRules | None) -> None:
+    def __init__(self, queue: QueueContext, rules: JobRules | None) -> None:
         self._queue = queue
         self._rules = rules
-        self._clock = queue.jet.runtime.clock
-        self._check_loop = queue.jet.backend.check_loop
-        self.worker = worker_name(queue.jet.runtime.ids)
-        self._job_source = queue.job_source(self.worker)
+        self._clock = queue.runtime.clock
+        self._check_loop = queue.backend.check_loop
+        self.worker = worker_name(queue.runtime.ids)
+        self._job_source = queue.source_for(self.worker)
         self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
-        self._by_clock = not queue.jet.backend.refuses_late_acks
+        self._by_clock = not queue.backend.refuses_late_acks
         # The leases of jobs that were taken together; each lists its jobs.
         self._leases: dict[SharedLease[ClaimedJob], None] = {}
         # Jobs that are held and that no take has returned yet.
@@ -132,7 +132,7 @@ class Claims:
         request = PullRequest(
             batch=max(limit // len(channels), 1), expires_ns=int(min(left, self._queue.lease * _PULL) * 1e9)
         )
-        spawn = self._queue.jet.runtime.spawn
+        spawn = self._queue.runtime.spawn
         pulls = [spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in channels]
         try:
             await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
@@ -225,7 +225,7 @@ class Claims:
 
     def _after(self, records: AttemptRecords, error: BaseException, decide: Decide = after_error) -> Finish | Again:
         rules = self._rules_of(records) or JobRules()
-        decision = decide(error, records.attempt, rules, self._queue.jet.runtime.random)
+        decision = decide(error, records.attempt, rules, self._queue.runtime.random)
         report(self._queue.name, records, decision, error)
         return decision
 

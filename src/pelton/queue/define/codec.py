@@ -14,8 +14,8 @@ from uuid import UUID
 import msgspec
 
 from pelton.api import JobResultError
+from pelton.queue.model.states import NOTHING
 
-NOTHING: Final = msgspec.Raw(b"null")
 _PLAIN: Final = (str, int, float, bool, type(None))
 _encode: Final = msgspec.json.Encoder().encode
 # Text for bytes would be read as base64. For the others, text is their own form: 2026-01-02 for a date.

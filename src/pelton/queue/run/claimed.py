@@ -9,12 +9,13 @@ import msgspec
 
 from pelton.api import Outgoing, headers
 from pelton.api.admission import check_subject
-from pelton.queue.codec import NOTHING, encoded_result
-from pelton.queue.leases import DeliveryHold
-from pelton.queue.records import AttemptRecords, Ended
+from pelton.queue.define.codec import encoded_result
+from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.states import NOTHING
+from pelton.queue.run.leases import DeliveryHold
 
 if TYPE_CHECKING:
-    from pelton.queue.leases import SharedLease
+    from pelton.queue.run.leases import SharedLease
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):

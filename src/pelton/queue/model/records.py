@@ -9,11 +9,10 @@ import msgspec
 
 from pelton.api import AckOp, Delivered, Outgoing
 from pelton.jet import ack_of
-from pelton.queue.codec import NOTHING
-from pelton.queue.decide import COMPLETED, Again, Finish, after_deaths
-from pelton.queue.job import JobRules
-from pelton.queue.model import Attempt, DeadLetter, Envelope, Outcome
-from pelton.queue.naming import QueueNames
+from pelton.queue.model.decide import COMPLETED, Again, Finish, after_deaths
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.rules import JobRules
+from pelton.queue.model.states import NOTHING, Attempt, DeadLetter, Envelope, Outcome
 
 _decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from pelton.api import ConfigError, Outgoing, headers
-from pelton.queue.model import Envelope
-from pelton.queue.naming import QueueNames, encode_key
+from pelton.queue.model.naming import QueueNames, encode_key
+from pelton.queue.model.states import Envelope
 
 _encode: Final = msgspec.json.Encoder().encode
 

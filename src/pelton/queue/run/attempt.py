@@ -34,19 +34,20 @@ from pelton.api import (
 )
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import Seconds
-from pelton.queue.context import JobContext
-from pelton.queue.decide import Again, Decide, Finish, after_error, after_refusal
-from pelton.queue.failure import describe
-from pelton.queue.failure_log import report
-from pelton.queue.job import Job, JobRules
-from pelton.queue.leases import DeliveryHold, SharedLease
-from pelton.queue.outage import can_pass
-from pelton.queue.records import AttemptRecords, Ended
-from pelton.queue.transaction import JobEnding, JobTransaction
+from pelton.queue.backing.outage import can_pass
+from pelton.queue.define.job import Job
+from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
+from pelton.queue.model.decide import Again, Decide, Finish, after_error, after_refusal
+from pelton.queue.model.failure import describe
+from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.rules import JobRules
+from pelton.queue.run.context import JobContext
+from pelton.queue.run.failure_log import report
+from pelton.queue.run.leases import DeliveryHold, SharedLease
 
 if TYPE_CHECKING:
-    from pelton.queue.job_source import JobSource
-    from pelton.queue.queue import Queue
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.ports import JobSource
     from pelton.runtime import Clock
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ _ASK_AGAIN_S: Final = 0.5
 class AttemptEnv(NamedTuple):
     """What the attempts of one worker share. ``tell_lost``, for any thread, passes on why one lost its lease."""
 
-    queue: Queue
+    queue: QueueContext
     job_source: JobSource
     worker: str
     clock: Clock
@@ -198,7 +199,7 @@ class JobAttempt:
             self._has_looked_up = True
 
     def _after(self, error: BaseException, rules: JobRules, decide: Decide = after_error) -> Finish | Again:
-        decision = decide(error, self._records.attempt, rules, self._env.queue.jet.runtime.random)
+        decision = decide(error, self._records.attempt, rules, self._env.queue.runtime.random)
         if not (self.is_lost or self._has_ended):
             report(self._env.queue.name, self._records, decision, error)
         return decision
@@ -288,7 +289,7 @@ class JobAttempt:
         return ended.without_dead_letter()
 
     def _transaction(self, job: Job[Any, Any], context: JobContext, timeout: Seconds) -> JobTransaction:
-        return JobTransaction(self._env.queue.jet.backend, timeout, partial(self._ending, job, context))
+        return JobTransaction(self._env.queue.backend, timeout, partial(self._ending, job, context))
 
     def _ending(self, job: Job[Any, Any], context: JobContext, result: object) -> JobEnding:
         """Return what completes the job in its own transaction. Raises JobResultError."""

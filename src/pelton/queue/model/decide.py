@@ -15,9 +15,9 @@ from pelton.api import (
     PermanentJobError,
     RetryJob,
 )
-from pelton.queue.failure import describe, trace
-from pelton.queue.job import JobRules
-from pelton.queue.model import AFTER_ATTEMPT, AttemptEnd, Ending
+from pelton.queue.model.failure import describe, trace
+from pelton.queue.model.rules import JobRules
+from pelton.queue.model.states import AFTER_ATTEMPT, AttemptEnd, Ending
 from pelton.runtime import Random
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from pelton.api import ConfigError, Delivered, LeaseLostError, Outgoing, headers
 from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
-from pelton.queue.model import Envelope
+from pelton.queue.define.arguments import RunContext
+from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
-    from pelton.queue.transaction import JobTransaction
+    from pelton.queue.enqueue.transaction import JobTransaction
 
 
-class JobContext:
+class JobContext(RunContext):
     """One attempt of a job. Safe to use from the job's thread.
 
     ``token`` grows with every start of a job of the same key, or of the same job: an outside system that remembers the

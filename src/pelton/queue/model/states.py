@@ -29,6 +29,9 @@ JobState = Literal["pending", "running", "retrying", "completed", "failed", "can
 Ending = Literal["completed", "failed", "cancelled"]
 ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled")
 
+NOTHING: Final = msgspec.Raw(b"null")
+"""The result of a job that returns none."""
+
 AttemptEnd = Literal["return", "error", "permanent error", "last attempt", "refused", "deaths", "JobCancelledError"]
 """How an attempt ends that is not handed back.
 
@@ -70,7 +73,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     enqueued_at: int
     started_at: int
     finished_at: int
-    result: msgspec.Raw = msgspec.Raw(b"null")
+    result: msgspec.Raw = NOTHING
     error: str = ""
     traceback: str = ""
 

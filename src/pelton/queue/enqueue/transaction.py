@@ -10,12 +10,12 @@ from pelton.api import Backend, ConfigError, PeltonError
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction
-from pelton.queue.job import JobCall
-from pelton.queue.records import Ended
+from pelton.queue.define.job import JobCall
+from pelton.queue.model.records import Ended
 
 if TYPE_CHECKING:
-    from pelton.queue.handle import JobHandle
-    from pelton.queue.job import Job
+    from pelton.queue.define.handle import JobHandle
+    from pelton.queue.define.job import Job
 
 T = TypeVar("T")
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from pelton.api import Delivered, PeltonError
 from pelton.jet import ack_of
 from pelton.jet.own_connection import OwnConnection
-from pelton.queue.failure import describe
+from pelton.queue.model.failure import describe
 from pelton.runtime import LeaseClock, LeaseShares, LoopThread, within
 
 if TYPE_CHECKING:
-    from pelton.queue.job_source import Extender
+    from pelton.queue.ports import Extender
     from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton")

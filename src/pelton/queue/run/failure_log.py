@@ -7,11 +7,11 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import RetryJob
-from pelton.queue.decide import Again, Finish
-from pelton.queue.failure import frames_of_job, is_raised, trace
+from pelton.queue.model.decide import Again, Finish
+from pelton.queue.model.failure import frames_of_job, is_raised, trace
 
 if TYPE_CHECKING:
-    from pelton.queue.records import AttemptRecords
+    from pelton.queue.model.records import AttemptRecords
 
 _log: Final = logging.getLogger("pelton")
 

@@ -1,0 +1,124 @@
+"""The jobs of a queue, as its streams and consumers show them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, Unsettled
+from pelton.queue.backing.failed_attempts import FailedAttempts
+from pelton.queue.inspect.first_message import first_of
+from pelton.queue.model.checks import checked_id
+from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobState, Outcome
+
+if TYPE_CHECKING:
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.ports import Underway
+
+_envelope: Final = msgspec.json.Decoder(Envelope).decode
+_outcome: Final = msgspec.json.Decoder(Outcome).decode
+
+
+class JobViews:
+    """The views of one queue's jobs."""
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._queue = queue
+        self._attempts = FailedAttempts(queue.jet, queue.names)
+
+    async def counts(self) -> JobCounts:
+        """Return how many jobs are in each state."""
+        underway = await self._queue.stats.underway()
+        states = [self._state_of(entry) for entry in underway.values()]
+        pending = await self._queue.stats.untouched(underway) + states.count("pending")
+        history = await self._queue.jet.stream(self._queue.names.history)
+        ended = dict.fromkeys(ENDINGS, 0)
+        total = (await history.info()).state.messages
+        for ending in ("failed", "cancelled"):
+            found = await history.info(subjects_filter=self._queue.names.ending_subject(ending, "*"))
+            ended[ending] = found.total
+        ended["completed"] = total - ended["failed"] - ended["cancelled"]
+        return JobCounts(pending=pending, running=states.count("running"), retrying=states.count("retrying"), **ended)
+
+    async def get(self, job_id: str) -> JobInfo:
+        """Return a job by its id, in whatever state it is.
+
+        Raises JobNotFoundError if it is not known, or no longer known; ConfigError.
+        """
+        seq = int(checked_id(self._queue.name, job_id))
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        # In this order, or a job that ends between the two would seem to be pending again.
+        unsettled = await self._queue.stats.underway()
+        try:
+            stored = await stream.get_message(seq)
+        except MessageNotFoundError:
+            return await self._ended(job_id)
+        return await self._unfinished(stored, unsettled)
+
+    async def jobs(self) -> AsyncGenerator[JobInfo]:
+        """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        unsettled = await self._queue.stats.underway()
+        seq = 1
+        while True:
+            try:
+                stored = await stream.get_next_message(">", seq)
+            except MessageNotFoundError:
+                return
+            yield await self._unfinished(stored, unsettled)
+            seq = stored.seq + 1
+
+    async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
+        """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
+        stream = await self._queue.jet.stream(self._queue.names.history)
+        subjects = [self._queue.names.ending_subject(ending, job_id) for ending in ENDINGS]
+        found = await first_of(stream, subjects, self._queue.clock, limit)
+        return None if found is None else _outcome(found.data)
+
+    def _state_of(self, delivery: Unsettled | None) -> JobState:
+        if delivery is None:
+            return "pending"
+        if not delivery.waits:
+            return "running"
+        return "retrying" if delivery.due > self._queue.clock.now() else "pending"
+
+    async def _unfinished(self, stored: StoredMessage, unsettled: Underway) -> JobInfo:
+        try:
+            envelope = _envelope(stored.data)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            # Not a valid job, as the worker that takes it will find; the view shows it among the others.
+            envelope = Envelope(job="", args=msgspec.Raw(b"null"))
+        delivery = unsettled.get(stored.seq)
+        known = None if delivery is None else await self._attempts.last(str(stored.seq))
+        deliveries = 0 if delivery is None else delivery.num_delivered
+        return JobInfo(
+            id=str(stored.seq),
+            job=envelope.job,
+            state=self._state_of(delivery),
+            key=envelope.key,
+            attempt=max(deliveries - (known.returned if known else 0), 0),
+            enqueued_at=stored.time_ns,
+            last_error=known.error if known else "",
+        )
+
+    async def _ended(self, job_id: str) -> JobInfo:
+        stream = await self._queue.jet.stream(self._queue.names.history)
+        for ending in ENDINGS:
+            try:
+                stored = await stream.get_last_message(self._queue.names.ending_subject(ending, job_id))
+            except MessageNotFoundError:
+                continue
+            outcome = _outcome(stored.data)
+            return JobInfo(
+                id=job_id,
+                job=outcome.job,
+                state=outcome.state,
+                key=outcome.key,
+                attempt=outcome.attempt,
+                enqueued_at=outcome.enqueued_at,
+                last_error=outcome.error,
+                outcome=outcome,
+            )
+        raise JobNotFoundError(self._queue.name, job_id, "it was never enqueued here, or its history was cleaned")

@@ -1,0 +1,59 @@
+"""How a job is retried: its rules, and the checks of what a user passes for them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import Backoff, ConfigError
+from pelton.queue.model.checks import seconds, whole
+
+if TYPE_CHECKING:
+    from pelton.api.times import Seconds
+
+DEFAULT_MAX_ATTEMPTS: Final = 5
+DEFAULT_BACKOFF: Final = Backoff(base=1.0, factor=2.0, cap=600.0, jitter=0.2)
+
+
+class JobRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job is retried.
+
+    Attempts in all, the wait between them, errors that are not retried, seconds per attempt.
+    """
+
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    backoff: Backoff = DEFAULT_BACKOFF
+    permanent: tuple[type[BaseException], ...] = ()
+    timeout: float | None = None
+
+    def check(self, what: str) -> None:
+        """Raise ConfigError for rules that cannot be kept; ``what`` names what the rules are for."""
+        whole(f"{what}: max_attempts", self.max_attempts)
+        if self.timeout is not None and seconds(f"{what}: timeout", self.timeout) <= 0:
+            raise ConfigError(f"{what}: timeout is {self.timeout:g} s; it must be more than 0, or None")
+        if not isinstance(self.backoff, Backoff):
+            raise ConfigError(f"{what}: backoff is {self.backoff!r}; give a pelton.Backoff(base=seconds)")
+        for kind in self.permanent:
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise ConfigError(f"{what}: permanent holds {kind!r}; it takes exception classes")
+
+
+def job_rules(
+    what: str,
+    max_attempts: int,
+    backoff: Backoff,
+    permanent: type[BaseException] | Sequence[type[BaseException]],
+    timeout: Seconds | None,
+) -> JobRules:
+    """Return checked rules from what a user passes. Raises ConfigError, which names ``what`` they are for."""
+    if isinstance(permanent, type):
+        permanent = (permanent,)
+    elif not isinstance(permanent, Sequence | AbstractSet):
+        raise ConfigError(f"{what}: permanent is {permanent!r}; it takes exception classes")
+    limit = None if timeout is None else seconds(f"{what}: timeout", timeout)
+    rules = JobRules(max_attempts=max_attempts, backoff=backoff, permanent=tuple(permanent), timeout=limit)
+    rules.check(what)
+    return rules

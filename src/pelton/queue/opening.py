@@ -1,0 +1,69 @@
+"""Opening a queue: its streams and consumers, made if they are missing, and the context that the rooms pass down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pelton.queue.backing.failed_attempts import FailedAttempts
+from pelton.queue.backing.job_source import ConsumerJobSource
+from pelton.queue.backing.queue_stats import ConsumerStats
+from pelton.queue.backing.setup import (
+    EXCLUSIVE,
+    KEYS,
+    LEASE,
+    RECORDS,
+    QueueSettings,
+    free_consumer,
+    jobs_stream,
+    keys_stream,
+    side_streams,
+    worker_consumers,
+)
+from pelton.queue.define.queue_context import QueueContext
+from pelton.queue.keys import KeyedJobSource, KeyedStats
+
+if TYPE_CHECKING:
+    from pelton.jet import Stream, Streams
+    from pelton.queue.model.naming import QueueNames
+    from pelton.queue.ports import JobSource, QueueStats
+
+
+async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings) -> QueueContext:
+    """Open a queue. Raises ConfigError."""
+    stream = await jobs_stream(jet, names, settings)
+    exclusive = stream.config.metadata[EXCLUSIVE] == "true"
+    lease = float(stream.config.metadata[LEASE])
+    await side_streams(jet, names, settings)
+    stats, source_for = await _source(jet, names, stream, exclusive, lease, settings)
+    return QueueContext(
+        jet=jet,
+        names=names,
+        exclusive=exclusive,
+        lease=lease,
+        stats=stats,
+        source_for=source_for,
+        jobs_by_name={},
+    )
+
+
+async def _source(
+    jet: Streams, names: QueueNames, stream: Stream, exclusive: bool, lease: float, settings: QueueSettings
+) -> tuple[QueueStats, Callable[[str], JobSource]]:
+    """Return the stats for the views, and the factory of a worker's job source."""
+    known = FailedAttempts(jet, names).last
+    # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
+    if stream.config.metadata.get(KEYS) == RECORDS:
+        await keys_stream(jet, names, settings)
+        free = await free_consumer(stream, names, lease)
+
+        def keyed(worker: str) -> JobSource:
+            return KeyedJobSource(jet, names, stream, free, known, worker, lease)
+
+        return KeyedStats(jet, names, free), keyed
+    consumers = await worker_consumers(stream, names, exclusive, lease)
+
+    def delivered(_worker: str) -> JobSource:
+        return ConsumerJobSource(jet.backend, consumers, known)
+
+    return ConsumerStats(jet.backend, consumers), delivered

@@ -1,0 +1,103 @@
+"""The ports of a queue: what its rooms ask of each other, and what a backing provides. Protocols only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from pelton.api import AckOp, Delivered, PeltonError, PullRequest, Unsettled
+
+if TYPE_CHECKING:
+    from pelton.queue.model.records import Ended
+    from pelton.queue.model.states import Attempt, JobInfo, Outcome
+
+Underway = dict[int, Unsettled]
+"""Jobs that were taken and have not ended, by sequence."""
+
+
+class QueueStats(Protocol):
+    """How the views of a queue learn what its workers hold."""
+
+    async def underway(self) -> Underway:
+        """Return the jobs that were taken and have not ended, by sequence."""
+        ...
+
+    async def untouched(self, underway: Underway) -> int:
+        """Return how many jobs were never taken; ``underway`` was just returned by :meth:`underway`."""
+        ...
+
+
+class TakenJob(msgspec.Struct, frozen=True, gc=False):
+    """A job for a worker. Its lease counts from ``asked`` (seconds since boot); None means from the request."""
+
+    delivered: Delivered
+    asked: float | None = None
+
+
+class Extender(Protocol):
+    """Extends leases: a part of ``Backend``."""
+
+    def clone(self) -> Extender:
+        """Return a copy for another thread and event loop; close it as well."""
+        ...
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Extend the leases that acks of kind ``progress`` name; one entry each: None, or why the lease is lost."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class JobSource(Protocol):
+    """The jobs of a queue, for one worker. ``channels`` names the ways they arrive."""
+
+    channels: Sequence[str]
+    extender: Extender
+
+    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
+        """Take jobs, as a pull does."""
+        ...
+
+    async def known(self, delivered: Delivered) -> Attempt | None:
+        """Return what earlier attempts of a job left."""
+        ...
+
+    async def settle(self, ended: Ended) -> None:
+        """End an attempt: publish its records and messages, and acknowledge its job or give it back.
+
+        Raises AckRejectedError if the attempt was replaced: it then has no effect. Raises ApiError if a message is
+        refused: the attempt then is not over.
+        """
+        ...
+
+    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect."""
+        ...
+
+    def forget(self, deliveries: Sequence[Delivered]) -> None:
+        """Release jobs that were taken, settled or not."""
+        ...
+
+    async def is_empty(self) -> bool:
+        """Whether no unfinished job is left."""
+        ...
+
+    async def close(self) -> None:
+        """Take no more; give back what was taken and not handed out. Idempotent."""
+        ...
+
+
+class JobLookup(Protocol):
+    """How the handle of a job finds out what became of it."""
+
+    async def get(self, job_id: str) -> JobInfo:
+        """Return a job by its id. Raises JobNotFoundError, ConfigError."""
+        ...
+
+    async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
+        """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
+        ...

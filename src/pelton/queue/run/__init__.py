@@ -1,0 +1,1 @@
+"""Taking jobs, holding their leases, running and settling them."""
