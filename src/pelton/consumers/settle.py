@@ -217,6 +217,4 @@ class Settlement:
         c.dirty = True
         remove_settled(c, self._done, self._interest)
         if c.per_subject:
-            for seq, subject in self._done.items():
-                if subject is not None:
-                    c.release(subject, seq)
+            c.claims.release([(subject, seq) for seq, subject in self._done.items() if subject is not None])

@@ -98,6 +98,7 @@ class MessageTable:
         begin, length = (f"CAST(substr(?6, rowid * {2 * FIELD + 1} - {end}, {FIELD}) AS INTEGER)" for end in (15, 7))
         self._insert_uneven = _INSERT_PACKED.format(name=name, begin=begin, length=length)
         self._get = f"SELECT {_COLUMNS} FROM {name} WHERE seq=?"
+        self._get_many = f"SELECT {_COLUMNS} FROM {name} WHERE seq IN (SELECT value FROM json_each(?))"
         self._scan = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?"
         self._scan_filtered = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? AND {{}} ORDER BY seq LIMIT ?"
         self._sums = (
@@ -148,6 +149,11 @@ class MessageTable:
     def get(self, seq: int) -> MessageRow | None:
         found = self._read(self._get, (seq,))
         return MessageRow._make(found[0]) if found else None
+
+    def get_many(self, sequences: Iterable[int]) -> list[MessageRow]:
+        """Return those of these rows that exist, in one statement."""
+        listed = ",".join(map(str, sequences))
+        return list(map(MessageRow._make, self._read(self._get_many, (f"[{listed}]",)))) if listed else []
 
     def scan(self, first: int, last: int, limit: int, condition: Condition | None = None) -> list[MessageRow]:
         """Return rows from ``first`` to ``last`` inclusive in order, at most ``limit``, that meet ``condition``."""

@@ -34,6 +34,11 @@ class Reader:
         self._state.write_rows()
         return self._state.table.get(seq)
 
+    def get_many(self, sequences: Sequence[int]) -> list[MessageRow]:
+        """Return those of these messages that exist."""
+        self._state.write_rows()
+        return self._state.table.get_many(sequences)
+
     def next_row_of(self, seq: int, subject_filter: str) -> MessageRow | None:
         """Return the first message at or after ``seq`` that matches."""
         state = self._state
