@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -48,6 +47,7 @@ from pelton.queue.run.leases import DeliveryHold, SharedLease
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobSource
+    from pelton.queue.run.job_threads import JobThreads
     from pelton.runtime import Clock
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class AttemptEnv(NamedTuple):
     job_source: JobSource
     worker: str
     clock: Clock
-    executor: Callable[[], Executor]
+    threads: JobThreads[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
 
 
@@ -71,6 +71,7 @@ class JobAttempt:
     """A delivered job on its way through a worker.
 
     ``lost``: the lease was lost. ``lease`` is shared with the jobs that were taken with it; none once it is let go of.
+    ``on_thread``: its function runs on a thread, and how that ends goes to :meth:`conclude`.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class JobAttempt:
         "interrupted",
         "lease",
         "lost",
+        "on_thread",
     )  # fmt: skip
 
     def __init__(self, env: AttemptEnv, delivered: Delivered) -> None:
@@ -100,6 +102,7 @@ class JobAttempt:
         # Of a job that asks for one.
         self.context: JobContext | None = None
         self.interrupted = False
+        self.on_thread = False
         # When it began, by the worker's monotonic clock.
         self.began = 0.0
         self._cancel: Callable[[], object] | None = None
@@ -137,26 +140,40 @@ class JobAttempt:
             self._cancel()
 
     async def run(self, task: asyncio.Task[None]) -> Ended | None:
-        """Run the job on ``task``, and return how it ended; None where nothing of it is left to be settled.
+        """Run the job on ``task``, or start it on a thread, and return how it ended.
 
-        Raises CancelledError if interrupted before its end.
+        None if nothing of it is left to be settled, or ``on_thread``. Raises CancelledError if interrupted before its
+        end.
         """
         self._records.started = self._env.clock.now()
         decision = await self._prepare()
-        result: object = None
-        if decision is None:
-            assert self._job is not None
-            try:
-                result = await self._call(self._job, task)
-            except (KeyboardInterrupt, GeneratorExit):
+        if decision is not None:
+            return self._concluded(decision, None)
+        assert self._job is not None
+        try:
+            result = await self._call(self._job, task)
+        except BaseException as error:  # whatever a job raises is its outcome
+            if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
+                # It comes from outside: the worker, or an event loop that ends.
                 raise
-            except BaseException as error:  # whatever a job raises is its outcome
-                if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
-                    # It comes from outside: the worker, or an event loop that ends.
-                    raise
-                if self._has_ended:
-                    _log.warning("job %s raised after it was completed: %s", self.id, describe(error))
-                decision = self._after(error, self._job.rules)
+            return self.conclude(None, error)
+        return None if self.on_thread else self._concluded(None, result)
+
+    def conclude(self, result: object, error: BaseException | None) -> Ended | None:
+        """Return how a job ended whose function has returned or raised; None as for :meth:`run`."""
+        if error is None:
+            return self._concluded(None, result)
+        if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+            raise error
+        if isinstance(error, asyncio.CancelledError) and self.interrupted:
+            # It was to be started on a thread, and was interrupted before.
+            return None if self._has_ended or self.is_lost else self._records.handed_back()
+        if self._has_ended:
+            _log.warning("job %s raised after it was completed: %s", self.id, describe(error))
+        assert self._job is not None
+        return self._concluded(self._after(error, self._job.rules), None)
+
+    def _concluded(self, decision: Finish | Again | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
         if self.is_lost:
@@ -220,11 +237,11 @@ class JobAttempt:
                 last_error,
                 partial(self._transaction, job) if job.is_async else None,
             )
-        if self.interrupted or self.is_lost:
-            self.interrupted = True
-            raise asyncio.CancelledError
+        self._check()
         if not job.is_async:
-            return await self._call_on_thread(partial(job.function, **arguments))
+            self.on_thread = True
+            self._env.threads.run(self, partial(self._call_on_thread, job.function, arguments))
+            return None
         self._cancel = task.cancel
         try:
             return await self._call_in_time(job, job.rules.timeout, arguments)
@@ -245,12 +262,15 @@ class JobAttempt:
             # The cause is where the job was.
             raise JobTimeoutError(self.id, job.name, limit) from error.__cause__ or error
 
-    async def _call_on_thread(self, call: Callable[[], object]) -> object:
-        loop = asyncio.get_running_loop()
-        result, error = await loop.run_in_executor(self._env.executor(), _caught, call)
-        if error is not None:
-            raise error
-        return result
+    def _call_on_thread(self, function: Callable[..., object], arguments: dict[str, Any]) -> object:
+        self._check()
+        return function(**arguments)
+
+    def _check(self) -> None:
+        """Raise CancelledError for a job that must not start any more."""
+        if self.interrupted or self.is_lost:
+            self.interrupted = True
+            raise asyncio.CancelledError
 
     # --- after
 
@@ -328,11 +348,3 @@ class JobAttempt:
                 refused = None
                 await self._env.clock.sleep(_ASK_AGAIN_S)
         return None
-
-
-def _caught(call: Callable[[], object]) -> tuple[object, BaseException | None]:
-    """Call, and return the error instead of raising it: a future cannot carry StopIteration."""
-    try:
-        return call(), None
-    except BaseException as error:  # whatever a job raises is its outcome
-        return None, error

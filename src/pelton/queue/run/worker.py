@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
@@ -33,6 +32,7 @@ from pelton.queue.ports import TakenJob
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.ended_attempts import EndedAttempts
 from pelton.queue.run.idle_slots import IdleSlots
+from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.leases import LeaseKeeper, SharedLease
 from pelton.queue.run.signals import watch_signals
 from pelton.queue.run.worker_name import worker_name
@@ -72,7 +72,10 @@ class Worker:
         self._job_source = queue.source_for(self.name)
         self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
         self._by_clock = not queue.backend.refuses_late_acks
-        self._env = AttemptEnv(queue, self._job_source, self.name, self._clock, self._executor, self._tell_lost)
+        self._threads = JobThreads(settings.concurrency, self._called)
+        # How many jobs are there.
+        self._on_threads = 0
+        self._env = AttemptEnv(queue, self._job_source, self.name, self._clock, self._threads, self._tell_lost)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -85,7 +88,6 @@ class Worker:
         self._stopping = False
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
-        self._threads: ThreadPoolExecutor | None = None
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
         self._is_shared = len(self._job_source.channels) > 1
@@ -149,9 +151,8 @@ class Worker:
 
     def _end_threads(self) -> None:
         self._keeper.stop()
-        if self._threads is not None:
-            # Jobs still run here only if the worker was cancelled while stopping.
-            self._threads.shutdown(wait=not self._running)
+        # Jobs still run here only if the worker was cancelled while stopping.
+        self._threads.close(wait=not self._running)
 
     def _spawn(self, coroutine: Any, what: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self._runtime.spawn(coroutine, f"pelton {self._queue.name} {what}")
@@ -172,8 +173,11 @@ class Worker:
         else:
             error = task.exception()
         if error is not None:
-            self._failure = self._failure or error
-            self.stop()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self.stop()
 
     # --- taking jobs
 
@@ -265,8 +269,8 @@ class Worker:
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while not self._stopping:
-            if self._startable():
+        while True:
+            if not self._stopping and self._startable():
                 attempt = self._waiting.popleft()
                 self._running[attempt] = None
                 self._taken.notify()
@@ -275,10 +279,10 @@ class Worker:
                 await self._run(attempt, task)
             elif self._settling:
                 await self._settling.settle()
+            elif self._stopping and not self._on_threads:
+                return
             else:
                 await self._idle.wait()
-        while self._settling:
-            await self._settling.settle()
 
     def _startable(self) -> int:
         """Return how many jobs can start now: one that is being settled has its slot until that is done."""
@@ -299,10 +303,30 @@ class Worker:
         finally:
             if attempt.interrupted:
                 _clear(task)
-            if ended is None:
+            if attempt.on_thread:
+                self._on_threads += 1
+            elif ended is None:
                 self._finish((attempt,))
         if ended is not None:
             self._settling.add(attempt, ended)
+
+    def _called(self, called: Sequence[Called[JobAttempt]]) -> None:
+        """Take over jobs that have ended on threads."""
+        self._on_threads -= len(called)
+        for attempt, result, error in called:
+            ended: Ended | None = None
+            try:
+                ended = attempt.conclude(result, error)
+            except BaseException as failure:  # as one of a job on a slot's task, it ends the worker
+                self._fail(failure)
+            if ended is None:
+                self._finish((attempt,))
+            else:
+                self._settling.add(attempt, ended)
+        if self._stopping and not self._on_threads:
+            self._idle.wake_all()
+        else:
+            self._idle.wake_anew(1)
 
     def _finish(self, attempts: Sequence[JobAttempt]) -> None:
         """Let go of attempts that are over."""
@@ -358,11 +382,6 @@ class Worker:
         if attempt.context is not None:
             attempt.context.lose(reason)
         attempt.interrupt()
-
-    def _executor(self) -> Executor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="pelton-job")
-        return self._threads
 
 
 def _clear(task: asyncio.Task[None]) -> None:
