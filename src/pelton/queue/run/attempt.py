@@ -36,6 +36,7 @@ from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs, is_busy
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.run.job_threads import JobThreads
+    from pelton.runtime import Clock
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class AttemptEnv(NamedTuple):
     """What the attempts of one worker share. ``tell_lost``, for any thread, passes on why one lost its lease."""
 
     queue: QueueContext
+    clock: Clock
     held: HeldJobs[JobAttempt]
     threads: JobThreads[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
@@ -76,7 +78,7 @@ class JobAttempt(HeldJob):
         self.context: JobContext | None = None
         self.interrupted = False
         self.on_thread = False
-        # When it began, by the worker's monotonic clock.
+        # When it began, in seconds since boot.
         self.began = 0.0
         self._cancel: Callable[[], object] | None = None
         self._job: Job[Any, Any] | None = None
@@ -95,6 +97,9 @@ class JobAttempt(HeldJob):
     @property
     def is_lost(self) -> bool:
         """Whether another worker may have the job, known or not."""
+        lease = self.lease
+        if self.lost or lease is None or not lease.by_clock:
+            return self.lost
         return self._env.held.is_late(self)
 
     def interrupt(self) -> None:
@@ -109,7 +114,7 @@ class JobAttempt(HeldJob):
         None if nothing of it is left to be settled, or ``on_thread``. Raises CancelledError if interrupted before its
         end.
         """
-        self.records.started = self._env.queue.clock.now()
+        self.records.started = self._env.clock.now()
         if self.records.delivered.num_delivered > 1:
             await self.look_up()
         decision = self._env.held.judge(self)
@@ -226,10 +231,10 @@ class JobAttempt(HeldJob):
             try:
                 encoded = self._job.results.encode(result)
                 self._is_completed = True
-                return self.records.completed(encoded, emitted, self._env.queue.clock.now())
+                return self.records.completed(encoded, emitted, self._env.clock.now())
             except JobResultError as refused:
                 decision = self._env.held.after(self, refused)
-        return self.records.after(decision, self._env.queue.clock.now())
+        return self.records.after(decision, self._env.clock.now())
 
     def take_back(self, refused: PeltonError) -> bool:
         """Note that a message was refused; return whether it was one of the completion."""
@@ -243,7 +248,7 @@ class JobAttempt(HeldJob):
         """Return what completes the job in its own transaction. Raises JobResultError."""
         context.check()
         encoded = job.results.encode(result)
-        ended = self.records.completed(encoded, context.emitted(), self._env.queue.clock.now())
+        ended = self.records.completed(encoded, context.emitted(), self._env.clock.now())
         return JobEnding(ended, self._lost_lease, self._note_end)
 
     def _lost_lease(self, refused: PeltonError) -> PeltonError:

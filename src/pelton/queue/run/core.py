@@ -12,7 +12,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import msgspec
 
 from pelton.api import (
     AckRejectedError,
@@ -74,7 +76,7 @@ class HeldJob:
 J = TypeVar("J", bound=HeldJob)
 
 
-class EndedAttempt(NamedTuple, Generic[J]):
+class EndedAttempt(msgspec.Struct, Generic[J], frozen=True, gc=False):
     """How the attempt of a job has ended."""
 
     job: J
@@ -111,11 +113,12 @@ class HeldJobs(Generic[J]):
 
     async def take(self, channel: str, request: PullRequest) -> list[J]:
         """Take jobs, and hold them from then on."""
+        make, names, worker = self._make, self._queue.names, self.worker
         asked = self._clock.boottime()
         jobs: list[J] = []
         # Mostly all at once: only some sources tell of each from when on it is held.
         for since, group in groupby(await self.source.take(channel, request), attrgetter("asked")):
-            together = [self._make(self.records_of(taken.delivered)) for taken in group]
+            together = [make(AttemptRecords(names, worker, taken.delivered)) for taken in group]
             self._hold(together, asked if since is None else since)
             jobs += together
         return jobs
@@ -146,11 +149,14 @@ class HeldJobs(Generic[J]):
             return job.lost
         return lease.is_over(self._clock.boottime())
 
+    def is_doubtful(self, job: HeldJob, now: float) -> bool:
+        """Whether a lease may have run out unnoticed by ``now``, in seconds since boot: this process was paused, or slow."""
+        return job.lease is not None and job.lease.is_doubtful(now)
+
     async def confirm(self, job: HeldJob) -> bool:
-        """Check a lease that may have run out unnoticed: this process was paused, or was very slow."""
+        """Check a doubtful lease; return whether the job is still held."""
         lease, asked = job.lease, self._clock.boottime()
-        if lease is None or not lease.is_doubtful(asked):
-            return True
+        assert lease is not None
         if lease.is_over(asked):
             lease.lose("it was not extended in time")
             return False
@@ -227,7 +233,7 @@ class HeldJobs(Generic[J]):
         """
         let_go, lost, failures = done or self.release, list[J](), list[PeltonError]()
         while endings:
-            late = {ending.job: None for ending in endings if self.is_late(ending.job)}
+            late = self._late([ending.job for ending in endings])
             lost += late
             kept = [ending for ending in endings if ending.job not in late] if late else endings
             answers = await self._ask([ending.ended for ending in kept])
@@ -245,6 +251,12 @@ class HeldJobs(Generic[J]):
         for failure in failures:
             raise failure
         return lost
+
+    def _late(self, jobs: Sequence[J]) -> dict[J, None]:
+        """Return the jobs that another worker may have, known or not."""
+        if not self._by_clock:
+            return {job: None for job in jobs if job.lost}
+        return {job: None for job in jobs if self.is_late(job)}
 
     async def _ask(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:
         answers = await self.source.settle_many(endings) if endings else []
@@ -271,7 +283,7 @@ class HeldJobs(Generic[J]):
 
     def _otherwise(self, ending: EndedAttempt[J], refused: PeltonError) -> Ended:
         """Return the end of a job one of whose messages was refused: it has failed, or leaves no dead letter."""
-        job, ended = ending
+        job, ended = ending.job, ending.ended
         if not isinstance(refused, (ApiError, ConfigError)):
             raise refused
         if job.take_back(refused):

@@ -68,7 +68,7 @@ class Worker:
         self._threads = JobThreads(settings.concurrency, self._called)
         # How many jobs are there.
         self._on_threads = 0
-        self._env = AttemptEnv(queue, self._held, self._threads, self._tell_lost)
+        self._env = AttemptEnv(queue, self._clock, self._held, self._threads, self._tell_lost)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -251,10 +251,11 @@ class Worker:
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
+        running, concurrency = self._running, self._settings.concurrency
         while True:
-            if not self._stopping and self._startable():
+            if self._waiting and len(running) < concurrency and not self._stopping:
                 attempt = self._waiting.popleft()
-                self._running[attempt] = None
+                running[attempt] = None
                 self._taken.notify()
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
                 self._idle.wake(self._startable() or len(self._ended))
@@ -271,10 +272,11 @@ class Worker:
         return min(len(self._waiting), self._settings.concurrency - len(self._running))
 
     async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
-        attempt.began = self._clock.monotonic()
+        attempt.began = self._clock.boottime()
         ended: Ended | None = None
         try:
-            if not attempt.is_lost and await self._held.confirm(attempt):
+            held = self._held
+            if not attempt.is_lost and (not held.is_doubtful(attempt, attempt.began) or await held.confirm(attempt)):
                 ended = await attempt.run(task)
         except asyncio.CancelledError:
             if not attempt.interrupted:
@@ -316,14 +318,14 @@ class Worker:
         try:
             await self._held.settle(taken, self._finish)
         except BaseException:
-            self._finish([attempt for attempt, _ in taken if attempt in self._running])
+            self._finish([one.job for one in taken if one.job in self._running])
             raise
 
     def _finish(self, attempts: Sequence[JobAttempt]) -> None:
         """Let go of attempts that are over."""
         if not attempts:
             return
-        now = self._clock.monotonic()
+        now = self._clock.boottime()
         for attempt in attempts:
             del self._running[attempt]
             # It names its attempt: so both go at once, and not when somebody looks for cycles.
