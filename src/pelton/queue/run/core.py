@@ -150,7 +150,7 @@ class HeldJobs(Generic[J]):
         return lease.is_over(self._clock.boottime())
 
     def is_doubtful(self, job: HeldJob, now: float) -> bool:
-        """Whether a lease may have run out unnoticed by ``now``, in seconds since boot: this process was paused, or slow."""
+        """Whether a lease may have run out unnoticed by ``now`` (seconds since boot): this process was paused."""
         return job.lease is not None and job.lease.is_doubtful(now)
 
     async def confirm(self, job: HeldJob) -> bool:
