@@ -64,7 +64,11 @@ class Message:
 
         Returns when that is durable. Raises AckRejectedError if the message was redelivered.
         """
-        await self._say("ack")
+        d = self.delivered
+        answers = await self._backend.ack(d.stream, d.consumer, (ack_of(d, "ack"),))
+        self.is_settled = True
+        if answers[0] is not None:
+            raise answers[0]
 
     async def ack_sync(self) -> None:
         """The same as :meth:`ack`, which already awaits durability; NATS's name for it."""

@@ -41,7 +41,8 @@ class Transactions:
         self._busy_timeout = busy_timeout
         self._turn = asyncio.Lock()
         self._ended = Signal()
-        self._entered: dict[Hashable, OpenTransaction] = {}
+        # Those that have entered a block, by their owners.
+        self.entered: dict[Hashable, OpenTransaction] = {}
         self._holder: OpenTransaction | None = None
         self._operations: Operations | None = None
         self._closed = False
@@ -50,7 +51,7 @@ class Transactions:
 
     def of_caller(self) -> OpenTransaction | None:
         """Return the transaction that the caller is in, or None."""
-        return self._entered.get(owner()) if self._entered else None
+        return self.entered.get(owner()) if self.entered else None
 
     def check_outside(self) -> None:
         """Raise TransactionError if the caller would wait for its own transaction."""
@@ -99,11 +100,11 @@ class Transactions:
 
     def join(self, who: Hashable, transaction: OpenTransaction) -> None:
         """Register a transaction that ``who`` has entered."""
-        self._entered[who] = transaction
+        self.entered[who] = transaction
 
     def leave(self, who: Hashable) -> None:
         """Remove the transaction that ``who`` has left."""
-        self._entered.pop(who, None)
+        self.entered.pop(who, None)
 
     async def take(self, transaction: OpenTransaction) -> Operations:
         """Wait for the writer; return the operations on which the transaction is open now."""
