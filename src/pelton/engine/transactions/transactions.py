@@ -40,6 +40,7 @@ class Transactions:
         self.clock = clock
         self._busy_timeout = busy_timeout
         self._turn = asyncio.Lock()
+        self._queued = 0
         self._ended = Signal()
         # Those that have entered a block, by their owners.
         self.entered: dict[Hashable, OpenTransaction] = {}
@@ -111,7 +112,9 @@ class Transactions:
         # Otherwise, a loop of transactions would never let other tasks run.
         await asyncio.sleep(0)
         try:
-            operations = await within(self.clock, self._busy_timeout, self._begun_in_turn())
+            operations = await self._begun_at_once()
+            if operations is None:
+                operations = await within(self.clock, self._busy_timeout, self._begun_in_turn())
         except TimeoutError:
             reason = f"a transaction waited {self._busy_timeout:g} s for other writers"
             raise StoreBusyError(self._db.path, reason) from None
@@ -119,25 +122,45 @@ class Transactions:
         self._committer.hold()
         return operations
 
-    async def _begun_in_turn(self) -> Operations:
+    async def _begun_at_once(self) -> Operations | None:
+        """Return the operations if nothing has to be waited for, which is usual and takes no timer; else None."""
+        if self._turn.locked() or self._queued:
+            return None
+        # This does not wait.
         await self._turn.acquire()
+        operations = None
         try:
-            return await self._begun()
+            operations = self._try_to_begin()
+        finally:
+            if operations is None:
+                self._turn.release()
+        return operations
+
+    async def _begun_in_turn(self) -> Operations:
+        self._queued += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._queued -= 1
+        try:
+            while True:
+                operations = self._try_to_begin()
+                if operations is not None:
+                    return operations
+                await asyncio.sleep(_RETRY_S)
         except BaseException:
             self._turn.release()
             raise
 
-    async def _begun(self) -> Operations:
-        while True:
-            self.check()
-            try:
-                if self._operations is None:
-                    self._operations = Operations(self._host.second_session(), self._is_late)
-                if self._operations.writer.begin():
-                    return self._operations
-            except Fault as fault:
-                raise public_error(fault) from fault
-            await asyncio.sleep(_RETRY_S)
+    def _try_to_begin(self) -> Operations | None:
+        """Take the writer; return None while another process has it."""
+        self.check()
+        try:
+            if self._operations is None:
+                self._operations = Operations(self._host.second_session(), self._is_late)
+            return self._operations if self._operations.writer.begin() else None
+        except Fault as fault:
+            raise public_error(fault) from fault
 
     def _is_late(self) -> bool:
         return self._holder is not None and self._holder.is_late

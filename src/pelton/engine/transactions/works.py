@@ -22,7 +22,7 @@ from pelton.streams import StreamLog, append_atomic, bulk_of, is_bare, is_member
 Future = asyncio.Future[Any]
 
 # From this number on, messages are stored by columns.
-_MANY: Final = 16
+_MANY: Final = 8
 _is_cancelled: Final = methodcaller("cancelled")
 _subject_of: Final = attrgetter("subject")
 _data_of: Final = attrgetter("data")
