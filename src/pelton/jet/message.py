@@ -65,7 +65,8 @@ class Message:
         Returns when that is durable. Raises AckRejectedError if the message was redelivered.
         """
         d = self.delivered
-        answers = await self._backend.ack(d.stream, d.consumer, (ack_of(d, "ack"),))
+        ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq, num_delivered=d.num_delivered, token=d.token)
+        answers = await self._backend.ack(d.stream, d.consumer, (ack,))
         self.is_settled = True
         if answers[0] is not None:
             raise answers[0]

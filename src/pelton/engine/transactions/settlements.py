@@ -14,7 +14,7 @@ from pelton.consumers import Settlement
 from pelton.engine.faults import public_error
 from pelton.engine.session import Session
 from pelton.engine.transactions.families import Family, families_of, store_families
-from pelton.engine.transactions.works import Future, answer, append_all
+from pelton.engine.transactions.works import Future, answer, answer_all, append_all
 from pelton.storage import Work
 
 ConsumerKey = tuple[str, str]
@@ -113,8 +113,8 @@ class SettleWork:
         return answers
 
     def finish(self) -> None:
-        for entry, result in zip(chain.from_iterable(self._groups.values()), self._results, strict=True):
-            answer(entry.future, result)
+        futures = [entry.future for entries in self._groups.values() for entry in entries]
+        answer_all(futures, self._results)
 
     def fail(self, error: Exception) -> None:
         for entry in chain.from_iterable(self._groups.values()):

@@ -7,7 +7,7 @@ Publishes of one round of the event loop share one :class:`PublishWork`, acks an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter, methodcaller
 from typing import Any, Final, NamedTuple
@@ -31,12 +31,18 @@ _headers_of: Final = attrgetter("headers")
 
 def answer(future: Future, result: object) -> None:
     """Set a result, or an exception, on a future that is not done."""
-    if future.done():
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+    answer_all((future,), (result,))
+
+
+def answer_all(futures: Iterable[Future], results: Iterable[object]) -> None:
+    """Set a result, or an exception, on each of these futures that is not done."""
+    for future, result in zip(futures, results, strict=True):
+        if future.done():
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
 
 
 class CallWork:
@@ -174,16 +180,19 @@ class PublishWork:
         except PeltonError as error:
             return error
 
-    def _futures(self) -> Iterator[Future]:
+    def _futures(self) -> list[Future]:
+        if len(self._parts) == 1 and self._singles is not None:
+            return self._singles.futures
+        futures: list[Future] = []
         for part in self._parts:
             if isinstance(part, Singles):
-                yield from part.futures
+                futures += part.futures
             else:
-                yield part.future
+                futures.append(part.future)
+        return futures
 
     def finish(self) -> None:
-        for future, result in zip(self._futures(), self._results, strict=True):
-            answer(future, result)
+        answer_all(self._futures(), self._results)
 
     def fail(self, error: Exception) -> None:
         for future in self._futures():
