@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pelton.api import Outgoing
-from pelton.storage import Columns, content_checksums
+from pelton.storage import Columns, checksums_of_one, content_checksums
 
 Span = tuple[str, int, int, int]
 
@@ -46,10 +46,20 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 def bulk_of(subjects: list[str], payloads: list[bytes]) -> Bulk:
     """Return messages as a bulk."""
+    distinct = set(subjects)
+    if len(distinct) == 1:
+        return _bulk_of_one(distinct.pop(), subjects, payloads)
     lengths = map(len, subjects if all(map(str.isascii, subjects)) else map(str.encode, subjects))
     size = sum(map(len, payloads)) + sum(lengths)
-    spans = None if len(set(subjects)) == len(subjects) else _spans(subjects)
+    spans = None if len(distinct) == len(subjects) else _spans(subjects)
     return Bulk(subjects, payloads, content_checksums(subjects, payloads), size, spans)
+
+
+def _bulk_of_one(subject: str, subjects: list[str], payloads: list[bytes]) -> Bulk:
+    """Return messages of one subject as a bulk: what depends on the subject is computed once."""
+    count, encoded = len(subjects), subject.encode()
+    size = sum(map(len, payloads)) + count * len(encoded)
+    return Bulk(subjects, payloads, checksums_of_one(encoded, payloads), size, [(subject, 0, count - 1, count)])
 
 
 def spans_of(bulk: Bulk) -> list[Span]:

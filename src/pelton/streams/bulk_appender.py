@@ -22,8 +22,8 @@ class BulkAppender:
     def __init__(self, state: StreamState) -> None:
         self._state = state
 
-    def append(self, bulk: Bulk, now: int) -> None:
-        """Store messages by columns."""
+    def append(self, bulk: Bulk, now: int) -> range:
+        """Store messages by columns; return their sequences."""
         state = self._state
         state.write_rows()
         first, count = state.last + 1, len(bulk.subjects)
@@ -34,6 +34,7 @@ class BulkAppender:
         else:
             self._count_spans(first, spans_of(bulk))
         self._count(count, bulk.size, now)
+        return range(first, first + count)
 
     def append_packed(self, packed: Packed, now: int, sums: PlacedSums = placed_sums) -> None:
         """Store packed messages."""

@@ -13,7 +13,7 @@ from pelton.api import AckOp, DirectGet, DirectReply, Outgoing, PeltonError, Pub
 from pelton.consumers import Settlement
 from pelton.engine.direct import DirectGets
 from pelton.engine.session import Session, SessionMark
-from pelton.engine.transactions.works import append_all, make_ready
+from pelton.engine.transactions.works import append_alike, append_all, make_ready
 from pelton.storage import Database, PlacedSums, UserSql, Writer
 from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare
@@ -46,11 +46,15 @@ class Operations:
     def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Append all messages, or none."""
         self._settle_up()
+        now = self.session.now()
+        alike = append_alike(self.session, messages, now)
+        if alike is not None:
+            return alike
         if len(messages) <= 1 or self._is_sure(messages):
-            return append_all(self.session, messages, self.session.now())
+            return append_all(self.session, messages, now)
         mark = self.mark()
         try:
-            acks = append_all(self.session, messages, self.session.now())
+            acks = append_all(self.session, messages, now)
         except PeltonError:
             self.go_back(mark)
             raise
