@@ -101,10 +101,10 @@ def is_whole(
 ) -> bool:
     """Whether the next sync covers the whole log of a store. If not, open it again: SQLite may recover the log then.
 
-    If the result of an earlier sync is unknown, because its process was killed or takes long, the log is repaired, and
-    whole: this opener's descriptors report later failures, as those of all others do. After the repair of a failed sync,
-    every opener has to open it again. ``writing`` holds SQLite's write lock, ``connect`` opens another connection.
-    Raises Fault of kind ``failed`` if the disk fails again.
+    If the result of an earlier sync is unknown, because its process was killed or takes long, the repaired log is
+    whole: this opener's descriptors report later failures, as those of all others do. After the repair of a failed
+    sync, every opener has to open the store again. ``writing`` holds SQLite's write lock, ``connect`` opens another
+    connection. Raises Fault of kind ``failed`` if the disk fails again.
     """
     suspects = record.suspects()
     if suspects:
