@@ -186,7 +186,7 @@ async def writer(pipe: Connection, path: Path, events: Path, seed: str, key: byt
 
 async def recorded(folder: Path, random: Random, liars: int = 0) -> RecordingDisk:
     """Return the disk after programs of four processes, some of which pretend to sync."""
-    disk = RecordingDisk("shared", folder / "events")
+    disk = RecordingDisk(f"shared-{folder}", folder / "events")
     (folder / "live").mkdir()
     program = SharingProgram(disk, folder / "live" / "a.pelton", random)
     await program.make()
