@@ -44,7 +44,7 @@ _SLOW: Final = {
     "tests/storm": "kills, cancellations and full disks",
 }
 _BEGINNINGS: Final = tuple(_SLOW)
-_ENDINGS: Final = ("-nats-cluster]", "[long]")
+_ENDINGS: Final = ("-nats-cluster]", "[long]", "-long]")
 
 
 def mark_what_is_slow(items: list[pytest.Item]) -> None:
