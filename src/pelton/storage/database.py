@@ -117,7 +117,7 @@ class Database:
             raise Fault("busy", self.path, "it was replaced while it was being opened; open it again")
 
     def _is_sound(self) -> bool:
-        """Whether the next sync covers the whole log; if not, the log was rewritten, and must be opened again."""
+        """Whether the next sync covers the whole log; if not, the store must be opened again."""
         record, medium = self._record, self._medium
         if record is None or medium is None:
             return True
