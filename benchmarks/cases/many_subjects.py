@@ -11,14 +11,14 @@ def _case(name: str, title: str, how: str, what: tuple[str, str, str], numbers: 
     contenders = tuple(
         Contender(f"{number:,} {noun}", f"ours.many_subjects:{target}", FSYNCED, {noun: number}) for number in numbers
     )
-    few, *_, many = (contender.name for contender in contenders)
+    *fewer, many = (contender.name for contender in contenders)
     return Case(
         name=name,
         title=title,
         how=f"{how} `cpu` is that of the process for each of them.",
         metrics=(Metric("rate", f"{unit}/s"), Metric("cpu", "us", 1)),
         contenders=contenders,
-        asks=(RatioAsk(many, (few,), bound),),
+        asks=(RatioAsk(many, tuple(fewer), bound, label="the best with fewer"),),
     )
 
 

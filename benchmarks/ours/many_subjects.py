@@ -1,4 +1,4 @@
-"""Pelton's streams and exclusive queues with many subjects, in an order without locality; all exist before the timing."""
+"""Pelton's streams and exclusive queues with many subjects, in an order without locality."""
 
 from __future__ import annotations
 

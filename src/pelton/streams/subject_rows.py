@@ -4,8 +4,8 @@ Design: A row per subject that is written with each message is a page per subjec
 with 100,000 subjects, a batch of 1,000 messages wrote 600 of them. So the rows count messages up to ``upto`` only
 (``stream_state.subjects_upto``). Those after it are *uncounted*: their own rows tell their subjects. A transaction that
 finds many of them counts them all at once, in the order of subjects, so that each page is written once; a message that
-is removed before leaves no trace. Whatever reads counts adds the uncounted messages: a look-up keeps their subjects in
-memory (``_uncounted``) and reads only those that came since, a query has them beside the rows in one statement.
+is removed before leaves no trace. Whatever reads counts adds the uncounted messages: for a look-up, their subjects are
+in memory (``_uncounted``), and only those that came since are read; a query has them beside the rows in one statement.
 
 A stream with a limit per subject looks up the subject of every message: there, every flush leaves nothing uncounted.
 
@@ -48,6 +48,8 @@ _NUMBER_NEW: Final = (
 
 # With more of them, counting is hardly cheaper for each, and holds up others for longer.
 MOST_UNCOUNTED: Final = 16_384
+# So many subjects of uncounted messages are kept in memory as they come; more of them are read when they are needed.
+FEW_SUBJECTS: Final = 2_048
 _KNOWN_LIMIT: Final = 50_000
 _LARGEST: Final = (1 << 63) - 1
 _EVERY: Final = Condition("1", ())
@@ -88,9 +90,10 @@ class SubjectRows:
         self._firsts: dict[str, int] = {}
         # Subjects that were looked up, kept up to date.
         self._known: dict[str, SubjectRow] = {}
-        # The subjects of the messages after ``upto`` and up to ``_seen``, if any was looked up.
+        # The subjects of the messages after ``upto`` and up to ``_seen``, if they are few or one was asked for.
         self._uncounted: dict[str, SubjectRow] | None = None
         self._seen = 0
+        self._is_asked = False
 
     # --- transactions
 
@@ -172,10 +175,13 @@ class SubjectRows:
     def count(self, last: int) -> None:
         """Count all messages now: a limit is applied to some of them, or there are many."""
         if self._defers and self.upto < last:
-            self._db.execute(_COUNT.format(self._table), (self._stream, self.upto))
-            self.upto = last
-            if self._uncounted is not None:
-                self._uncounted, self._seen = {}, last
+            if self._uncounted is not None and self._seen == last and len(self._uncounted) <= FEW_SUBJECTS:
+                rows = sorted((self._stream, name, r.first, r.last, r.msgs, 0) for name, r in self._uncounted.items())
+                self._run(_UPSERT, rows)
+            else:
+                self._db.execute(_COUNT.format(self._table), (self._stream, self.upto))
+            self.upto = self._seen = last
+            self._uncounted, self._is_asked = {}, False
 
     # --- changes
 
@@ -185,14 +191,23 @@ class SubjectRows:
 
     def add_all(self, subjects: Sequence[str], first: int) -> None:
         """Add messages with these subjects, from a sequence on."""
+        if not subjects:
+            return
         if self._defers:
             self._effects.arrived.update(subjects)
-            if self._uncounted is not None and self._seen == first - 1:
-                _add_all(self._uncounted, subjects, first)
-                self._seen += len(subjects)
+            self._add_uncounted(subjects, first)
         else:
             _add_all(self._deltas, subjects, first)
         self._keep_known(subjects, first)
+
+    def _add_uncounted(self, subjects: Sequence[str], first: int) -> None:
+        if self._uncounted is None and self.upto == first - 1:
+            self._uncounted, self._seen = {}, self.upto
+        if self._uncounted is not None and self._seen == first - 1:
+            _add_all(self._uncounted, subjects, first)
+            self._seen += len(subjects)
+            if len(self._uncounted) > FEW_SUBJECTS and not self._is_asked:
+                self._uncounted = None
 
     def _keep_known(self, subjects: Sequence[str], first: int) -> None:
         if known := self._known:
@@ -288,6 +303,7 @@ class SubjectRows:
             return {}
         if self._uncounted is None:
             self._uncounted, self._seen = {}, self.upto
+        self._is_asked = True
         if self._seen < last:
             for name, *numbers in self._db.execute(_NEWER.format(self._table), (self._seen,)):
                 subject, (low, high, number) = text(name), map(integer, numbers)
@@ -334,6 +350,11 @@ class SubjectRows:
 
 
 def _add_all(rows: dict[str, SubjectRow], subjects: Sequence[str], first: int) -> None:
+    subject, number = subjects[0], len(subjects)
+    if subject in rows and subjects.count(subject) == number:
+        rows[subject].last = first + number - 1
+        rows[subject].msgs += number
+        return
     for seq, subject in enumerate(subjects, first):
         row = rows.get(subject)
         if row is None:
