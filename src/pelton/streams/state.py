@@ -138,7 +138,8 @@ class StreamState:
     def count_subjects(self) -> None:
         """Bring the rows of subjects up to date, before a limit is applied to some of them."""
         self.write_rows()
-        self.subjects.count(self.last)
+        if self.subjects.count(self.last):
+            self.dirty = True
 
     def save(self) -> None:
         """Write subjects, ids, deadlines, counts and bounds: the last step of a flush."""

@@ -172,9 +172,10 @@ class SubjectRows:
             self.count(last)
         self._defers = not self._is_limited
 
-    def count(self, last: int) -> None:
-        """Count all messages now: a limit is applied to some of them, or there are many."""
-        if self._defers and self.upto < last:
+    def count(self, last: int) -> bool:
+        """Count all messages now: a limit is applied to some of them, or there are many. Return whether any was not."""
+        is_behind = self._defers and self.upto < last
+        if is_behind:
             if self._uncounted is not None and self._seen == last and len(self._uncounted) <= FEW_SUBJECTS:
                 rows = sorted((self._stream, name, r.first, r.last, r.msgs, 0) for name, r in self._uncounted.items())
                 self._run(_UPSERT, rows)
@@ -182,6 +183,7 @@ class SubjectRows:
                 self._db.execute(_COUNT.format(self._table), (self._stream, self.upto))
             self.upto = self._seen = last
             self._uncounted, self._is_asked = {}, False
+        return is_behind
 
     # --- changes
 
@@ -194,7 +196,7 @@ class SubjectRows:
         if not subjects:
             return
         if self._defers:
-            self._effects.arrived.update(subjects)
+            self._effects.add_arrived(subjects)
             self._add_uncounted(subjects, first)
         else:
             _add_all(self._deltas, subjects, first)
