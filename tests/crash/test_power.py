@@ -20,6 +20,7 @@ import pytest
 from pelton.api import StoreError
 from pelton.connect import Jet
 from pelton.storage import Database, Fault
+from pelton.streams import subject_rows
 from pelton.testing import recount
 from pelton.testing.power import PowerMark, RecordingDisk, write_image
 from tests.crash.failures import database, fold, killed
@@ -216,6 +217,13 @@ def check_rows(database: Database, expected: Expected) -> None:
 def moments(disk: RecordingDisk, random: Random) -> Iterator[int]:
     for _ in range(_EACH):
         yield random.randrange(1, len(disk.events) + 1)
+
+
+@pytest.fixture(autouse=True)
+def _subjects_are_counted_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are short: power is also lost while subjects are counted."""
+    monkeypatch.setattr(subject_rows, "MOST_UNCOUNTED", 9)
+    monkeypatch.setattr(subject_rows, "FEW_SUBJECTS", 2)
 
 
 async def test_power_is_lost_at_any_moment(tmp_path: Path, images: int, power_seed: int) -> None:

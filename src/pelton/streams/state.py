@@ -157,7 +157,8 @@ class StreamState:
 
     def subject_row(self, subject: str) -> SubjectRow:
         """Return the bounds and number of messages of a literal subject."""
-        self.write_rows()
+        if self.rows and self.subjects.reads_messages(subject, self.last):
+            self.write_rows()
         return self.subjects.row(subject, self.last)
 
     def forget_subjects(self) -> None:

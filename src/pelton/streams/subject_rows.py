@@ -73,7 +73,7 @@ class SubjectQuery(NamedTuple):
 class SubjectRows:
     """The subjects of the stream with row id ``stream``, whose messages are in ``table``.
 
-    Whoever asks has written the appended messages; ``last`` is the stream's last sequence.
+    Whoever reads has written the appended messages; ``last`` is the stream's last sequence.
     """
 
     def __init__(self, database: Database, stream: int, table: str, effects: StreamEffects) -> None:
@@ -286,6 +286,10 @@ class SubjectRows:
         return [subject for subject, delta in self._deltas.items() if delta.msgs > 0]
 
     # --- reading
+
+    def reads_messages(self, subject: str, last: int) -> bool:
+        """Whether `row` reads messages that were appended."""
+        return self._defers and subject not in self._known and (self._uncounted is None or self._seen < last)
 
     def row(self, subject: str, last: int) -> SubjectRow:
         """Return the bounds and number of messages of a literal subject."""
