@@ -21,6 +21,7 @@ import pytest
 from pelton.api import ApiError, StoreError
 from pelton.connect import Jet
 from pelton.storage import Database, Fault
+from pelton.streams import subject_rows
 from pelton.testing import recount
 from pelton.testing.power import PowerMark, RecordingDisk, write_image
 from tests.crash.failures import database, fold, killed
@@ -283,6 +284,13 @@ async def check_images(disk: RecordingDisk, folder: Path, random: Random) -> Non
         image.mkdir()
         write_image(image, disk.image(moment, random))
         await check(image / "a.pelton", Expected(disk, moment))
+
+
+@pytest.fixture(autouse=True)
+def _subjects_are_counted_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are short: power is also lost while subjects are counted."""
+    monkeypatch.setattr(subject_rows, "MOST_UNCOUNTED", 9)
+    monkeypatch.setattr(subject_rows, "FEW_SUBJECTS", 2)
 
 
 async def test_power_is_lost_at_any_moment(tmp_path: Path, images: int, power_seed: int) -> None:
