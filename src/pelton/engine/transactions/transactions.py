@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any
 
 from pelton.api import StoreBusyError, StoreClosedError, TransactionError
 from pelton.engine.faults import public_error
@@ -24,8 +24,6 @@ from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.works import CallWork
 from pelton.runtime import Clock, Signal, owner, within
 from pelton.storage import Committer, Database, Fault
-
-_RETRY_S: Final = 0.001
 
 
 class Transactions:
@@ -84,6 +82,7 @@ class Transactions:
         if self._holder is not None:
             self._holder.abandon(StoreClosedError(self._db.path))
         if self._operations is not None:
+            self._operations.writer.give_up()
             self._operations.db.close()
 
     # --- for a transaction
@@ -123,20 +122,24 @@ class Transactions:
         try:
             return await self._begun()
         except BaseException:
+            if self._operations is not None:
+                self._operations.writer.give_up()
             self._turn.release()
             raise
 
     async def _begun(self) -> Operations:
+        loop = asyncio.get_running_loop()
         while True:
             self.check()
             try:
                 if self._operations is None:
-                    self._operations = Operations(self._host.second_session(), self._is_late)
-                if self._operations.writer.begin():
-                    return self._operations
+                    self._operations = Operations(self._host.second_session(), self._is_late, self._busy_timeout)
+                pause = self._operations.writer.begin(loop.time())
             except Fault as fault:
                 raise public_error(fault) from fault
-            await asyncio.sleep(_RETRY_S)
+            if pause is None:
+                return self._operations
+            await asyncio.sleep(pause)
 
     def _is_late(self) -> bool:
         return self._holder is not None and self._holder.is_late
