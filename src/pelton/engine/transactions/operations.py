@@ -28,12 +28,15 @@ class _OpenSettlement(NamedTuple):
 
 
 class Operations:
-    """Runs the operations of one transaction at a time. ``is_late`` returns whether it has exceeded its timeout."""
+    """Runs the operations of one transaction at a time. ``is_late`` returns whether it has exceeded its timeout.
 
-    def __init__(self, session: Session, is_late: Callable[[], bool]) -> None:
+    ``busy_timeout`` (seconds) bounds the wait for the writer.
+    """
+
+    def __init__(self, session: Session, is_late: Callable[[], bool], busy_timeout: float) -> None:
         self.session = session
         self.db: Database = session.db
-        self.writer = Writer(self.db)
+        self.writer = Writer(self.db, busy_timeout)
         self._direct = DirectGets(session)
         self._sql = UserSql(self.db, is_late)
         self._settling: _OpenSettlement | None = None

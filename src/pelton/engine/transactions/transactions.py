@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any
 
 from pelton.api import StoreBusyError, StoreClosedError, TransactionError
 from pelton.engine.faults import public_error
@@ -24,8 +24,6 @@ from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.works import CallWork
 from pelton.runtime import Clock, Signal, owner, within
 from pelton.storage import Committer, Database, Fault
-
-_RETRY_S: Final = 0.001
 
 
 class Transactions:
@@ -86,6 +84,7 @@ class Transactions:
         if self._holder is not None:
             self._holder.abandon(StoreClosedError(self._db.path))
         if self._operations is not None:
+            self._operations.writer.give_up()
             self._operations.db.close()
 
     # --- for a transaction
@@ -128,13 +127,13 @@ class Transactions:
             return None
         # This does not wait.
         await self._turn.acquire()
-        operations = None
+        has_begun = False
         try:
-            operations = self._try_to_begin()
+            has_begun = self._try_to_begin() is None
         finally:
-            if operations is None:
+            if not has_begun:
                 self._turn.release()
-        return operations
+        return self._operations if has_begun else None
 
     async def _begun_in_turn(self) -> Operations:
         self._queued += 1
@@ -143,22 +142,23 @@ class Transactions:
         finally:
             self._queued -= 1
         try:
-            while True:
-                operations = self._try_to_begin()
-                if operations is not None:
-                    return operations
-                await asyncio.sleep(_RETRY_S)
+            while (pause := self._try_to_begin()) is not None:
+                await asyncio.sleep(pause)
         except BaseException:
+            if self._operations is not None:
+                self._operations.writer.give_up()
             self._turn.release()
             raise
+        assert self._operations is not None, "they have begun"
+        return self._operations
 
-    def _try_to_begin(self) -> Operations | None:
-        """Take the writer; return None while another process has it."""
+    def _try_to_begin(self) -> float | None:
+        """Take the writer; return how long to wait, in seconds, while another process has it, else None."""
         self.check()
         try:
             if self._operations is None:
-                self._operations = Operations(self._host.second_session(), self._is_late)
-            return self._operations if self._operations.writer.begin() else None
+                self._operations = Operations(self._host.second_session(), self._is_late, self._busy_timeout)
+            return self._operations.writer.begin(asyncio.get_running_loop().time())
         except Fault as fault:
             raise public_error(fault) from fault
 
