@@ -142,7 +142,10 @@ class Transactions:
         finally:
             self._queued -= 1
         try:
-            while (pause := self._try_to_begin()) is not None:
+            while True:
+                pause = self._try_to_begin()
+                if pause is None:
+                    break
                 await asyncio.sleep(pause)
         except BaseException:
             if self._operations is not None:
