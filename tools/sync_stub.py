@@ -26,6 +26,7 @@ TARGET: Final = Path(pelton.sync.__file__).with_suffix(".pyi")
 _HEAD: Final = '''"""Blocking twins of the async classes. Written by ``python -m tools.sync_stub``: do not edit."""
 
 # ruff: noqa: F403, F405
+# mypy: disable-error-code="overload-overlap"
 '''
 _BLOCKING_NAMES: Final = {
     "AsyncGenerator": "Iterator",
@@ -98,6 +99,8 @@ class _Blocking(ast.NodeTransformer):
 
     def _twin_of_base(self, name: str) -> str:
         """Return the twin that stands for a class of which only a subclass is public, as Streams for Jet."""
+        if name in pelton.sync.__all__:
+            return ""
         for public in pelton.sync.__all__:
             face = getattr(pelton.sync, public)
             if isinstance(face, type) and issubclass(face, Twin):
@@ -152,6 +155,12 @@ def _bases(source: type, imports: Imports) -> str:
             for name in ("Generic", *names):
                 imports.need(name, source.__module__)
             texts.append(f"Generic[{', '.join(names)}]")
+        elif base_type := typing.get_origin(base):
+            # A class that both faces share, or a twin that is written above.
+            imports.need(base_type.__name__, source.__module__)
+            texts.append(
+                f"{base_type.__name__}[{', '.join(parameter.__name__ for parameter in typing.get_args(base))}]"
+            )
     return f"({', '.join(texts)})" if texts else ""
 
 

@@ -53,6 +53,8 @@ from pelton.locks import Lock as Lock
 from pelton.locks import LockLease as LockLease
 from pelton.locks import Semaphore as Semaphore
 from pelton.locks import Term as Term
+from pelton.queue import AsyncContextJob as AsyncContextJob
+from pelton.queue import AsyncJob as AsyncJob
 from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter
@@ -60,12 +62,21 @@ from pelton.queue import Job as Job
 from pelton.queue import JobCall as JobCall
 from pelton.queue import JobContext as JobContext
 from pelton.queue import JobCounts as JobCounts
+from pelton.queue import JobDecorator as JobDecorator
+from pelton.queue import JobDefinition as JobDefinition
 from pelton.queue import JobHandle as JobHandle
 from pelton.queue import JobInfo as JobInfo
+from pelton.queue import JobOptions as JobOptions
 from pelton.queue import JobRules as JobRules
+from pelton.queue import Jobs as Jobs
 from pelton.queue import JobTransaction as JobTransaction
+from pelton.queue import JobWithOptions as JobWithOptions
 from pelton.queue import Outcome as Outcome
 from pelton.queue import Queue as Queue
+from pelton.queue import QueueInTransaction as QueueInTransaction
+from pelton.queue import QueueWithOptions as QueueWithOptions
+from pelton.queue import SyncContextJob as SyncContextJob
+from pelton.queue import SyncJob as SyncJob
 from pelton.queue import Transaction as Transaction
 
 __version__: str

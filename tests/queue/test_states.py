@@ -32,7 +32,7 @@ class Stage:
     def __init__(self, queue: Queue, runtime: ManualRuntime) -> None:
         self.queue = queue
         self.runtime = runtime
-        self.handle: JobHandle | None = None
+        self.handle: JobHandle[Any] | None = None
 
     async def enqueue(self) -> None:
         @self.queue.job

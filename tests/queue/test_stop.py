@@ -10,7 +10,6 @@ import pytest
 
 import pelton
 from pelton.queue import JobContext, JobCounts, Queue
-from pelton.queue.define.job import JobCall
 from pelton.queue.run.attempt import JobAttempt
 from pelton.queue.run.worker import Worker
 from tests.queue.helpers import Child, drain, working
@@ -82,7 +81,7 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
         @keyed.job(max_attempts=1)
         async def job() -> None: ...
 
-        await keyed.enqueue_many([JobCall(job, b"{}", key) for key in "ab"])
+        await keyed.enqueue_many([job.options(key=key).bind() for key in "ab"])
         work = asyncio.create_task(keyed.work(concurrency=2, handle_signals=False))
         await asyncio.wait_for(handing.wait(), 20)
         keyed.stop()

@@ -38,7 +38,7 @@ from pelton.buckets import (
 )
 from pelton.jet import Streams
 from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore, lock_spec
-from pelton.queue import Queue, Transaction
+from pelton.queue import Jobs, Queue, Transaction
 from pelton.sourcing import Forwarder
 
 T = TypeVar("T")
@@ -55,6 +55,7 @@ class Jet(Streams):
         lease: float | timedelta | None = None,
         history_max_age: float | timedelta | None = None,
         num_replicas: int | None = None,
+        jobs: Jobs | Sequence[Jobs] | None = None,
     ) -> Queue:
         """Open a work queue, creating it if it is new.
 
@@ -63,7 +64,7 @@ class Jet(Streams):
         created: all its workers have to agree on them, and a different value is refused.
         ``history_max_age`` (default 7 days; 0: for ever) bounds the history, ``num_replicas`` (default 1) is the number
         of servers of a cluster that keep the queue. A new value takes effect at once. None keeps the current value.
-        Raises ConfigError.
+        ``jobs`` are those declared in a `Jobs`, or in several. Raises ConfigError.
         """
         return await Queue.open(
             self,
@@ -72,6 +73,7 @@ class Jet(Streams):
             lease=lease,
             history_max_age=history_max_age,
             num_replicas=num_replicas,
+            jobs=jobs,
         )
 
     @overload

@@ -1,8 +1,21 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
 from pelton.queue.define.handle import JobHandle
-from pelton.queue.define.job import Job, JobCall
-from pelton.queue.enqueue.transaction import JobTransaction, Transaction
+from pelton.queue.define.job import (
+    AsyncContextJob,
+    AsyncJob,
+    Job,
+    JobCall,
+    JobDecorator,
+    JobDefinition,
+    JobWithOptions,
+    SyncContextJob,
+    SyncJob,
+)
+from pelton.queue.define.options import JobOptions
+from pelton.queue.define.registry import Jobs
+from pelton.queue.enqueue.enqueuer import QueueWithOptions
+from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
 from pelton.queue.queue import Queue
@@ -11,6 +24,8 @@ from pelton.queue.run.claims import Claims
 from pelton.queue.run.context import JobContext
 
 __all__ = [
+    "AsyncContextJob",
+    "AsyncJob",
     "Attempt",
     "ClaimedJob",
     "Claims",
@@ -20,12 +35,21 @@ __all__ = [
     "JobCall",
     "JobContext",
     "JobCounts",
+    "JobDecorator",
+    "JobDefinition",
     "JobHandle",
     "JobInfo",
+    "JobOptions",
     "JobRules",
     "JobState",
     "JobTransaction",
+    "JobWithOptions",
+    "Jobs",
     "Outcome",
     "Queue",
+    "QueueInTransaction",
+    "QueueWithOptions",
+    "SyncContextJob",
+    "SyncJob",
     "Transaction",
 ]

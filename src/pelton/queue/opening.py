@@ -25,11 +25,12 @@ from pelton.queue.keys import KeyedJobSource, KeyedStats
 
 if TYPE_CHECKING:
     from pelton.jet import Stream, Streams
+    from pelton.queue.define.registry import JobRegistry
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import JobSource, QueueStats
 
 
-async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings) -> QueueContext:
+async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings, jobs: JobRegistry) -> QueueContext:
     """Open a queue. Raises ConfigError."""
     stream = await jobs_stream(jet, names, settings)
     exclusive = stream.config.metadata[EXCLUSIVE] == "true"
@@ -43,7 +44,7 @@ async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings) -
         lease=lease,
         stats=stats,
         source_for=source_for,
-        jobs_by_name={},
+        jobs=jobs,
     )
 
 

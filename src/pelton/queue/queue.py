@@ -7,22 +7,24 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from pelton.api import Backoff, ConfigError, Outgoing, PubAck
+from pelton.api import ConfigError, Outgoing, PubAck
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
 from pelton.queue.define.handle import JobHandle
-from pelton.queue.define.job import Job, JobCall, JobQueue, job_name
-from pelton.queue.enqueue.enqueuer import Enqueuer
+from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, job_name
+from pelton.queue.define.options import PLAIN, JobOptions
+from pelton.queue.define.registry import DeclaresJobs, JobRegistry, Jobs, given_jobs
+from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.inspect.dead_letters import DeadLetters
 from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.checks import checked_text, seconds, whole
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, JobRules, job_rules
+from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, Outcome
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
@@ -38,7 +40,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Queue(JobQueue):
+class Queue(DeclaresJobs):
     """A work queue. Made by ``await jet.queue(name)``."""
 
     def __init__(self, jet: Streams, context: QueueContext) -> None:
@@ -49,7 +51,7 @@ class Queue(JobQueue):
         self.name: str = context.name
         self.exclusive: bool = context.exclusive
         self.lease: float = context.lease
-        self.jobs_by_name: dict[str, Job[Any, Any]] = context.jobs_by_name
+        self.jobs_by_name: dict[str, Job[Any, Any]] = context.jobs.own
         self._views = JobViews(context)
         self._enqueuer = Enqueuer(context, self._views)
         self._history = History(context)
@@ -66,11 +68,13 @@ class Queue(JobQueue):
         lease: Seconds | None = None,
         history_max_age: Seconds | None = None,
         num_replicas: int | None = None,
+        jobs: Jobs | Sequence[Jobs] | None = None,
     ) -> Queue:
         """Open a queue, making its streams and consumers if they are missing. Raises ConfigError."""
         names = QueueNames(name)
+        registry = JobRegistry(name, given_jobs(name, jobs))
         settings = queue_settings(name, exclusive, lease, history_max_age, num_replicas)
-        return cls(jet, await open_queue(jet, names, settings))
+        return cls(jet, await open_queue(jet, names, settings, registry))
 
     def job_source(self, worker: str) -> JobSource:
         """Return the job source of the worker with that name; for the worker."""
@@ -78,60 +82,49 @@ class Queue(JobQueue):
 
     # --- jobs
 
-    @overload
-    def job(self, function: Callable[P, Awaitable[R]], /) -> Job[P, R]: ...
-    @overload
-    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
-    @overload
-    def job(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str = ...,
-        max_attempts: int = ...,
-        backoff: Backoff = ...,
-        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
-        timeout: Seconds | None = ...,
-    ) -> Callable[[Callable[P, Any]], Job[P, Any]]: ...
+    def _declare(self, function: Callable[..., Any], name: str) -> tuple[JobQueue | None, str]:
+        what = f"queue {self.name!r}: a job's name"
+        return self, checked_text(what, name) if name != "" else job_name(function)
 
-    def job(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str = "",
-        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        backoff: Backoff = DEFAULT_BACKOFF,
-        permanent: type[BaseException] | Sequence[type[BaseException]] = (),
-        timeout: Seconds | None = None,
-    ) -> Any:
-        """Register a function, async or not, as a job; a decorator, with or without arguments.
+    def _add(self, job: Job[Any, Any]) -> None:
+        self._context.jobs.add(job)
 
-        ``name`` (default: the function's) is stored with every job: keep it when you rename the function. A job
-        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between; errors in
-        ``permanent``, and PermanentJobError, are not retried. ``timeout`` (async functions) limits one attempt.
-        Raises ConfigError.
+    @overload
+    async def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    async def enqueue(self, job: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+
+    async def enqueue(self, job: JobDefinition[Any, Any] | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """Put a job into the queue; returns when it is durable.
+
+        ``job`` is one of this queue or of a `Jobs`, or the name of a job that other programs run: arguments of a job
+        that this program does not know are given by name, and are checked by the worker. Options, such as ``key``,
+        are given with :meth:`options`. Raises JobArgumentsError, ConfigError.
         """
+        return (await self.enqueue_many((self._enqueuer.call_of(job, args, kwargs, PLAIN),)))[0]
 
-        def register(target: Callable[..., Any]) -> Job[..., Any]:
-            own_name = checked_text(f"queue {self.name!r}: a job's name", name) if name != "" else job_name(target)
-            rules = job_rules(f"job {own_name!r}", max_attempts, backoff, permanent, timeout)
-            job: Job[..., Any] = Job(self, target, own_name, rules)
-            if job.name in self.jobs_by_name:
-                raise ConfigError(f"queue {self.name!r} has a job {job.name!r} already; give one of them another name")
-            self.jobs_by_name[job.name] = job
-            return job
+    def options(self, *, key: str = "", idempotency_key: str = "") -> QueueWithOptions:
+        """Return the queue with options for what is enqueued: ``await queue.options(key="car1").enqueue(repair, ...)``.
 
-        return register if function is None else register(function)
+        The options are those of `JobOptions`. Raises ConfigError.
+        """
+        options = JobOptions(key=key, idempotency_key=idempotency_key)
+        options.check(f"queue {self.name!r}")
+        return QueueWithOptions(self._enqueuer, options)
 
-    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle]:
-        """Put many jobs into the queue, durable together and in order."""
+    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
+        """Put many jobs, made with ``job.bind``, into the queue, durable together and in order. Raises ConfigError."""
         return await self._enqueuer.enqueue_many(calls)
 
-    def handle(self, ack: PubAck) -> JobHandle:
+    def call_of(
+        self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
+    ) -> JobCall:
+        """Return a checked call of a job, or of a job's name. Raises JobArgumentsError, ConfigError."""
+        return self._enqueuer.call_of(job, args, kwargs, options)
+
+    def handle_of(self, call: JobCall, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
-        return self._enqueuer.handle(ack)
+        return self._enqueuer.handle_of(call, ack)
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
@@ -227,7 +220,7 @@ class Queue(JobQueue):
             async for letter in found:
                 yield letter
 
-    async def redrive(self, job_id: str) -> JobHandle:
+    async def redrive(self, job_id: str) -> JobHandle[Any]:
         """Put a failed job into the queue again, as a new job, and remove its dead letter.
 
         Raises JobNotFoundError when there is no such dead letter, ConfigError.

@@ -36,7 +36,20 @@ from pelton.connect import ClusterOptions
 from pelton.engine import backup, compact, rekey, restore, salvage, verify
 from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
-from pelton.queue import ClaimedJob, DeadLetter, JobCall, JobContext, JobCounts, JobInfo, JobRules, Outcome
+from pelton.queue import (
+    ClaimedJob,
+    DeadLetter,
+    JobCall,
+    JobContext,
+    JobCounts,
+    JobDecorator,
+    JobDefinition,
+    JobInfo,
+    JobOptions,
+    JobRules,
+    Jobs,
+    Outcome,
+)
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
 
@@ -60,7 +73,14 @@ __all__ = [
     "ElectionOptions",
     "Entry",
     "Jet",
+    "AsyncContextJob",
+    "AsyncJob",
     "Job",
+    "JobDecorator",
+    "JobDefinition",
+    "JobOptions",
+    "JobWithOptions",
+    "Jobs",
     "JobRules",
     "JobContext",
     "JobCounts",
@@ -80,12 +100,16 @@ __all__ = [
     "Outcome",
     "PathCodec",
     "Queue",
+    "QueueInTransaction",
+    "QueueWithOptions",
     "Savepoint",
     "SplitCodec",
     "Semaphore",
     "Stream",
     "backup",
     "compact",
+    "SyncContextJob",
+    "SyncJob",
     "Term",
     "Transaction",
     "open",
@@ -104,6 +128,13 @@ Subscription = derive(jet.Subscription)
 Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)
+AsyncJob = derive(queue.AsyncJob)
+SyncJob = derive(queue.SyncJob)
+AsyncContextJob = derive(queue.AsyncContextJob)
+SyncContextJob = derive(queue.SyncContextJob)
+JobWithOptions = derive(queue.JobWithOptions)
+QueueWithOptions = derive(queue.QueueWithOptions)
+QueueInTransaction = derive(queue.QueueInTransaction)
 Claims = derive(queue.Claims)
 JobHandle = derive(queue.JobHandle)
 Transaction = derive(queue.Transaction)

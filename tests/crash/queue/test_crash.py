@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -72,7 +73,7 @@ class Workers:
             worker.communicate()
 
 
-async def enqueue_some(job: Job[[int], None], log: list[JobEvent], numbers: range) -> list[JobHandle]:
+async def enqueue_some(job: Job[[int], None], log: list[JobEvent], numbers: range) -> list[JobHandle[Any]]:
     keys = [f"key.{number % KEYS}" for number in numbers]
     handles = await job.enqueue_many([(number,) for number in numbers], keys=keys)
     for key, handle in zip(keys, handles, strict=True):
@@ -99,7 +100,7 @@ async def opened(jet: Jet, log: str, replicas: int = 1) -> Job[[int], None]:
     return register(queue, Log(log))
 
 
-async def everything_ended(handles: list[JobHandle]) -> None:
+async def everything_ended(handles: list[JobHandle[Any]]) -> None:
     """Wait for the last job of each key: the others of its key ended before it."""
     await asyncio.gather(*(handle.outcome(timeout=60) for handle in handles[-KEYS:]))
 
@@ -145,7 +146,7 @@ class Play:
         await self._play(befall)
 
     async def _play(self, befall: Callable[[Workers], Awaitable[None]], *, counted: bool = False) -> None:
-        history, handles = list[JobEvent](), list[JobHandle]()
+        history, handles = list[JobEvent](), list[JobHandle[Any]]()
         async with pelton.open(self.where) as jet:
             job = await opened(jet, self.log)
             workers = Workers(self.where, self.log, self.crew)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ async def test_paused_workers_are_replaced_and_what_they_then_do_has_no_effect(t
 
 
 async def test_one_of_three_servers_is_killed_and_every_job_takes_effect_once(tmp_path: Path) -> None:
-    log, history, handles = str(tmp_path / "log"), list[JobEvent](), list[JobHandle]()
+    log, history, handles = str(tmp_path / "log"), list[JobEvent](), list[JobHandle[Any]]()
     with nats_cluster(tmp_path / "nats") as cluster:
         async with pelton.open(cluster.url, patience=90) as jet:
             job = await opened(jet, log, replicas=3)

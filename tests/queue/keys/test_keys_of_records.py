@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -116,7 +117,7 @@ async def test_an_attempt_fails_when_what_it_emits_is_refused(queue: Queue, subj
     assert [o.id for o in await ended(queue)] == [handle.id, after.id]
 
 
-async def add_after(queue: Queue) -> pelton.JobHandle:
+async def add_after(queue: Queue) -> pelton.JobHandle[Any]:
     @queue.job
     async def after() -> None: ...
 

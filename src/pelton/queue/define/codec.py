@@ -69,3 +69,12 @@ class ResultCodec:
             # The annotation is of another type altogether, so the two cannot be confused.
             return encoded
         raise JobResultError(self._job, why)
+
+    def decode(self, encoded: msgspec.Raw | bytes) -> object:
+        """Return a result as its declared type. Raises JobResultError if it is of another one."""
+        if self._decode is None:
+            return msgspec.json.decode(encoded)
+        try:
+            return self._decode(encoded)
+        except msgspec.ValidationError as error:
+            raise JobResultError(self._job, str(error)) from error

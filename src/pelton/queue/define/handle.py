@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import msgspec
 
 from pelton.queue.model.checks import seconds
 
@@ -11,19 +14,30 @@ if TYPE_CHECKING:
     from pelton.queue.model.states import JobInfo, Outcome
     from pelton.queue.ports import JobLookup
 
+R = TypeVar("R")
 
-class JobHandle:
-    """A job that was enqueued.
+
+class JobHandle(Generic[R]):
+    """A job that was enqueued; ``R`` is what its function returns.
 
     ``duplicate``: the idempotency key was known, and this is the job that the first call created.
     """
 
-    __slots__ = ("_lookup", "_queue", "duplicate", "id")
+    __slots__ = ("_lookup", "_queue", "_read", "duplicate", "id")
 
-    def __init__(self, lookup: JobLookup, queue: str, seq: int, duplicate: bool) -> None:
+    def __init__(
+        self,
+        lookup: JobLookup,
+        queue: str,
+        job_id: str,
+        duplicate: bool = False,
+        read: Callable[[msgspec.Raw], object] | None = None,
+    ) -> None:
         self._lookup = lookup
         self._queue = queue
-        self.id = str(seq)
+        # Decodes a result to the declared type; None: as plain JSON.
+        self._read = read
+        self.id = job_id
         self.duplicate = duplicate
 
     def __repr__(self) -> str:
@@ -41,5 +55,18 @@ class JobHandle:
         limit = None if timeout is None else seconds(f"job {self.id} of queue {self._queue!r}: timeout", timeout)
         found = await self._lookup.outcome(self.id, limit)
         if found is None:
-            raise TimeoutError(f"job {self.id} of queue {self._queue!r} has not ended in time; it was not cancelled")
+            raise TimeoutError(
+                f"job {self.id} of queue {self._queue!r} has not ended within {limit:g} s; it was not cancelled"
+            )
         return found
+
+    async def value(self, *, timeout: Seconds | None = None) -> R:
+        """Wait until the job has ended, and return what its function returned; ``timeout`` in seconds.
+
+        The result is decoded to the type that the function declares. Raises JobFailedError if the job has not
+        completed, JobResultError if its result is of another type, TimeoutError, ConfigError.
+        """
+        outcome = await self.outcome(timeout=timeout)
+        if outcome.state != "completed" or self._read is None:
+            return cast(R, outcome.value())
+        return cast(R, self._read(outcome.result))

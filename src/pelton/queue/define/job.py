@@ -1,20 +1,22 @@
 """A job: a function, its name, its typed arguments and its rules.
 
-A decorated function stays callable. Arguments are bound and checked against the annotations when a job is
-enqueued, and travel as a JSON object by parameter name, so that a refactored function still reads old jobs.
+A decorated function stays what it is: a call runs it here and now, with its own type. Arguments are bound and checked
+against the annotations when a job is enqueued, and travel as a JSON object by parameter name, so that a refactored
+function still reads old jobs.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
-from pelton.queue.define.arguments import JobArguments
+from pelton.queue.define.arguments import JobArguments, RunContext
 from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.options import PLAIN, JobOptions
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, PubAck
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=RunContext)
 
 
 class JobQueue(Protocol):
@@ -32,88 +35,69 @@ class JobQueue(Protocol):
     jet: Streams
     name: str
 
-    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle]:
+    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order."""
+        ...
+
+    def call_of(
+        self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
+    ) -> JobCall:
+        """Return a checked call of a job, or of a job's name. Raises JobArgumentsError, ConfigError."""
         ...
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
         ...
 
-    def handle(self, ack: PubAck) -> JobHandle:
+    def handle_of(self, call: JobCall, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
         ...
 
 
 class JobCall(msgspec.Struct, frozen=True):
-    """A job with its arguments, ready to be enqueued."""
+    """A job with its arguments and options, ready to be enqueued.
 
-    job: Job[Any, Any]
+    ``queue`` is the one that the job was registered with, or None for a job of a `Jobs`, which any queue takes.
+    """
+
+    job: str
     args: bytes
-    key: str = ""
-    idempotency_key: str = ""
+    options: JobOptions = PLAIN
+    results: ResultCodec | None = None
+    queue: JobQueue | None = None
 
 
-class Job(Generic[P, R]):
-    """A function registered with a queue. Call it as before, or ``await job.enqueue(...)``."""
+class JobDefinition(Generic[P, R]):
+    """A function with what it takes to enqueue and run it; ``R`` is what it returns, awaited if async."""
 
-    def __init__(
-        self, queue: JobQueue, function: Callable[P, Awaitable[R]] | Callable[P, R], name: str, rules: JobRules
-    ) -> None:
-        self.queue = queue
+    def __init__(self, function: Callable[..., Any], name: str, rules: JobRules, arguments: JobArguments) -> None:
         self.function = function
         self.name = name
         self.rules = rules
         self.is_async: bool = inspect.iscoroutinefunction(function)
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
-        self._arguments = JobArguments(name, function)
-        self.context_parameter: str = self._arguments.context
-        self.results: ResultCodec = self._arguments.results
+        self._arguments = arguments
+        self.context_parameter: str = arguments.context
+        self.results: ResultCodec = arguments.results
         if rules.timeout is not None and not self.is_async:
             raise ConfigError(f"job {name!r}: timeout needs an async function; a thread can't be stopped")
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R] | R:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, here and now."""
         return self.function(*args, **kwargs)
 
-    def __repr__(self) -> str:
-        return f"<Job {self.name!r} of queue {self.queue.name!r}>"
-
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall:
         """Return a checked call, for :meth:`Queue.enqueue_many`. Raises JobArgumentsError."""
-        return JobCall(self, self.encode_arguments(args, kwargs))
+        return self.call_with(args, kwargs, PLAIN)
 
-    async def enqueue(self, *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any) -> JobHandle:
-        """Put a job into the queue; returns when it is durable.
+    def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall:
+        """Return a checked call with options. Raises JobArgumentsError."""
+        return self.call_of(self.encode_arguments(args, kwargs), options)
 
-        ``key`` names what the job works on (in an exclusive queue one job per key runs at a time, in order);
-        ``idempotency_key`` makes it safe to repeat the call. Raises JobArgumentsError, ConfigError.
-        """
-        call = JobCall(self, self.encode_arguments(args, kwargs), key, idempotency_key)
-        return (await self.queue.enqueue_many((call,)))[0]
-
-    async def enqueue_many(
-        self, arguments: Iterable[Sequence[Any]], *, keys: Iterable[str] | None = None
-    ) -> list[JobHandle]:
-        """Put many jobs into the queue, durable together; ``keys`` has one key for each of ``arguments``.
-
-        Raises JobArgumentsError, ConfigError.
-        """
-        encoded = [self.encode_arguments(self._several(args), {}) for args in arguments]
-        if isinstance(keys, str):
-            raise ConfigError(f"job {self.name!r}: keys is {keys!r}; give a key for each job, as a list")
-        all_keys = [""] * len(encoded) if keys is None else list(keys)
-        if len(all_keys) != len(encoded):
-            raise ConfigError(f"job {self.name!r}: {len(encoded)} argument lists, but {len(all_keys)} keys")
-        calls = [JobCall(self, args, key) for args, key in zip(encoded, all_keys, strict=True)]
-        return await self.queue.enqueue_many(calls)
-
-    def _several(self, args: Sequence[Any]) -> Sequence[Any]:
-        """Return the arguments of one of many jobs; refuses text, whose letters would be taken for arguments."""
-        if type(args) in (list, tuple) or (isinstance(args, Sequence) and not isinstance(args, str | bytes)):
-            return args
-        raise JobArgumentsError(self.name, f"{args!r:.80} is not a list of arguments, write [({args!r:.80},), ...]")
+    def call_of(self, args: bytes, options: JobOptions) -> JobCall:
+        """Return a call with arguments as JSON, which are not checked here."""
+        return JobCall(self.name, args, options, self.results)
 
     def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """Return arguments as JSON, checked against the function's annotations. Raises JobArgumentsError."""
@@ -122,6 +106,174 @@ class Job(Generic[P, R]):
     def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]:
         """Return the arguments of a stored job by name. Raises JobArgumentsError."""
         return self._arguments.decode(raw)
+
+
+class Job(JobDefinition[P, R], Generic[P, R]):
+    """A function registered as a job. Call it as before, or enqueue it.
+
+    A job of ``queue.job`` has a queue; one of `Jobs` is enqueued with ``queue.enqueue(job, ...)``.
+    """
+
+    def __init__(
+        self, queue: JobQueue | None, function: Callable[..., Any], name: str, rules: JobRules, arguments: JobArguments
+    ) -> None:
+        super().__init__(function, name, rules, arguments)
+        self.queue = queue
+
+    def __repr__(self) -> str:
+        home = f" of queue {self.queue.name!r}" if self.queue is not None else ""
+        return f"<Job {self.name!r}{home}>"
+
+    @overload
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    async def enqueue(self, *args: Any, key: str, idempotency_key: str = ..., **kwargs: Any) -> JobHandle[R]: ...
+    @overload
+    async def enqueue(self, *args: Any, idempotency_key: str, **kwargs: Any) -> JobHandle[R]: ...
+
+    # A job's function cannot have parameters of these names (``arguments.py``), which a type checker does not know.
+    async def enqueue(  # type: ignore[misc]
+        self, *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any
+    ) -> JobHandle[R]:
+        """Put a job into the queue; returns when it is durable.
+
+        ``key`` names what the job works on (in an exclusive queue one job per key runs at a time, in order);
+        ``idempotency_key`` makes it safe to repeat the call. Type checkers do not check the arguments beside these
+        two: ``job.options(key=...).enqueue(...)`` is checked. Raises JobArgumentsError, ConfigError.
+        """
+        options = JobOptions(key=key, idempotency_key=idempotency_key) if key != "" or idempotency_key != "" else PLAIN
+        call = self.call_with(args, kwargs, options)
+        return (await self.own_queue.enqueue_many((call,)))[0]
+
+    async def enqueue_many(
+        self, arguments: Iterable[Sequence[Any]], *, keys: Iterable[str] | None = None
+    ) -> list[JobHandle[R]]:
+        """Put many jobs into the queue, durable together; ``keys`` has one key for each of ``arguments``.
+
+        Raises JobArgumentsError, ConfigError.
+        """
+        encoded = [self.encode_arguments(self._several(args), {}) for args in arguments]
+        if isinstance(keys, str):
+            raise ConfigError(f"job {self.name!r}: keys is {keys!r}; give a key for each job, as a list")
+        options = [PLAIN] * len(encoded) if keys is None else [JobOptions(key=key) for key in keys]
+        if len(options) != len(encoded):
+            raise ConfigError(f"job {self.name!r}: {len(encoded)} argument lists, but {len(options)} keys")
+        calls = [self.call_of(args, option) for args, option in zip(encoded, options, strict=True)]
+        return await self.own_queue.enqueue_many(calls)
+
+    def options(self, *, key: str = "", idempotency_key: str = "") -> JobWithOptions[P, R]:
+        """Return the job with options, to be enqueued: ``await job.options(key="car1").enqueue(...)``.
+
+        The options are those of `JobOptions`. Raises ConfigError.
+        """
+        options = JobOptions(key=key, idempotency_key=idempotency_key)
+        options.check(f"job {self.name!r}")
+        return JobWithOptions(self, options)
+
+    @property
+    def own_queue(self) -> JobQueue:
+        """The queue that the job was registered with. Raises ConfigError for a job of a `Jobs`."""
+        if self.queue is None:
+            raise ConfigError(
+                f"job {self.name!r} was declared in a pelton.Jobs() and has no queue of its own: "
+                "enqueue it with queue.enqueue(job, ...)"
+            )
+        return self.queue
+
+    def call_of(self, args: bytes, options: JobOptions) -> JobCall:
+        """Return a call with arguments as JSON, which are not checked here."""
+        return JobCall(self.name, args, options, self.results, self.queue)
+
+    def _several(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Return the arguments of one of many jobs; refuses text, whose letters would be taken for arguments."""
+        if type(args) in (list, tuple) or (isinstance(args, Sequence) and not isinstance(args, str | bytes)):
+            return args
+        raise JobArgumentsError(self.name, f"{args!r:.80} is not a list of arguments, write [({args!r:.80},), ...]")
+
+
+class JobWithOptions(Generic[P, R]):
+    """A job and the options to enqueue it with; made by ``job.options(...)``."""
+
+    __slots__ = ("_job", "_options")
+
+    def __init__(self, job: Job[P, R], options: JobOptions) -> None:
+        self._job = job
+        self._options = options
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall:
+        """Return a checked call, for :meth:`Queue.enqueue_many`. Raises JobArgumentsError."""
+        return self._job.call_with(args, kwargs, self._options)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Put the job into its queue; returns when it is durable. Raises JobArgumentsError, ConfigError."""
+        return (await self._job.own_queue.enqueue_many((self.bind(*args, **kwargs),)))[0]
+
+
+# For type checkers: a call of a decorated function has the type of the function itself.
+
+
+class AsyncJob(Job[P, R], Generic[P, R]):
+    """The job of an async function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function itself, here and now."""
+        found: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return found
+
+
+class SyncJob(Job[P, R], Generic[P, R]):
+    """The job of a function that is not async: it runs on a thread."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, here and now."""
+        found: R = self.function(*args, **kwargs)
+        return found
+
+
+class AsyncContextJob(Job[P, R], Generic[P, R]):
+    """The job of an async function whose first parameter is the `JobContext`, which no caller passes to ``enqueue``."""
+
+    def __call__(self, context: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function itself, here and now."""
+        found: Coroutine[Any, Any, R] = self.function(context, *args, **kwargs)
+        return found
+
+
+class SyncContextJob(Job[P, R], Generic[P, R]):
+    """The job of a function on a thread whose first parameter is the `JobContext`."""
+
+    def __call__(self, context: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, here and now."""
+        found: R = self.function(context, *args, **kwargs)
+        return found
+
+
+class JobDecorator(Protocol):
+    """What ``queue.job(...)`` returns: makes a function a job."""
+
+    # The overloads overlap because an async function is also one that returns a coroutine: the first that fits counts.
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[C, P], Coroutine[Any, Any, R]], /) -> AsyncContextJob[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[Concatenate[C, P], R], /) -> SyncContextJob[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncJob[P, R]: ...
+
+
+def job_of(queue: JobQueue | None, function: Callable[..., Any], name: str, rules: JobRules) -> Job[Any, Any]:
+    """Return a function as a job, which is called as the function is. Raises ConfigError."""
+    arguments = JobArguments(name, function)
+    first = next(iter(inspect.signature(function).parameters), "")
+    has_context = bool(arguments.context) and arguments.context == first
+    kind: type[Job[Any, Any]]
+    if inspect.iscoroutinefunction(function):
+        kind = AsyncContextJob if has_context else AsyncJob
+    else:
+        kind = SyncContextJob if has_context else SyncJob
+    return kind(queue, function, name, rules, arguments)
 
 
 def job_name(function: Callable[..., Any]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
     from pelton.api import Backend
     from pelton.jet import Streams
-    from pelton.queue.define.job import Job
+    from pelton.queue.define.registry import JobRegistry
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import JobSource, QueueStats
     from pelton.runtime import Clock, Runtime
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The parts of an open queue.
 
-    ``lease`` in seconds; ``jobs_by_name`` is the registry; ``source_for`` returns the job source of the worker with
+    ``lease`` in seconds; ``jobs`` are those it knows; ``source_for`` returns the job source of the worker with
     that name.
     """
 
@@ -29,7 +29,7 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     lease: float
     stats: QueueStats
     source_for: Callable[[str], JobSource]
-    jobs_by_name: dict[str, Job[Any, Any]]
+    jobs: JobRegistry
 
     @property
     def name(self) -> str:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
+import msgspec
+
+from pelton.api import ConfigError, JobArgumentsError
 from pelton.queue.define.handle import JobHandle
+from pelton.queue.define.job import JobCall, JobDefinition
 from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.model.checks import checked_text
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, PubAck
-    from pelton.queue.define.job import JobCall
+    from pelton.queue.define.options import JobOptions
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobLookup
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Enqueuer:
@@ -22,16 +31,70 @@ class Enqueuer:
         self._queue = queue
         self._lookup = lookup
 
-    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle]:
+    def call_of(
+        self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
+    ) -> JobCall:
+        """Return a checked call of a job, or of the job of a name that other programs know.
+
+        Raises JobArgumentsError, ConfigError.
+        """
+        if isinstance(job, JobDefinition):
+            return job.call_with(args, kwargs, options)
+        name = checked_text(f"queue {self._queue.name!r}: a job's name", job)
+        known = self._queue.jobs.get(name)
+        if known is not None:
+            return known.call_with(args, kwargs, options)
+        if args:
+            raise JobArgumentsError(
+                name, "this program does not know the job's parameters: give its arguments by name (car='car1')"
+            )
+        try:
+            return JobCall(name, _encode(kwargs), options)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise JobArgumentsError(name, str(error)) from None
+
+    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order."""
         acks = await self._queue.backend.publish_batch([self.message_of(call) for call in calls])
-        return [self.handle(ack) for ack in acks]
+        return [self.handle_of(call, ack) for call, ack in zip(calls, acks, strict=True)]
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
-        form = JobMessage(self._queue.names, call.job.name, exclusive=self._queue.exclusive)
-        return form.message(call.args, call.key, call.idempotency_key)
+        if call.queue is not None and call.queue.name != self._queue.name:
+            raise ConfigError(
+                f"job {call.job!r} belongs to queue {call.queue.name!r} and cannot be put into {self._queue.name!r}: "
+                "declare jobs of several queues in a pelton.Jobs()"
+            )
+        form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
+        return form.message(call.args, call.options.key, call.options.idempotency_key)
 
-    def handle(self, ack: PubAck) -> JobHandle:
+    def handle_of(self, call: JobCall, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
-        return JobHandle(self._lookup, self._queue.name, ack.seq, ack.duplicate)
+        read = call.results.decode if call.results is not None else None
+        return JobHandle(self._lookup, self._queue.name, str(ack.seq), ack.duplicate, read)
+
+    def handle(self, job_id: str, job: str = "", *, duplicate: bool = False) -> JobHandle[Any]:
+        """Return the handle of a job that is known by its id, and by its name if its result is to have its type."""
+        known = self._queue.jobs.get(job)
+        read = known.results.decode if known is not None else None
+        return JobHandle(self._lookup, self._queue.name, job_id, duplicate, read)
+
+
+class QueueWithOptions:
+    """A queue and the options to enqueue jobs with; made by ``queue.options(...)``."""
+
+    __slots__ = ("_enqueuer", "_options")
+
+    def __init__(self, enqueuer: Enqueuer, options: JobOptions) -> None:
+        self._enqueuer = enqueuer
+        self._options = options
+
+    @overload
+    async def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    async def enqueue(self, job: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+
+    async def enqueue(self, job: JobDefinition[Any, Any] | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """Put a job into the queue, as :meth:`Queue.enqueue` does. Raises JobArgumentsError, ConfigError."""
+        call = self._enqueuer.call_of(job, args, kwargs, self._options)
+        return (await self._enqueuer.enqueue_many((call,)))[0]

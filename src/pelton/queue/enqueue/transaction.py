@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
 from pelton.api import Backend, ConfigError, PeltonError
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction
-from pelton.queue.define.job import JobCall
+from pelton.queue.define.job import JobCall, JobDefinition, JobQueue
+from pelton.queue.define.options import PLAIN, JobOptions
 from pelton.queue.model.records import Ended
 
 if TYPE_CHECKING:
     from pelton.queue.define.handle import JobHandle
-    from pelton.queue.define.job import Job
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Transaction(StreamsTransaction):
@@ -35,24 +37,71 @@ class Transaction(StreamsTransaction):
         """
         return written_through(bucket, self._backend, self.publish)
 
+    def queue(self, queue: JobQueue) -> QueueInTransaction:
+        """Return a queue that enqueues as a part of this transaction: ``await tx.queue(garage).enqueue(repair, ...)``.
+
+        ``queue`` must come from the same ``jet``. Raises ConfigError.
+        """
+        self._check_opening(queue)
+        return QueueInTransaction(self, queue, PLAIN)
+
     async def enqueue(
-        self, job: Job[Any, Any], *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any
-    ) -> JobHandle:
+        self, job: JobDefinition[Any, R], *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any
+    ) -> JobHandle[R]:
         """Put a job into its queue, as ``job.enqueue`` does; no worker sees it before the commit.
 
         Raises JobArgumentsError, ConfigError.
         """
-        call = JobCall(job, job.encode_arguments(args, kwargs), key, idempotency_key)
-        return (await self.enqueue_many((call,)))[0]
+        options = JobOptions(key=key, idempotency_key=idempotency_key)
+        return (await self.enqueue_many((job.call_with(args, kwargs, options),)))[0]
 
-    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle]:
-        """Put many jobs, made with ``job.bind``, into their queues, in order."""
-        for call in calls:
-            if call.job.queue.jet.backend is not self._backend:
-                queue = call.job.queue.name
-                raise ConfigError(f"job {call.job.name!r}: its queue {queue!r} was opened through another opening")
-        acks = await self._port().publish([call.job.queue.message_of(call) for call in calls])
-        return [call.job.queue.handle(ack) for call, ack in zip(calls, acks, strict=True)]
+    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
+        """Put many jobs, made with ``job.bind``, into their queues, in order. Raises ConfigError."""
+        return await self._enqueue([(self._queue_of(call), call) for call in calls])
+
+    async def _enqueue(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
+        acks = await self._port().publish([queue.message_of(call) for queue, call in calls])
+        return [queue.handle_of(call, ack) for (queue, call), ack in zip(calls, acks, strict=True)]
+
+    def _queue_of(self, call: JobCall) -> JobQueue:
+        if call.queue is None:
+            raise ConfigError(
+                f"job {call.job!r} was declared in a pelton.Jobs() and has no queue of its own: "
+                "enqueue it with tx.queue(queue).enqueue(job, ...)"
+            )
+        self._check_opening(call.queue)
+        return call.queue
+
+    def _check_opening(self, queue: JobQueue) -> None:
+        if queue.jet.backend is not self._backend:
+            raise ConfigError(f"queue {queue.name!r} was opened through another opening than this transaction")
+
+
+class QueueInTransaction:
+    """A queue whose jobs are enqueued as a part of a transaction; made by ``tx.queue(queue)``."""
+
+    __slots__ = ("_options", "_queue", "_transaction")
+
+    def __init__(self, transaction: Transaction, queue: JobQueue, options: JobOptions) -> None:
+        self._transaction = transaction
+        self._queue = queue
+        self._options = options
+
+    def options(self, *, key: str = "", idempotency_key: str = "") -> QueueInTransaction:
+        """Return the same with the options of `JobOptions`. Raises ConfigError."""
+        options = JobOptions(key=key, idempotency_key=idempotency_key)
+        options.check(f"queue {self._queue.name!r}")
+        return QueueInTransaction(self._transaction, self._queue, options)
+
+    @overload
+    async def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    async def enqueue(self, job: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+
+    async def enqueue(self, job: JobDefinition[Any, Any] | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """Put a job into the queue; no worker sees it before the commit. Raises JobArgumentsError, ConfigError."""
+        call = self._queue.call_of(job, args, kwargs, self._options)
+        return (await self._transaction._enqueue([(self._queue, call)]))[0]  # one class in two
 
 
 class JobEnding(NamedTuple):

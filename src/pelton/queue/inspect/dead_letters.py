@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -35,7 +35,7 @@ class DeadLetters:
         async for _, data in scan(stream, ""):
             yield _dead(data)
 
-    async def redrive(self, job_id: str) -> JobHandle:
+    async def redrive(self, job_id: str) -> JobHandle[Any]:
         """Put a failed job into the queue again, as a new job, and remove its dead letter.
 
         Raises JobNotFoundError when there is no such dead letter, ConfigError.
@@ -57,4 +57,4 @@ class DeadLetters:
         with suppress(MessageNotFoundError):
             # It was redriven concurrently: both calls got the same job.
             await dead.delete_message(stored.seq)
-        return self._enqueuer.handle(ack)
+        return self._enqueuer.handle(str(ack.seq), letter.envelope.job, duplicate=ack.duplicate)

@@ -120,7 +120,8 @@ class JobAttempt(HeldJob):
         decision = self._env.held.judge(self)
         if decision is not None:
             return self._concluded(decision, None)
-        self._job = job = self._env.queue.jobs_by_name[self.records.envelope.job]
+        self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
+        assert job is not None, "a job that is unknown here does not run"
         try:
             result = await self._call(job, task)
         except BaseException as error:  # whatever a job raises is its outcome

@@ -204,7 +204,7 @@ class HeldJobs(Generic[J]):
         if ended is not None:
             report(self._queue.name, records, ended)
             return ended
-        return self.after(job, UnknownJobError(records.envelope.job, sorted(self._queue.jobs_by_name)))
+        return self.after(job, UnknownJobError(records.envelope.job, self._queue.jobs.names))
 
     def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> Finish | Again:
         """Decide what follows an attempt that raised, and log it."""
@@ -218,7 +218,7 @@ class HeldJobs(Generic[J]):
     def _rules_of(self, records: AttemptRecords) -> JobRules | None:
         if self._rules is not None:
             return self._rules
-        job = self._queue.jobs_by_name.get(records.envelope.job)
+        job = self._queue.jobs.get(records.envelope.job)
         return job.rules if job is not None else None
 
     # --- settling

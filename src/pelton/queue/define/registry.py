@@ -1,0 +1,171 @@
+"""Declaring jobs: the decorator, and the jobs that a program declares without an open store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+from pelton.api import Backoff, ConfigError
+from pelton.queue.define.arguments import RunContext
+from pelton.queue.define.job import (
+    AsyncContextJob,
+    AsyncJob,
+    Job,
+    JobDecorator,
+    SyncContextJob,
+    SyncJob,
+    job_name,
+    job_of,
+)
+from pelton.queue.model.checks import checked_text
+from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
+
+if TYPE_CHECKING:
+    from pelton.api.times import Seconds
+    from pelton.queue.define.job import JobQueue
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=RunContext)
+
+
+class DeclaresJobs:
+    """What a queue and a `Jobs` have in common: the decorator ``job``."""
+
+    def _declare(self, function: Callable[..., Any], name: str) -> tuple[JobQueue | None, str]:
+        """Return the queue of a new job, if it has one, and the job's checked name. Raises ConfigError."""
+        raise NotImplementedError
+
+    def _add(self, job: Job[Any, Any]) -> None:
+        """Register a job. Raises ConfigError if its name is taken."""
+        raise NotImplementedError
+
+    # They overlap because an async function is also one that returns a coroutine: the first that fits counts.
+    @overload
+    def job(self, function: Callable[Concatenate[C, P], Coroutine[Any, Any, R]], /) -> AsyncContextJob[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def job(self, function: Callable[Concatenate[C, P], R], /) -> SyncContextJob[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> SyncJob[P, R]: ...
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: Backoff = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
+        timeout: Seconds | None = ...,
+    ) -> JobDecorator: ...
+
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str = "",
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = (),
+        timeout: Seconds | None = None,
+    ) -> Any:
+        """Register a function, async or not, as a job; a decorator, with or without arguments.
+
+        ``name`` (default: the function's) is stored with every job: keep it when you rename the function. A job
+        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between; errors in
+        ``permanent``, and PermanentJobError, are not retried. ``timeout`` (async functions) limits one attempt.
+        Raises ConfigError.
+        """
+
+        def register(target: Callable[..., Any]) -> Job[Any, Any]:
+            queue, own_name = self._declare(target, name)
+            rules = job_rules(f"job {own_name!r}", max_attempts, backoff, permanent, timeout)
+            job = job_of(queue, target, own_name, rules)
+            self._add(job)
+            return job
+
+        return register if function is None else register(function)
+
+
+class Jobs(DeclaresJobs):
+    """Jobs that are declared without an open store, for example at module level.
+
+    ``jobs = pelton.Jobs()``, then ``@jobs.job`` on each function, and ``await jet.queue("garage", jobs=jobs)`` to run
+    them or enqueue them there: any number of queues may have the same jobs.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Job[Any, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Jobs {', '.join(self._by_name) or 'none'}>"
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Any:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> Job[Any, Any] | None:
+        """Return the job of a name, or None."""
+        return self._by_name.get(name)
+
+    def _declare(self, function: Callable[..., Any], name: str) -> tuple[JobQueue | None, str]:
+        return None, checked_text("a job's name", name) if name != "" else job_name(function)
+
+    def _add(self, job: Job[Any, Any]) -> None:
+        if job.name in self._by_name:
+            raise ConfigError(f"there is a job {job.name!r} already; give one of them another name")
+        self._by_name[job.name] = job
+
+
+class JobRegistry:
+    """The jobs that one queue knows: its ``own``, by name, and those of every `Jobs` it was opened with."""
+
+    def __init__(self, queue: str, given: Sequence[Jobs]) -> None:
+        self._queue = queue
+        self.own: dict[str, Job[Any, Any]] = {}
+        self._given = given
+        seen: dict[str, Jobs] = {}
+        for jobs in given:
+            for job in jobs:
+                if seen.setdefault(job.name, jobs) is not jobs:
+                    raise self._taken(job.name)
+
+    def get(self, name: str) -> Job[Any, Any] | None:
+        """Return the job of a name, or None if nobody has declared one."""
+        found = self.own.get(name)
+        if found is None:
+            found = next((job for jobs in self._given if (job := jobs.get(name)) is not None), None)
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all jobs, sorted."""
+        return sorted({*self.own, *(job.name for jobs in self._given for job in jobs)})
+
+    def add(self, job: Job[Any, Any]) -> None:
+        """Register a job of this queue alone. Raises ConfigError if its name is taken."""
+        if self.get(job.name) is not None:
+            raise self._taken(job.name)
+        self.own[job.name] = job
+
+    def _taken(self, name: str) -> ConfigError:
+        return ConfigError(f"queue {self._queue!r} has a job {name!r} already; give one of them another name")
+
+
+def given_jobs(queue: str, jobs: object) -> list[Jobs]:
+    """Return what was given as ``jobs``: None, one `Jobs`, or several. Raises ConfigError."""
+    if jobs is None:
+        return []
+    found = [jobs] if isinstance(jobs, Jobs) else jobs
+    if not isinstance(found, list | tuple) or not all(isinstance(one, Jobs) for one in found):
+        raise ConfigError(f"queue {queue!r}: jobs is {jobs!r}; give a pelton.Jobs(), or a list of them")
+    return list(found)

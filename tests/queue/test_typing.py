@@ -1,0 +1,68 @@
+"""What a type checker sees of jobs: the function's own type, checked arguments, typed results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mypy import api
+
+_PROGRAM = """
+import pelton
+from pelton import sync
+
+jobs = pelton.Jobs()
+
+@jobs.job(max_attempts=3)
+async def repair(car: str, what: str = "paint") -> str:
+    return car
+
+@jobs.job
+def square(n: int) -> int:
+    return n * n
+
+@jobs.job
+async def with_context(context: pelton.JobContext, n: int) -> bytes:
+    return b""
+
+async def program(jet: pelton.Jet, tx: pelton.Transaction) -> None:
+    called: str = await repair("car1", "wash")
+    number: int = square(3) + 1
+    garage = await jet.queue("garage", jobs=jobs)
+    text: str = await (await garage.enqueue(repair, "car1")).value()
+    whole: int = await (await garage.options(key="n").enqueue(square, n=3)).value()
+    raw: bytes = await (await garage.enqueue(with_context, 3)).value()
+    await garage.enqueue("repair", car="car1")
+    await garage.enqueue(repair, 1)  # wrong
+    await garage.enqueue(square)  # wrong
+    await garage.enqueue(with_context, "3")  # wrong
+    await garage.options(key="car1").enqueue(repair, car=7)  # wrong
+    square("3")  # wrong
+    bent: int = await (await garage.enqueue(repair, "car1")).value()  # wrong
+
+    @garage.job
+    async def wash(car: str) -> int:
+        return 1
+
+    await wash.enqueue("car1")
+    await wash.enqueue("car1", key="car1")
+    await wash.options(key="car1").enqueue("car1")
+    await tx.queue(garage).enqueue(repair, "car1")
+    await wash.enqueue(1)  # wrong
+    await wash.options(key="car1").enqueue()  # wrong
+    await tx.queue(garage).enqueue(repair)  # wrong
+
+def blocking(jet: sync.Jet) -> None:
+    garage = jet.queue("garage", jobs=jobs)
+    text: str = garage.enqueue(repair, "car1").value()
+    garage.enqueue(square, "3")  # wrong
+"""
+
+
+def test_jobs_are_typed(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    said, mistakes, _ = api.run(["--strict", "--no-error-summary", "--hide-error-context", str(program)])
+    assert mistakes == ""
+    found = {int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line}
+    wrong = {number for number, line in enumerate(_PROGRAM.splitlines(), 1) if line.endswith("# wrong")}
+    assert found == wrong, said
