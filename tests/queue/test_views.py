@@ -151,7 +151,7 @@ async def test_outcome_waits_and_can_be_bounded(queue: Queue, another: OpenQueue
         return n
 
     handle = await job.enqueue(1)
-    with pytest.raises(TimeoutError, match="has not ended within 0.01 s"):
+    with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
         await handle.outcome(timeout=0.01)
     waiter = asyncio.create_task(handle.outcome(timeout=5))
     await drain(queue)

@@ -28,7 +28,7 @@ DeliverPolicy = Literal["all", "last", "new", "by_start_sequence", "by_start_tim
 ReplayPolicy = Literal["instant", "original"]
 PriorityPolicy = Literal["", "none", "overflow", "pinned_client", "prioritized"]
 
-EXTENSION_FIELDS: Final = frozenset({"max_ack_pending_per_subject"})
+EXTENSION_FIELDS: Final = frozenset({"max_ack_pending_per_subject", "max_ack_pending_subject_end"})
 """Fields of `ConsumerConfig` that are Pelton's own: a NATS server refuses them."""
 
 
@@ -173,3 +173,5 @@ class ConsumerConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, om
     priority_timeout: Duration = ZERO
     # Pelton's own: at most this many messages of one subject await an ack; 0 for no limit.
     max_ack_pending_per_subject: int = 0
+    # Pelton's own: subjects count as the same up to the first token of this text; empty for whole subjects.
+    max_ack_pending_subject_end: str = ""

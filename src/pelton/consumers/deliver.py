@@ -223,14 +223,14 @@ class Delivery:
         """Deliver new rows one by one; return whether all of them were passed."""
         c = self._c
         if c.per_subject:
-            c.claims.learn([row.subject for row in rows])
+            c.claims.learn([c.claim_of(row.subject) for row in rows])
         for row in rows:
             if not self._wants():
                 return False
             if c.replay_upto and not c.is_in_step(row.seq, row.ts, self._now):
                 self._held = True
                 return False
-            subject = row.subject if c.per_subject else None
+            subject = c.claim_of(row.subject) if c.per_subject else None
             if not intact(row):
                 self._intact(row)
             elif subject is not None and not self._claim(subject, row.seq):

@@ -84,6 +84,7 @@ class ConsumerLog:
         self.condition = subject_condition(self.filters)
         self.literal = self.filters[0] if len(self.filters) == 1 and not has_wildcard(self.filters[0]) else ""
         self.per_subject = self.claims.limit = config.max_ack_pending_per_subject
+        self._claim_end = f".{end}." if (end := config.max_ack_pending_subject_end) else ""
         self.sampled = sample_percent(config.sample_freq) if config.ack_policy == "explicit" else 0
         self.room = config.max_ack_pending if config.max_ack_pending > 0 else NEVER
         self.paused_until = parse_rfc3339(config.pause_until) if config.pause_until else 0
@@ -139,6 +140,10 @@ class ConsumerLog:
         )
         self.db.execute(_SAVE, state)
         self.dirty = False
+
+    def claim_of(self, subject: str) -> str:
+        """Return what a message claims, if the consumer has a limit per subject."""
+        return subject.partition(self._claim_end)[0] if self._claim_end else subject
 
     # --- counting pending messages
 

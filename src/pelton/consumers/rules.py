@@ -59,6 +59,8 @@ def _check_supported(config: ConsumerConfig, stream: str) -> None:
         )
     if config.max_ack_pending_per_subject < 0:
         raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject must be 0 (no limit) or more")
+    if config.max_ack_pending_subject_end and not config.max_ack_pending_per_subject:
+        raise ConfigError(f"consumer {config.name!r}: max_ack_pending_subject_end needs max_ack_pending_per_subject")
     if config.max_ack_pending_per_subject and config.ack_policy != "explicit":
         raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject needs ack_policy 'explicit'")
 

@@ -12,10 +12,10 @@ from pelton.queue.define.job import (
     SyncContextJob,
     SyncJob,
 )
-from pelton.queue.define.options import JobOptions
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
+from pelton.queue.model.options import JobOptions
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
 from pelton.queue.queue import Queue

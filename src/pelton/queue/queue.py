@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
-from pelton.api import ConfigError, Outgoing, PubAck
+from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, job_name
-from pelton.queue.define.options import PLAIN, JobOptions
 from pelton.queue.define.registry import DeclaresJobs, JobRegistry, Jobs, given_jobs
 from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.inspect.dead_letters import DeadLetters
@@ -24,6 +23,7 @@ from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.checks import checked_text, seconds, whole
 from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, Outcome
 from pelton.queue.opening import open_queue
@@ -103,14 +103,12 @@ class Queue(DeclaresJobs):
         """
         return (await self.enqueue_many((self._enqueuer.call_of(job, args, kwargs, PLAIN),)))[0]
 
-    def options(self, *, key: str = "", idempotency_key: str = "") -> QueueWithOptions:
+    def options(self, **options: Unpack[OptionFields]) -> QueueWithOptions:
         """Return the queue with options for what is enqueued: ``await queue.options(key="car1").enqueue(repair, ...)``.
 
         The options are those of `JobOptions`. Raises ConfigError.
         """
-        options = JobOptions(key=key, idempotency_key=idempotency_key)
-        options.check(f"queue {self.name!r}")
-        return QueueWithOptions(self._enqueuer, options)
+        return QueueWithOptions(self._enqueuer, job_options(f"queue {self.name!r}", options))
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs, made with ``job.bind``, into the queue, durable together and in order. Raises ConfigError."""
@@ -122,9 +120,13 @@ class Queue(DeclaresJobs):
         """Return a checked call of a job, or of a job's name. Raises JobArgumentsError, ConfigError."""
         return self._enqueuer.call_of(job, args, kwargs, options)
 
-    def handle_of(self, call: JobCall, ack: PubAck) -> JobHandle[Any]:
+    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
+        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
+        return await self._enqueuer.duplicate_of(call, refused)
+
+    def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
-        return self._enqueuer.handle_of(call, ack)
+        return self._enqueuer.handle_of(call, message, ack)
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""

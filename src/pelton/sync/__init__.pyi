@@ -49,10 +49,10 @@ from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
 from pelton.queue.define.job import JobQueue, P, R
-from pelton.queue.define.options import JobOptions as JobOptions
 from pelton.queue.define.registry import C
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.rules import JobRules as JobRules
 from pelton.queue.model.states import DeadLetter as DeadLetter
 from pelton.queue.model.states import Ending

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pelton.api import Backend, Delivered, PeltonError, PullRequest, Settled
 from pelton.api.store_errors import FINAL_ERRORS
+from pelton.queue.model.records import job_id_of
 from pelton.queue.ports import Extender, TakenJob
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class ConsumerJobSource:
 
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return the record of the last attempt; the first delivery has none."""
-        return await self._attempt_of(str(delivered.seq)) if delivered.num_delivered > 1 else None
+        return await self._attempt_of(job_id_of(delivered)) if delivered.num_delivered > 1 else None
 
     async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""

@@ -18,7 +18,7 @@ from pelton.api import ApiError, ConfigError, StreamNotFoundError
 from pelton.api.defaults import DUPLICATE_WINDOW
 from pelton.api.durations import given
 from pelton.queue.model.checks import seconds, whole
-from pelton.queue.model.naming import SIDES, QueueNames
+from pelton.queue.model.naming import PLACE, SIDES, QueueNames
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
@@ -80,7 +80,15 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
         raise _taken(names, stream)
     _agree(names.queue, "exclusive", settings.exclusive, found[EXCLUSIVE] == "true")
     _agree(names.queue, "lease", settings.lease, float(found[LEASE]))
+    stream = await _with_places(jet, names, stream)
     return await _replicated(jet, stream, settings)
+
+
+async def _with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
+    """Return the stream of a queue with room for scheduled jobs; one that an older version made gets it here."""
+    if names.scheduled in stream.config.subjects:
+        return stream
+    return await jet.update_stream(names.jobs, subjects=list(names.job_subjects), allow_msg_schedules=True)
 
 
 async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
@@ -120,8 +128,12 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSett
     exclusive = bool(settings.exclusive)
     lease = _DEFAULT_LEASE_S if settings.lease is None else settings.lease
     metadata = {EXCLUSIVE: "true" if exclusive else "false", LEASE: repr(lease)}
-    subjects = [names.keyed_subjects, names.free_subject]
-    config: dict[str, Any] = {"subjects": subjects, "metadata": metadata, "num_replicas": settings.num_replicas or 1}
+    config: dict[str, Any] = {
+        "subjects": list(names.job_subjects),
+        "metadata": metadata,
+        "num_replicas": settings.num_replicas or 1,
+        "allow_msg_schedules": True,
+    }
     if exclusive and not jet.backend.has_exclusive_subjects:
         # In a work queue only acks remove messages, and a watch would not be possible.
         config |= {"retention": "limits", "allow_direct": True, "metadata": metadata | {KEYS: RECORDS}}
@@ -199,15 +211,21 @@ async def _replicated(jet: Streams, stream: Stream, settings: QueueSettings) -> 
 async def free_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
     """Return the consumer of the jobs without a key in an exclusive queue."""
     common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
-    return await stream.create_consumer(durable_name="free", filter_subject=names.free_subject, **common)
+    return await stream.create_consumer(durable_name="free", filter_subjects=list(names.free_jobs), **common)
 
 
 async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:
     """Return the consumers that workers pull from: keyed jobs apart from free ones in an exclusive queue."""
     common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
     if not exclusive:
-        return [await stream.create_consumer(durable_name="workers", **common)]
+        # Schedules are messages of the stream, too: no worker takes them.
+        filters = list(names.free_jobs)
+        return [await stream.create_consumer(durable_name="workers", filter_subjects=filters, **common)]
     keyed = await stream.create_consumer(
-        durable_name="workers", filter_subject=names.keyed_subjects, max_ack_pending_per_subject=1, **common
+        durable_name="workers",
+        filter_subject=names.keyed_subjects,
+        max_ack_pending_per_subject=1,
+        max_ack_pending_subject_end=PLACE,
+        **common,
     )
     return [keyed, await free_consumer(stream, names, lease)]

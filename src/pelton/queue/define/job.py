@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.queue.define.arguments import JobArguments, RunContext
 from pelton.queue.define.codec import ResultCodec
-from pelton.queue.define.options import PLAIN, JobOptions
+from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 
 if TYPE_CHECKING:
-    from pelton.api import Outgoing, PubAck
+    from pelton.api import Outgoing, PubAck, WrongLastSequenceError
     from pelton.jet import Streams
     from pelton.queue.define.handle import JobHandle
     from pelton.queue.model.rules import JobRules
@@ -49,7 +49,11 @@ class JobQueue(Protocol):
         """Return the message that puts a job into the queue. Raises ConfigError."""
         ...
 
-    def handle_of(self, call: JobCall, ack: PubAck) -> JobHandle[Any]:
+    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
+        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
+        ...
+
+    def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
         ...
 
@@ -161,14 +165,12 @@ class Job(JobDefinition[P, R], Generic[P, R]):
         calls = [self.call_of(args, option) for args, option in zip(encoded, options, strict=True)]
         return await self.own_queue.enqueue_many(calls)
 
-    def options(self, *, key: str = "", idempotency_key: str = "") -> JobWithOptions[P, R]:
-        """Return the job with options, to be enqueued: ``await job.options(key="car1").enqueue(...)``.
+    def options(self, **options: Unpack[OptionFields]) -> JobWithOptions[P, R]:
+        """Return the job with options, to be enqueued: ``await job.options(key="car1", delay=30).enqueue(...)``.
 
         The options are those of `JobOptions`. Raises ConfigError.
         """
-        options = JobOptions(key=key, idempotency_key=idempotency_key)
-        options.check(f"job {self.name!r}")
-        return JobWithOptions(self, options)
+        return JobWithOptions(self, job_options(f"job {self.name!r}", options))
 
     @property
     def own_queue(self) -> JobQueue:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from pelton.api import ConfigError, JobArgumentsError
+from pelton.api import ConfigError, JobArgumentsError, MessageNotFoundError, WrongLastSequenceError
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import JobCall, JobDefinition
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
+from pelton.queue.model.records import job_id_in
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, PubAck
-    from pelton.queue.define.options import JobOptions
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.options import JobOptions
     from pelton.queue.ports import JobLookup
 
 P = ParamSpec("P")
@@ -54,9 +56,36 @@ class Enqueuer:
             raise JobArgumentsError(name, str(error)) from None
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
-        """Put many jobs into the queue, durable together and in order."""
-        acks = await self._queue.backend.publish_batch([self.message_of(call) for call in calls])
-        return [self.handle_of(call, ack) for call, ack in zip(calls, acks, strict=True)]
+        """Put many jobs into the queue, durable together and in order; unique ones one by one."""
+        handles: list[JobHandle[Any]] = []
+        for is_unique, group in groupby(calls, lambda call: bool(call.options.unique)):
+            if is_unique:
+                handles += [await self._enqueue_unique(call) for call in group]
+                continue
+            together = list(group)
+            messages = [self.message_of(call) for call in together]
+            acks = await self._queue.backend.publish_batch(messages)
+            handles += map(self.handle_of, together, messages, acks)
+        return handles
+
+    async def _enqueue_unique(self, call: JobCall) -> JobHandle[Any]:
+        message = self.message_of(call)
+        while True:
+            try:
+                ack = await self._queue.backend.publish(message.subject, message.data, message.headers)
+                return self.handle_of(call, message, ack)
+            except WrongLastSequenceError as refused:
+                if (found := await self.duplicate_of(call, refused)) is not None:
+                    return found
+
+    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
+        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        try:
+            stored = await stream.get_message(refused.seq or 0)
+        except MessageNotFoundError:
+            return None
+        return self._handle(call, job_id_in(stored.data, stored.seq), duplicate=True)
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
@@ -66,12 +95,16 @@ class Enqueuer:
                 "declare jobs of several queues in a pelton.Jobs()"
             )
         form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
-        return form.message(call.args, call.options.key, call.options.idempotency_key)
+        return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new)
 
-    def handle_of(self, call: JobCall, ack: PubAck) -> JobHandle[Any]:
+    def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
+        job_id = str(ack.seq) if call.options.is_plain else job_id_in(message.data, ack.seq)
+        return self._handle(call, job_id, duplicate=ack.duplicate)
+
+    def _handle(self, call: JobCall, job_id: str, *, duplicate: bool) -> JobHandle[Any]:
         read = call.results.decode if call.results is not None else None
-        return JobHandle(self._lookup, self._queue.name, str(ack.seq), ack.duplicate, read)
+        return JobHandle(self._lookup, self._queue.name, job_id, duplicate, read)
 
     def handle(self, job_id: str, job: str = "", *, duplicate: bool = False) -> JobHandle[Any]:
         """Return the handle of a job that is known by its id, and by its name if its result is to have its type."""

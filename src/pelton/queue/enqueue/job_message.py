@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.api import ConfigError, Outgoing, headers
-from pelton.queue.model.naming import QueueNames, encode_key
+from pelton.api import Outgoing, headers
+from pelton.api.times import datetime_ns, rfc3339
+from pelton.api.timing import schedule_headers
+from pelton.queue.model.naming import encode_key
+from pelton.queue.model.options import PLAIN, JobOptions
+from pelton.queue.model.places import Place, place_of
 from pelton.queue.model.states import Envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pelton.queue.model.naming import QueueNames
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -21,15 +30,46 @@ class JobMessage:
         self._job = job
         self._exclusive = exclusive
 
-    def message(self, args: bytes, key: str = "", idempotency_key: str = "") -> Outgoing:
-        """Return the message of one job with arguments as a JSON object by name. Raises ConfigError."""
-        if key != "":
-            encode_key(key)
-        envelope = Envelope(job=self._job, args=msgspec.Raw(args), key=key)
-        subject = self._names.job_subject(key if self._exclusive else "")
-        if not isinstance(idempotency_key, str):
-            raise ConfigError(f"job {self._job!r}: idempotency_key is {idempotency_key!r}; give a text (str)")
+    def message(
+        self, args: bytes, options: JobOptions = PLAIN, now: int = 0, new_id: Callable[[], str] = str
+    ) -> Outgoing:
+        """Return the message of one job with arguments as a JSON object by name.
+
+        ``now`` is in wall nanoseconds, ``new_id`` gives an id that nobody has. Raises ConfigError.
+        """
+        options.check(f"job {self._job!r}")
+        due = _due(options, now)
+        expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
+        envelope = Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires)
+        key = encode_key(options.key) if self._exclusive and options.key else ""
+        if not options.is_plain:
+            return self._placed(envelope, key, options, place_of(self._job, args, options, key, new_id()))
         # Per job name: another job of the queue may work on the same thing.
-        msg_id = f"{self._job}/{idempotency_key}"
-        block = headers.encode({headers.MSG_ID: msg_id}) if idempotency_key else None
-        return Outgoing(subject, _encode(envelope), block)
+        msg_id = f"{self._job}/{options.idempotency_key}"
+        block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
+        return Outgoing(self._names.job_subject(options.key if key else ""), _encode(envelope), block)
+
+    def _placed(self, envelope: Envelope, key: str, options: JobOptions, place: Place) -> Outgoing:
+        names = self._names
+        subject = target = names.place(key, place.leaf)
+        fields: dict[str, str | None] = {}
+        if envelope.due:
+            subject = names.later(key, place.leaf)
+            fields = schedule_headers(f"@at {rfc3339(envelope.due)}", target, None, None, None, replace=False)
+        if place.is_unique:
+            fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = "0"
+            fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT] = names.anywhere(key, place.leaf)
+        if options.idempotency_key:
+            fields[headers.MSG_ID] = f"{self._job}/{options.idempotency_key}"
+        block = headers.encode({name: value for name, value in fields.items() if value is not None})
+        return Outgoing(subject, _encode(msgspec.structs.replace(envelope, id=place.id)), block or None)
+
+
+def _due(options: JobOptions, now: int) -> int:
+    """Return when a job is to start, in wall nanoseconds; 0: as soon as possible."""
+    due = 0
+    if options.at is not None:
+        due = datetime_ns(options.at)
+    elif options.delay is not None:
+        due = now + int(options.delay * 1e9)
+    return due if due > now else 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
-from pelton.api import Backend, ConfigError, PeltonError
+from pelton.api import Backend, ConfigError, PeltonError, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction
 from pelton.queue.define.job import JobCall, JobDefinition, JobQueue
-from pelton.queue.define.options import PLAIN, JobOptions
+from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import Ended
 
 if TYPE_CHECKING:
@@ -60,8 +60,24 @@ class Transaction(StreamsTransaction):
         return await self._enqueue([(self._queue_of(call), call) for call in calls])
 
     async def _enqueue(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
-        acks = await self._port().publish([queue.message_of(call) for queue, call in calls])
-        return [queue.handle_of(call, ack) for (queue, call), ack in zip(calls, acks, strict=True)]
+        if any(call.options.unique for _, call in calls):
+            return [await self._enqueue_one(queue, call) for queue, call in calls]
+        messages = [queue.message_of(call) for queue, call in calls]
+        acks = await self._port().publish(messages)
+        return [
+            queue.handle_of(call, message, ack)
+            for (queue, call), message, ack in zip(calls, messages, acks, strict=True)
+        ]
+
+    async def _enqueue_one(self, queue: JobQueue, call: JobCall) -> JobHandle[Any]:
+        message = queue.message_of(call)
+        try:
+            [ack] = await self._port().publish([message])
+        except WrongLastSequenceError as refused:
+            if (found := await queue.duplicate_of(call, refused)) is None:
+                raise
+            return found
+        return queue.handle_of(call, message, ack)
 
     def _queue_of(self, call: JobCall) -> JobQueue:
         if call.queue is None:
@@ -87,11 +103,10 @@ class QueueInTransaction:
         self._queue = queue
         self._options = options
 
-    def options(self, *, key: str = "", idempotency_key: str = "") -> QueueInTransaction:
+    def options(self, **options: Unpack[OptionFields]) -> QueueInTransaction:
         """Return the same with the options of `JobOptions`. Raises ConfigError."""
-        options = JobOptions(key=key, idempotency_key=idempotency_key)
-        options.check(f"queue {self._queue.name!r}")
-        return QueueInTransaction(self._transaction, self._queue, options)
+        checked = job_options(f"queue {self._queue.name!r}", options)
+        return QueueInTransaction(self._transaction, self._queue, checked)
 
     @overload
     async def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...

@@ -9,8 +9,11 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, Unsettled
 from pelton.queue.backing.failed_attempts import FailedAttempts
+from pelton.queue.backing.scheduled import scheduled_jobs
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
+from pelton.queue.model.places import found_by
+from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobState, Outcome
 
 if TYPE_CHECKING:
@@ -36,26 +39,47 @@ class JobViews:
         history = await self._queue.jet.stream(self._queue.names.history)
         ended = dict.fromkeys(ENDINGS, 0)
         total = (await history.info()).state.messages
-        for ending in ("failed", "cancelled"):
+        for ending in ("failed", "cancelled", "expired"):
             found = await history.info(subjects_filter=self._queue.names.ending_subject(ending, "*"))
             ended[ending] = found.total
-        ended["completed"] = total - ended["failed"] - ended["cancelled"]
-        return JobCounts(pending=pending, running=states.count("running"), retrying=states.count("retrying"), **ended)
+        ended["completed"] = total - ended["failed"] - ended["cancelled"] - ended["expired"]
+        return JobCounts(
+            pending=pending,
+            scheduled=await scheduled_jobs(self._queue.jet, self._queue.names),
+            running=states.count("running"),
+            retrying=states.count("retrying"),
+            **ended,
+        )
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.
 
         Raises JobNotFoundError if it is not known, or no longer known; ConfigError.
         """
-        seq = int(checked_id(self._queue.name, job_id))
-        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        checked_id(self._queue.name, job_id)
         # In this order, or a job that ends between the two would seem to be pending again.
         unsettled = await self._queue.stats.underway()
-        try:
-            stored = await stream.get_message(seq)
-        except MessageNotFoundError:
-            return await self._ended(job_id)
-        return await self._unfinished(stored, unsettled)
+        stored = await self._stored(job_id)
+        return await self._ended(job_id) if stored is None else await self._unfinished(stored, unsettled)
+
+    async def _stored(self, job_id: str) -> StoredMessage | None:
+        """Return the message of a job that has not ended."""
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        if job_id.isdigit():
+            try:
+                return await stream.get_message(int(job_id))
+            except MessageNotFoundError:
+                return None
+        leaf, key = found_by(job_id)
+        # A job can fall due between the two, but never goes back.
+        for subject in (self._queue.names.later(key, leaf), self._queue.names.place(key, leaf)):
+            try:
+                stored = await stream.get_last_message(subject)
+            except MessageNotFoundError:
+                continue
+            if job_id_in(stored.data, stored.seq) == job_id:
+                return stored
+        return None
 
     async def jobs(self) -> AsyncGenerator[JobInfo]:
         """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
@@ -91,13 +115,16 @@ class JobViews:
             # Not a valid job, as the worker that takes it will find; the view shows it among the others.
             envelope = Envelope(job="", args=msgspec.Raw(b"null"))
         delivery = unsettled.get(stored.seq)
-        known = None if delivery is None else await self._attempts.last(str(stored.seq))
+        job_id = envelope.id or str(stored.seq)
+        known = None if delivery is None else await self._attempts.last(job_id)
         deliveries = 0 if delivery is None else delivery.num_delivered
+        is_scheduled = self._queue.names.is_later(stored.subject)
         return JobInfo(
-            id=str(stored.seq),
+            id=job_id,
             job=envelope.job,
-            state=self._state_of(delivery),
+            state="scheduled" if is_scheduled else self._state_of(delivery),
             key=envelope.key,
+            due=envelope.due if is_scheduled else 0,
             attempt=max(deliveries - (known.returned if known else 0), 0),
             enqueued_at=stored.time_ns,
             last_error=known.error if known else "",

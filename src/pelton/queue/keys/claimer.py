@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import (
@@ -119,8 +120,13 @@ class Claimer:
         )
 
     async def _first_job(self, key: str, done: int) -> StoredMessage | None:
-        """Return the next job. Replicas may not have it yet, so the leader is asked as well."""
-        subject = self._names.subject_of_key(key)
+        """Return the next job, of those with a place of their own and of the others."""
+        subjects = self._names.subjects_of_key(key)
+        found = await asyncio.gather(*(self._next_at(subject, done) for subject in subjects))
+        return min((stored for stored in found if stored is not None), key=attrgetter("seq"), default=None)
+
+    async def _next_at(self, subject: str, done: int) -> StoredMessage | None:
+        """Return the next message. Replicas may not have it yet, so the leader is asked as well."""
         try:
             return await self._jobs.get_next_message(subject, done + 1)
         except MessageNotFoundError:

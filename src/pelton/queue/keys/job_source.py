@@ -30,13 +30,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest
+from pelton.queue.backing.scheduled import scheduled_jobs
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
 from pelton.queue.keys.ledger import Ledger, identified, outbox_of
 from pelton.queue.keys.settler import Settler
 from pelton.queue.keys.table import Chance, KeyTable
 from pelton.queue.keys.watch import Watch
-from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.records import AttemptRecords, Ended, job_id_of
 from pelton.queue.model.states import Attempt
 from pelton.queue.ports import Extender, TakenJob
 from pelton.runtime import Signal
@@ -130,7 +131,7 @@ class KeyedJobSource:
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return what earlier attempts left, in the record of the key or of the attempts."""
         if delivered.consumer != CHANNEL:
-            return await self._attempt_of(str(delivered.seq)) if delivered.num_delivered > 1 else None
+            return await self._attempt_of(job_id_of(delivered)) if delivered.num_delivered > 1 else None
         held = self._holdings.get(delivered.token)
         return held.hold.known if held is not None else None
 
@@ -187,7 +188,8 @@ class KeyedJobSource:
 
     async def is_empty(self) -> bool:
         """Whether the stream of the jobs is empty: ended jobs are removed from it."""
-        return not (await self._jobs.info()).state.messages
+        stored = (await self._jobs.info()).state.messages
+        return not stored or stored == await scheduled_jobs(self._jet, self._names)
 
     async def close(self) -> None:
         """Stop watching, and give back claims that no caller waits for. Idempotent."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pelton.api import MessageNotFoundError, Unsettled
 from pelton.queue.backing.scan import deliveries
+from pelton.queue.backing.scheduled import scheduled_jobs
 from pelton.queue.keys.record import KeyRecord, decode
 from pelton.queue.ports import Underway
 
@@ -43,15 +44,22 @@ class KeyedStats:
         """Return how many jobs are stored that no worker holds."""
         info = await self._free.info()
         stream = await self._jet.stream(self._names.jobs)
-        return max((await stream.info()).state.messages - info.num_ack_pending - len(underway), 0)
+        stored = (await stream.info()).state.messages - await scheduled_jobs(self._jet, self._names)
+        return max(stored - info.num_ack_pending - len(underway), 0)
 
     async def _entry(self, key: str, hold: KeyRecord, written: int) -> Unsettled | None:
         job = hold.job
         if not job:
-            stream = await self._jet.stream(self._names.jobs)
-            try:
-                job = (await stream.get_next_message(self._names.subject_of_key(key), hold.done + 1)).seq
-            except MessageNotFoundError:
+            found = [await self._next_at(subject, hold.done) for subject in self._names.subjects_of_key(key)]
+            job = min((seq for seq in found if seq), default=0)
+            if not job:
                 return None
         waits = hold.state == "waiting"
         return Unsettled(job, hold.tries, written + hold.delay_ns if waits else 0, waits)
+
+    async def _next_at(self, subject: str, done: int) -> int:
+        stream = await self._jet.stream(self._names.jobs)
+        try:
+            return (await stream.get_next_message(subject, done + 1)).seq
+        except MessageNotFoundError:
+            return 0

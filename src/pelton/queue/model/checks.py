@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import timedelta
 from typing import Final
 
 from pelton.api import ConfigError, Duration
 
+# As ``places.py`` makes them.
+_PLACED: Final = re.compile(r"[su][0-9A-Za-z]{20,}(-[0-9A-Za-z]{20,})?(@[^\s.*>@]+)?")
 _LONGEST_S: Final = 292 * 365.25 * 86_400
 
 
@@ -37,8 +40,10 @@ def checked_text(what: str, value: object) -> str:
 
 
 def checked_id(queue: str, value: object) -> str:
-    """Return a job's id: the text of a sequence."""
+    """Return a job's id: the text of a sequence, or the id of a scheduled job."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and value[0] != "0" and int(value) < 1 << 64:
+        return value
+    if isinstance(value, str) and _PLACED.fullmatch(value):
         return value
     raise ConfigError(
         f"queue {queue!r}: {value!r} is not a job id: an id is text such as '7', the 'id' of the handle from enqueue"

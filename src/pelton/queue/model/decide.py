@@ -84,3 +84,6 @@ def _finished(end: AttemptEnd, error: str = "") -> Finish:
 
 COMPLETED: Final = _finished("return")
 """What follows an attempt that ran to its end, and whose result and messages are stored."""
+
+TOO_LATE: Final = _finished("too late", "its time to live was over before a worker had started it")
+"""What becomes of a job that nobody has started in time."""

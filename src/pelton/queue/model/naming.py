@@ -2,7 +2,9 @@
 
 A queue ``garage`` lives in four streams: ``JOBS_garage`` (jobs that have not ended; a work queue),
 ``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be redriven),
-``JOBS_garage_attempts`` (the last failed attempt of each). On a cluster an exclusive queue has a fifth,
+``JOBS_garage_attempts`` (the last failed attempt of each). Jobs of a key share a subject, and so do those without one.
+A job that is scheduled or unique has a place of its own: one more token, by which it is found, and which is not taken
+twice. On a cluster an exclusive queue has a fifth,
 ``JOBS_garage_keys`` (who holds which key).
 """
 
@@ -18,6 +20,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_/=:-]+(\.[A-Za-z0-9_/=:-]+)*")
 _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/=:-")
 _KEY_LIMIT: Final = 512
+PLACE: Final = "%"
+"""The token between a key and the place of one of its jobs: an encoded key never has it."""
 SIDES: Final = {"history": "history", "dead": "dead letters", "attempts": "failed attempts", "keys": "keys"}
 """The contents of the side streams, by the suffix of their names."""
 
@@ -55,9 +59,15 @@ class QueueNames:
         self.root = f"$JOBS.{queue}"
         self.free_subject = f"{self.root}.free"
         self.keyed_subjects = f"{self.root}.key.>"
+        self.free_places = f"{self.free_subject}.>"
+        self.scheduled = f"{self.root}.later.>"
         self._key_prefix = f"{self.root}.key."
+        self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
         self._ending_prefix = f"{self.root}.history."
+        # The subjects of the jobs' stream, and those that workers take jobs without a key from.
+        self.job_subjects = (self.keyed_subjects, self.free_subject, self.free_places, self.scheduled)
+        self.free_jobs = (self.free_subject, self.free_places)
         # The side streams, each with the subject it takes.
         self.sides = (
             (self.history, f"{self.root}.history.>"),
@@ -72,13 +82,32 @@ class QueueNames:
         """Return the subject of a job: one for all jobs without a key, one per key for the others."""
         return self._key_prefix + encode_key(key) if key else self.free_subject
 
+    def place(self, key: str, leaf: str) -> str:
+        """Return the subject of a job with a place of its own: ``leaf`` is one token, the key in its subject form."""
+        return f"{self._key_prefix}{key}.{PLACE}.{leaf}" if key else f"{self.free_subject}.{leaf}"
+
+    def later(self, key: str, leaf: str) -> str:
+        """Return the subject of the schedule of a job that is to be at its :meth:`place` later."""
+        return f"{self._later_prefix}{key}.{PLACE}.{leaf}" if key else f"{self._later_prefix}{leaf}"
+
+    def anywhere(self, key: str, leaf: str) -> str:
+        """Return the filter for a job at its :meth:`place`, and for its schedule."""
+        return f"{self.root}.*.{key}.{PLACE}.{leaf}" if key else f"{self.root}.*.{leaf}"
+
+    def is_later(self, subject: str) -> bool:
+        """Whether a subject is that of a schedule."""
+        return subject.startswith(self._later_prefix)
+
     def key_of_job(self, subject: str) -> str:
         """Return the key, in its subject form, that a job's subject names."""
-        return subject.removeprefix(self._key_prefix)
+        return subject.removeprefix(self._key_prefix).partition(f".{PLACE}.")[0]
 
-    def subject_of_key(self, key: str) -> str:
-        """Return the subject of the jobs of a key, given in its subject form."""
-        return self._key_prefix + key
+    def subjects_of_key(self, key: str) -> tuple[str, str]:
+        """Return the subject of the jobs of a key, and the filter for those that have places of their own.
+
+        The key in its subject form.
+        """
+        return self._key_prefix + key, f"{self._key_prefix}{key}.{PLACE}.>"
 
     def hold_subject(self, key: str) -> str:
         """Return the subject of a key's record; the key in its subject form."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from pelton.api import AckOp, Delivered, Outgoing
 from pelton.jet import ack_of
-from pelton.queue.model.decide import COMPLETED, Again, Finish, after_deaths
+from pelton.queue.model.decide import COMPLETED, TOO_LATE, Again, Finish, after_deaths
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import NOTHING, Attempt, DeadLetter, Envelope, Outcome
@@ -51,6 +51,19 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, dead_letter=None)
 
 
+def job_id_of(delivered: Delivered) -> str:
+    """Return the id of a delivered job."""
+    return job_id_in(delivered.data, delivered.seq)
+
+
+def job_id_in(data: bytes, seq: int) -> str:
+    """Return the id of a job from its message."""
+    try:
+        return _decode_envelope(data).id or str(seq)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return str(seq)
+
+
 class AttemptRecords:
     """One attempt of a delivered job. Times in wall nanoseconds; ``attempt`` counts from 1."""
 
@@ -74,7 +87,17 @@ class AttemptRecords:
             self.envelope = _decode_envelope(self.delivered.data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             return Finish("failed", f"the message is not a valid job: {error}")
+        if self.envelope.id:
+            self.id = self.envelope.id
         return None
+
+    def too_late(self, now: Callable[[], int]) -> Finish | None:
+        """Return the end of a job whose time to live was over before its first attempt."""
+        expires = self.envelope.expires
+        if not expires or self.attempt > 1 or now() < expires:
+            return None
+        self.attempt = 0
+        return TOO_LATE
 
     def learn(self, known: Attempt | None) -> None:
         """Add what earlier attempts left; deliveries that were handed back do not count."""

@@ -3,6 +3,9 @@
 The states and what moves a job between them (goalpost's words in brackets)::
 
     enqueue            -> pending    [uack]   stored in the queue's stream, not started
+    enqueue delay, at  -> scheduled           stored as a schedule of the queue's stream
+    scheduled falls due -> pending
+    pending  take late -> expired             its ttl is over: it is not started
     pending  take      -> running    [uack]   held by one worker under a lease
     running  return    -> completed  [ack]    moved to the history with its result
     running  raise     -> retrying   [nack]   given back, due after a backoff; attempts are counted
@@ -12,7 +15,8 @@ The states and what moves a job between them (goalpost's words in brackets)::
     running  worker stops -> pending          handed back: no attempt
     retrying backoff passes -> pending
 
-A job's id is the sequence of its message in the queue's stream. What becomes of a job after an attempt is
+A job's id is the sequence of its message in the queue's stream; a scheduled job, whose message is stored again when it
+falls due, has an id of its own (``places.py``). What becomes of a job after an attempt is
 :data:`AFTER_ATTEMPT`, by which ``decide.py`` decides.
 """
 
@@ -25,17 +29,20 @@ import msgspec
 
 from pelton.api import JobFailedError
 
-JobState = Literal["pending", "running", "retrying", "completed", "failed", "cancelled"]
-Ending = Literal["completed", "failed", "cancelled"]
-ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled")
+JobState = Literal["pending", "scheduled", "running", "retrying", "completed", "failed", "cancelled", "expired"]
+Ending = Literal["completed", "failed", "cancelled", "expired"]
+ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled", "expired")
 
 NOTHING: Final = msgspec.Raw(b"null")
 """The result of a job that returns none."""
 
-AttemptEnd = Literal["return", "error", "permanent error", "last attempt", "refused", "deaths", "JobCancelledError"]
+AttemptEnd = Literal[
+    "return", "error", "permanent error", "last attempt", "refused", "deaths", "JobCancelledError", "too late"
+]
 """How an attempt ends that is not handed back.
 
-``refused``: its messages can never be stored; ``deaths``: the workers of all its attempts died.
+``refused``: its messages can never be stored; ``deaths``: the workers of all its attempts died; ``too late``: it was
+not started, because the job's time to live was over.
 """
 
 AFTER_ATTEMPT: Final[Mapping[AttemptEnd, Ending | Literal["retrying"]]] = {
@@ -46,16 +53,24 @@ AFTER_ATTEMPT: Final[Mapping[AttemptEnd, Ending | Literal["retrying"]]] = {
     "refused": "failed",
     "deaths": "failed",
     "JobCancelledError": "cancelled",
+    "too late": "expired",
 }
 
 
 class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A job as stored in the queue: which function, with which arguments (JSON), under which key."""
+    """A job as stored in the queue: which function, with which arguments (JSON), under which key.
+
+    ``id`` is set for a job whose id is not the sequence of its message. Times are wall nanoseconds, 0 if there is none:
+    when a scheduled job falls ``due``, and when a job that has not started ``expires``.
+    """
 
     job: str
     args: msgspec.Raw
     key: str = ""
     redriven_from: str = ""
+    id: str = ""
+    due: int = 0
+    expires: int = 0
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
@@ -110,7 +125,10 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the views show it. ``last_error`` is the message of the last failed attempt."""
+    """A job as the views show it. ``last_error`` is the message of the last failed attempt.
+
+    ``due`` is when a scheduled job is to start, in wall nanoseconds.
+    """
 
     id: str
     job: str
@@ -120,6 +138,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     enqueued_at: int
     last_error: str = ""
     outcome: Outcome | None = None
+    due: int = 0
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,13 +150,15 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
+    expired: int = 0
+    scheduled: int = 0
 
     @property
     def unfinished(self) -> int:
         """Jobs that have not ended."""
-        return self.pending + self.running + self.retrying
+        return self.pending + self.scheduled + self.running + self.retrying
 
     @property
     def finished(self) -> int:
         """Jobs that have ended, in any state."""
-        return self.completed + self.failed + self.cancelled
+        return self.completed + self.failed + self.cancelled + self.expired

@@ -40,7 +40,7 @@ class JobContext(RunContext):
     ) -> None:
         self.queue = queue
         self.worker = worker
-        self.id = str(delivered.seq)
+        self.id = envelope.id or str(delivered.seq)
         self.job = envelope.job
         self.key = envelope.key
         self.attempt = attempt

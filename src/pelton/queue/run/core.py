@@ -197,6 +197,9 @@ class HeldJobs(Generic[J]):
         if unreadable is not None:
             report(self._queue.name, records, unreadable)
             return unreadable
+        if (late := records.too_late(self._queue.clock.now)) is not None:
+            report(self._queue.name, records, late)
+            return late
         rules = self._rules_of(records)
         if rules is not None and records.attempt <= rules.max_attempts:
             return None

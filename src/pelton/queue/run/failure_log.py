@@ -55,4 +55,6 @@ def _consequence(decision: Finish | Again, error: BaseException | None) -> tuple
         return level, f"failed and is tried again in {decision.delay:.3g} s"
     if decision.state == "cancelled":
         return logging.INFO, "cancelled"
+    if decision.state == "expired":
+        return logging.WARNING, "expired"
     return logging.ERROR, "failed for good and is a dead letter"

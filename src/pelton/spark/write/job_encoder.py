@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pelton.api import ConfigError
 from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.model.options import JobOptions
 from pelton.spark.columns.row_json import json_rows
 from pelton.spark.write import row_encoder as rows
 from pelton.spark.write.row_encoder import EncodedRows, InputColumns, RowEncoder
@@ -37,14 +38,13 @@ class JobEncoder(RowEncoder):
         keys = rows.optional(batch, "key", self._has_key) or [None] * count
         ids = rows.optional(batch, "idempotency_key", self._has_id) or [None] * count
         try:
-            jobs = [self._form.message(*job) for job in zip(arguments, map(_text, keys), map(_text, ids), strict=True)]
+            jobs = [
+                self._form.message(args, JobOptions(key=key or "", idempotency_key=job_id or ""))
+                for args, key, job_id in zip(arguments, keys, ids, strict=True)
+            ]
         except ConfigError as error:
             raise ConfigError(f"column key: {error}") from None
         has_blocks = any(job.headers is not None for job in jobs)
         blocks = [job.headers for job in jobs] if has_blocks else None
         subjects, payloads = [job.subject for job in jobs], [job.data for job in jobs]
         return EncodedRows(pa.array(subjects, pa.string()), pa.array(payloads, pa.binary()), blocks)
-
-
-def _text(value: str | None) -> str:
-    return value or ""

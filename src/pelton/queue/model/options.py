@@ -1,0 +1,90 @@
+"""How a job is enqueued, apart from its arguments. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+import msgspec
+
+from pelton.api import ConfigError
+from pelton.api.build import time_text
+from pelton.queue.model.checks import seconds
+from pelton.queue.model.naming import encode_key
+
+if TYPE_CHECKING:
+    from pelton.api.times import Seconds
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one enqueued job; empty or None means not set.
+
+    ``key`` names what the job works on: in an exclusive queue one job per key runs at a time, in order.
+    ``delay`` (seconds) or ``at`` (a time with a time zone) is when the job becomes ready; until then it is
+    ``scheduled``. ``ttl`` (seconds, from then on) is how long a worker may take to start it: after that it ends as
+    ``expired``. ``unique`` allows one unfinished job with the same ``"arguments"`` (and the same function and
+    key), one of the same ``"key"``, or one of another text, which you choose. ``idempotency_key`` makes it safe
+    to repeat the call within two minutes. For a duplicate, you get the handle of the first job, whose
+    ``duplicate`` is True.
+    """
+
+    key: str = ""
+    delay: float | None = None
+    at: datetime | None = None
+    ttl: float | None = None
+    unique: str = ""
+    idempotency_key: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the job needs no place of its own."""
+        return self.delay is None and self.at is None and not self.unique
+
+    def check(self, what: str) -> None:
+        """Raise ConfigError for options that contradict each other; ``what`` names the job."""
+        if self.key != "":
+            encode_key(self.key)
+        for name in ("unique", "idempotency_key"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"{what}: {name} is {getattr(self, name)!r}; give a text (str)")
+        if self.delay is not None and self.at is not None:
+            raise ConfigError(f"{what}: give delay or at, not both")
+        if self.unique == "key" and not self.key:
+            raise ConfigError(f"{what}: unique is 'key', but the job has no key: give key=... too")
+        if self.unique and self.idempotency_key:
+            raise ConfigError(f"{what}: unique and idempotency_key both make a job unique: give one of them")
+        if self.ttl is not None and self.ttl <= 0:
+            raise ConfigError(f"{what}: ttl is {self.ttl:g} s; it must be more than 0")
+
+
+class OptionFields(TypedDict, total=False):
+    """The options of `JobOptions` as keyword arguments; durations in seconds or as `timedelta`."""
+
+    key: str
+    delay: float | timedelta | None
+    at: datetime | None
+    ttl: float | timedelta | None
+    unique: str
+    idempotency_key: str
+
+
+PLAIN: Final = JobOptions()
+"""The options of a job that was enqueued with none."""
+_NAMES: Final = frozenset(JobOptions.__struct_fields__)
+
+
+def job_options(what: str, given: Any) -> JobOptions:
+    """Return checked options from keyword arguments. Raises ConfigError, which names ``what`` they are for."""
+    unknown = sorted(given.keys() - _NAMES)
+    if unknown:
+        raise ConfigError(f"{what}: there is no option {unknown[0]!r}; the options are {', '.join(sorted(_NAMES))}")
+    fields = dict(given)
+    for name in ("delay", "ttl"):
+        value: Seconds | None = fields.get(name)
+        if value is not None:
+            fields[name] = seconds(f"{what}: {name}", value)
+    if fields.get("at") is not None:
+        time_text("at", fields["at"], what)
+    options = JobOptions(**fields)
+    options.check(what)
+    return options
