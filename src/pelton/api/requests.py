@@ -16,6 +16,7 @@ from pelton.api.durations import ZERO, Duration, HasDurations
 from pelton.api.fields import shown
 from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
 from pelton.api.times import ZERO_TIME
+from pelton.api.transacting import Outgoing
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -118,6 +119,12 @@ class ConsumerUnsettledReply(Page, kw_only=True):
 
     messages: tuple[Unsettled, ...] = shown(())
     waiting: int = shown(0)
+
+
+class MsgWithdrawReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Whether a message was removed; ``held``: a consumer waits for its ack; ``missing``: there is none."""
+
+    state: Literal["withdrawn", "held", "missing"] = shown("missing")
 
 
 class LastHeaders(msgspec.Struct, frozen=True, gc=False):
@@ -306,6 +313,20 @@ class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=Tr
     stream: str
     name: str
     offset: int = 0
+
+
+class MsgWithdraw(Request[MsgWithdrawReply], kw_only=True, frozen=True):
+    """Pelton's own: in one transaction, remove a message for which no consumer waits, and store another.
+
+    A message that was given back, or whose ack wait is over, is not waited for. If it is held or missing, nothing
+    changes, and nothing is stored.
+    """
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    seq: int
+    publish: Outgoing
 
 
 class StreamLastHeaders(Request[StreamLastHeadersReply], kw_only=True, frozen=True):

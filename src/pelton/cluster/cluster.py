@@ -29,6 +29,7 @@ from pelton.api import (
     DirectGet,
     DirectGetDisabledError,
     DirectReply,
+    MsgWithdraw,
     Outgoing,
     PeltonError,
     PubAck,
@@ -380,6 +381,11 @@ def _refuse_embedded_only(request: Request[Any]) -> None:
         raise ConfigError(
             f"stream {request.stream!r}: a NATS server does not list the last messages of its subjects: "
             "read them with a consumer (deliver_policy='last_per_subject')"
+        )
+    if isinstance(request, MsgWithdraw):
+        raise ConfigError(
+            f"stream {request.stream!r}: a NATS server does not withdraw messages: delete the message and publish "
+            "the others under a condition"
         )
     if isinstance(request, ConsumerCreate) and request.config.max_ack_pending_per_subject:
         name = request.config.name or request.config.durable_name

@@ -26,6 +26,7 @@ from pelton.api import (
     ConsumerUnsettled,
     MsgDelete,
     MsgGet,
+    MsgWithdraw,
     Request,
     StreamCreate,
     StreamDelete,
@@ -42,6 +43,7 @@ from pelton.engine.session import Session
 from pelton.engine.verbs import consumers as consumers
 from pelton.engine.verbs import delivery as delivery
 from pelton.engine.verbs import streams as streams
+from pelton.engine.verbs.withdraw import withdraw
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -109,6 +111,7 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
         StreamPurge.answered_by(streams.purge),
         MsgGet.answered_by(streams.get_message),
         MsgDelete.answered_by(streams.delete_message),
+        MsgWithdraw.answered_by(withdraw),
         ConsumerCreate.answered_by(consumers.create),
         ConsumerInfoRequest.answered_by(consumers.info),
         ConsumerNames.answered_by(consumer_names),
