@@ -65,6 +65,6 @@ async def _source(
     consumers = await worker_consumers(stream, names, exclusive, lease)
 
     def delivered(_worker: str) -> JobSource:
-        return ConsumerJobSource(jet.backend, consumers, known)
+        return ConsumerJobSource(jet.backend, names, consumers, known)
 
     return ConsumerStats(jet.backend, consumers), delivered

@@ -101,6 +101,10 @@ class JobLookup(Protocol):
         """Return a job by its id. Raises JobNotFoundError, ConfigError."""
         ...
 
+    async def cancel(self, job_id: str, *, reason: str = "") -> bool:
+        """Cancel a job; return False if it had ended otherwise. Raises JobNotFoundError, ConfigError."""
+        ...
+
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
         ...

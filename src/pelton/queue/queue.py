@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
+from pelton.queue.control.steering import Steering
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, job_name
 from pelton.queue.define.registry import DeclaresJobs, JobRegistry, Jobs, given_jobs
@@ -53,7 +54,8 @@ class Queue(DeclaresJobs):
         self.lease: float = context.lease
         self.jobs_by_name: dict[str, Job[Any, Any]] = context.jobs.own
         self._views = JobViews(context)
-        self._enqueuer = Enqueuer(context, self._views)
+        self._steering = Steering(context, self._views)
+        self._enqueuer = Enqueuer(context, self._steering)
         self._history = History(context)
         self._dead_letters = DeadLetters(context, self._enqueuer)
         self._workers: set[Worker] = set()
@@ -184,6 +186,28 @@ class Queue(DeclaresJobs):
         """
         for worker in list(self._workers):
             worker.home.call(worker.stop)
+
+    # --- steering
+
+    async def cancel(self, job_id: str, *, reason: str = "") -> bool:
+        """Cancel a job, from any process; return False if it had ended otherwise.
+
+        A job that no worker holds has ended as ``cancelled`` when this returns. One that runs is told: an async
+        function is cancelled, and one on a thread sees ``JobContext.cancelled``; its outcome says how it ended. Raises
+        JobNotFoundError, ConfigError.
+        """
+        return await self._steering.cancel(job_id, reason=reason)
+
+    async def pause(self, *, key: str | None = None, job: str | None = None) -> None:
+        """Start no more jobs, in any process, until :meth:`resume`: all, those of a key, or those of a job's name.
+
+        Jobs that run are not affected, and jobs can be enqueued. Raises ConfigError.
+        """
+        await self._steering.pause(key, job)
+
+    async def resume(self, *, key: str | None = None, job: str | None = None) -> None:
+        """Start jobs again that :meth:`pause` has held up, with the same arguments; within 15 s. Raises ConfigError."""
+        await self._steering.resume(key, job)
 
     # --- views
 

@@ -10,13 +10,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pelton.api import Backend, Delivered, PeltonError, PullRequest, Settled
+from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
+from pelton.queue.backing.first_outcome import guarded, was_cancelled
 from pelton.queue.model.records import job_id_of
 from pelton.queue.ports import Extender, TakenJob
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer
+    from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.records import Ended
     from pelton.queue.model.states import Attempt
 
@@ -25,11 +27,16 @@ class ConsumerJobSource:
     """Jobs that consumers deliver."""
 
     def __init__(
-        self, backend: Backend, consumers: Sequence[Consumer], attempt_of: Callable[[str], Awaitable[Attempt | None]]
+        self,
+        backend: Backend,
+        names: QueueNames,
+        consumers: Sequence[Consumer],
+        attempt_of: Callable[[str], Awaitable[Attempt | None]],
     ) -> None:
         self.extender: Extender = backend
         self.channels: Sequence[str] = [consumer.name for consumer in consumers]
         self._backend = backend
+        self._names = names
         self._consumers = consumers
         self._attempt_of = attempt_of
 
@@ -44,7 +51,15 @@ class ConsumerJobSource:
 
     async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""
-        await self._backend.settle(ended.messages, ended.delivered.stream, ended.delivered.consumer, ended.ack)
+        delivered = ended.delivered
+        try:
+            await self._backend.settle(self._messages(ended), delivered.stream, delivered.consumer, ended.ack)
+        except WrongLastSequenceError as error:
+            raise was_cancelled(ended) from error
+
+    def _messages(self, ended: Ended) -> Sequence[Outgoing]:
+        # In a store file, a job that is cancelled is withdrawn, and its holder's ack is refused.
+        return ended.messages if self._backend.planning.atomic_batches else guarded(self._names, ended)
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
         """Publish and acknowledge together: one transaction per consumer."""
@@ -60,13 +75,17 @@ class ConsumerJobSource:
     async def _settle_on(self, consumer: Consumer, endings: Sequence[Ended]) -> list[PeltonError | None]:
         if not endings:
             return []
-        settled = [Settled(ended.messages, ended.ack) for ended in endings]
+        settled = [Settled(self._messages(ended), ended.ack) for ended in endings]
         try:
-            return await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
+            answers = await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
         except FINAL_ERRORS:
             raise
         except PeltonError as error:
             return [error] * len(endings)
+        return [
+            was_cancelled(ended) if isinstance(refused, WrongLastSequenceError) else refused
+            for ended, refused in zip(endings, answers, strict=True)
+        ]
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:
         """Do nothing: the consumer redelivers it to another worker after its ack wait."""

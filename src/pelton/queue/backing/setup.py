@@ -178,6 +178,7 @@ async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings)
         await jet.update_stream(names.history, max_age=age, duplicate_window=window)
     await _side(jet, names, names.dead, settings)
     await _side(jet, names, names.attempts, settings, max_age=_ATTEMPTS_AGE, **last)
+    await _side(jet, names, names.control, settings, allow_msg_ttl=True, **last)
 
 
 async def keys_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:

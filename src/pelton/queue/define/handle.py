@@ -47,6 +47,10 @@ class JobHandle(Generic[R]):
         """Return the job's present state. Raises JobNotFoundError when its history was cleaned."""
         return await self._lookup.get(self.id)
 
+    async def cancel(self, *, reason: str = "") -> bool:
+        """Cancel the job, waiting or running, from any process; see :meth:`Queue.cancel`. Raises JobNotFoundError."""
+        return await self._lookup.cancel(self.id, reason=reason)
+
     async def outcome(self, *, timeout: Seconds | None = None) -> Outcome:
         """Wait until the job has ended, and return its outcome; ``timeout`` in seconds.
 

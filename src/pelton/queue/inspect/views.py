@@ -59,10 +59,10 @@ class JobViews:
         checked_id(self._queue.name, job_id)
         # In this order, or a job that ends between the two would seem to be pending again.
         unsettled = await self._queue.stats.underway()
-        stored = await self._stored(job_id)
+        stored = await self.stored(job_id)
         return await self._ended(job_id) if stored is None else await self._unfinished(stored, unsettled)
 
-    async def _stored(self, job_id: str) -> StoredMessage | None:
+    async def stored(self, job_id: str) -> StoredMessage | None:
         """Return the message of a job that has not ended."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         if job_id.isdigit():

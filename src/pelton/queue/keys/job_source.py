@@ -29,7 +29,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest
+from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest, WrongLastSequenceError
+from pelton.queue.backing.first_outcome import as_first, was_cancelled
 from pelton.queue.backing.scheduled import scheduled_jobs
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
@@ -179,7 +180,10 @@ class KeyedJobSource:
         if ended.is_over:
             name = f"{delivered.stream}.{delivered.time_ns}.{delivered.token}"
             named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(messages))]
-            await self._backend.publish_batch(named)
+            try:
+                await self._backend.publish_batch([*named[:-1], as_first(self._names, named[-1])])
+            except WrongLastSequenceError as error:
+                raise was_cancelled(ended) from error
             await self._ledger.remove_job(delivered.seq)
             messages = []
         await self._backend.settle(messages, delivered.stream, delivered.consumer, ended.ack)

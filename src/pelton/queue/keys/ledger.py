@@ -21,6 +21,7 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
+from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.keys.record import FREE_FOR_S, KeyRecord, Posted, carried_out, decode, encode
 from pelton.queue.model.naming import QueueNames
 
@@ -113,11 +114,15 @@ class Ledger:
         if note.subject.startswith(self._names.attempt_subject("")):
             await self._backend.publish(note.subject, note.data, note.headers)
             return
-        block = headers.with_value(note.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
+        if note.subject.startswith(self._names.ending_prefix):
+            note = as_first(self._names, note)
+        else:
+            block = headers.with_value(note.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
+            note = Outgoing(note.subject, note.data, block)
         try:
-            await self._backend.publish(note.subject, note.data, block)
+            await self._backend.publish(note.subject, note.data, note.headers)
         except WrongLastSequenceError:
-            # Already stored: another worker is carrying this out as well, or has done so.
+            # Already stored: another worker is carrying this out as well, or has done so; or the job was cancelled.
             return
 
 

@@ -1,11 +1,12 @@
 """The names of a queue's streams and subjects, and how a key becomes part of a subject. Pure.
 
-A queue ``garage`` lives in four streams: ``JOBS_garage`` (jobs that have not ended; a work queue),
+A queue ``garage`` lives in five streams: ``JOBS_garage`` (jobs that have not ended; a work queue),
 ``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be redriven),
-``JOBS_garage_attempts`` (the last failed attempt of each). Jobs of a key share a subject, and so do those without one.
-A job that is scheduled or unique has a place of its own: one more token, by which it is found, and which is not taken
-twice. On a cluster an exclusive queue has a fifth,
-``JOBS_garage_keys`` (who holds which key).
+``JOBS_garage_attempts`` (the last failed attempt of each), ``JOBS_garage_control`` (orders for its workers). On a
+cluster an exclusive queue has a sixth, ``JOBS_garage_keys`` (who holds which key).
+
+Jobs of a key share a subject, and so do those without one. A job that is scheduled or unique has a place of its own:
+one more token, by which it is found, and which is not taken twice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 _KEY_LIMIT: Final = 512
 PLACE: Final = "%"
 """The token between a key and the place of one of its jobs: an encoded key never has it."""
-SIDES: Final = {"history": "history", "dead": "dead letters", "attempts": "failed attempts", "keys": "keys"}
+SIDES: Final = {
+    "history": "history",
+    "dead": "dead letters",
+    "attempts": "failed attempts",
+    "control": "orders",
+    "keys": "keys",
+}
 """The contents of the side streams, by the suffix of their names."""
 
 
@@ -55,6 +62,7 @@ class QueueNames:
         self.history = f"JOBS_{queue}_history"
         self.dead = f"JOBS_{queue}_dead"
         self.attempts = f"JOBS_{queue}_attempts"
+        self.control = f"JOBS_{queue}_control"
         self.keys = f"JOBS_{queue}_keys"
         self.root = f"$JOBS.{queue}"
         self.free_subject = f"{self.root}.free"
@@ -64,7 +72,7 @@ class QueueNames:
         self._key_prefix = f"{self.root}.key."
         self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
-        self._ending_prefix = f"{self.root}.history."
+        self.ending_prefix = f"{self.root}.history."
         # The subjects of the jobs' stream, and those that workers take jobs without a key from.
         self.job_subjects = (self.keyed_subjects, self.free_subject, self.free_places, self.scheduled)
         self.free_jobs = (self.free_subject, self.free_places)
@@ -73,10 +81,11 @@ class QueueNames:
             (self.history, f"{self.root}.history.>"),
             (self.dead, f"{self.root}.dead.>"),
             (self.attempts, f"{self.root}.attempts.>"),
+            (self.control, f"{self.root}.control.>"),
             (self.keys, f"{self.root}.hold.>"),
         )
         # The prefix of the job's id in the subject of a completed one: most jobs complete.
-        self.completed_prefix = f"{self._ending_prefix}completed."
+        self.completed_prefix = f"{self.ending_prefix}completed."
 
     def job_subject(self, key: str) -> str:
         """Return the subject of a job: one for all jobs without a key, one per key for the others."""
@@ -119,7 +128,15 @@ class QueueNames:
 
     def ending_subject(self, ending: Ending, job_id: str) -> str:
         """Return the subject of a job's outcome; ``*`` as id for all jobs that ended in this state."""
-        return f"{self._ending_prefix}{ending}.{job_id}"
+        return f"{self.ending_prefix}{ending}.{job_id}"
+
+    def outcomes_of(self, job_id: str) -> str:
+        """Return the filter for the outcome of a job, however it ended."""
+        return f"{self.ending_prefix}*.{job_id}"
+
+    def order_subject(self, order: str) -> str:
+        """Return the subject of an order for the workers."""
+        return f"{self.root}.control.{order}"
 
     def dead_subject(self, job_id: str) -> str:
         """Return the subject of a dead letter."""

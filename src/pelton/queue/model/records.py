@@ -18,6 +18,8 @@ _decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
+_PUT_OFF_S: Final = 0.5
+_LONGEST_PUT_OFF_S: Final = 15.0
 _UNREAD: Final = Envelope(job="", args=NOTHING)
 
 
@@ -147,6 +149,12 @@ class AttemptRecords:
         """Return the end of a delivery that is not counted."""
         known = self.known or Attempt(id=self.id, attempt=0)
         return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0))
+
+    def put_off(self) -> Ended:
+        """Return the end of a delivery that is not counted, of a job that is not to start now; each waits longer."""
+        known = self.known or Attempt(id=self.id, attempt=0)
+        delay = min(_PUT_OFF_S * 2 ** min(known.returned, 10), _LONGEST_PUT_OFF_S)
+        return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0), delay)
 
     def _given_back(self, known: Attempt, delay: float = 0.0) -> Ended:
         ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9))

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pelton.api import (
+    JobCancelledError,
     JobResultError,
     JobTimeoutError,
     LeaseLostError,
@@ -35,6 +36,7 @@ from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs, is_busy
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.orders import Orders
     from pelton.queue.run.job_threads import JobThreads
     from pelton.runtime import Clock
 
@@ -50,6 +52,7 @@ class AttemptEnv(NamedTuple):
     clock: Clock
     held: HeldJobs[JobAttempt]
     threads: JobThreads[JobAttempt]
+    orders: Orders
     tell_lost: Callable[[JobAttempt, str], None]
 
 
@@ -66,6 +69,7 @@ class JobAttempt(HeldJob):
         "_is_completed",
         "_job",
         "began",
+        "cancelled",
         "context",
         "interrupted",
         "on_thread",
@@ -77,6 +81,8 @@ class JobAttempt(HeldJob):
         # Of a job that asks for one.
         self.context: JobContext | None = None
         self.interrupted = False
+        # Why the job was cancelled while it was held here.
+        self.cancelled: JobCancelledError | None = None
         self.on_thread = False
         # When it began, in seconds since boot.
         self.began = 0.0
@@ -108,6 +114,14 @@ class JobAttempt(HeldJob):
         if self._cancel is not None:
             self._cancel()
 
+    def cancel(self, cancelled: JobCancelledError) -> None:
+        """Do not start the job, or end it: an async one is cancelled, one on a thread is told."""
+        self.cancelled = cancelled
+        if self.context is not None:
+            self.context.cancel(cancelled)
+        if self._cancel is not None:
+            self._cancel()
+
     async def run(self, task: asyncio.Task[None]) -> Ended | None:
         """Run the job on ``task``, or start it on a thread, and return how it ended.
 
@@ -120,11 +134,18 @@ class JobAttempt(HeldJob):
         decision = self._env.held.judge(self)
         if decision is not None:
             return self._concluded(decision, None)
+        envelope = self.records.envelope
+        if (cancelled := self._env.orders.cancellation(self.records.id, envelope.key)) is not None:
+            return self.conclude(None, cancelled)
+        if self._env.orders.is_paused(envelope.key, envelope.job):
+            return None if self.is_lost else self.records.put_off()
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
         try:
             result = await self._call(job, task)
         except BaseException as error:  # whatever a job raises is its outcome
+            if isinstance(error, asyncio.CancelledError) and self.cancelled is not None and not self.interrupted:
+                return self.conclude(None, self.cancelled)
             if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
                 # It comes from outside: the worker, or an event loop that ends.
                 raise
@@ -222,6 +243,8 @@ class JobAttempt(HeldJob):
         if self.interrupted or self.is_lost:
             self.interrupted = True
             raise asyncio.CancelledError
+        if self.cancelled is not None:
+            raise self.cancelled
 
     # --- after
 

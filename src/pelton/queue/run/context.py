@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pelton.api import ConfigError, Delivered, LeaseLostError, Outgoing, headers
+from pelton.api import ConfigError, Delivered, JobCancelledError, LeaseLostError, Outgoing, headers
 from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.queue.define.arguments import RunContext
@@ -24,8 +24,8 @@ class JobContext(RunContext):
     """
 
     __slots__ = (
-        "_emitted", "_lost", "_open_transaction", "_stopping", "attempt", "enqueued_at", "id", "job", "key",
-        "last_error", "queue", "token", "worker",
+        "_cancelled", "_emitted", "_lost", "_open_transaction", "_stopping", "attempt", "enqueued_at", "id", "job",
+        "key", "last_error", "queue", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +50,7 @@ class JobContext(RunContext):
         self._emitted: list[Outgoing] = []
         self._lost = ""
         self._stopping = False
+        self._cancelled: JobCancelledError | None = None
         # Only for jobs that run on the worker's event loop.
         self._open_transaction = open_transaction
 
@@ -59,14 +60,24 @@ class JobContext(RunContext):
         return bool(self._lost)
 
     @property
+    def cancelled(self) -> bool:
+        """Whether somebody has cancelled the job: on a thread, return or call :meth:`check`."""
+        return self._cancelled is not None
+
+    @property
     def stopping(self) -> bool:
         """Whether the worker is stopping: finish soon, or the job is handed back."""
         return self._stopping
 
     def check(self) -> None:
-        """Raise LeaseLostError if the lease was lost; call it regularly in long work on a thread."""
+        """Raise LeaseLostError if the lease was lost, and JobCancelledError if the job was cancelled.
+
+        Call it regularly in long work on a thread.
+        """
         if self._lost:
             raise LeaseLostError(self.id, self.key, self._lost)
+        if self._cancelled is not None:
+            raise self._cancelled
 
     def emit(self, subject: str, data: bytes, message_headers: Mapping[str, str | Sequence[str]] | None = None) -> None:
         """Publish a message together with the completion of this job: both take effect, or neither does.
@@ -100,6 +111,10 @@ class JobContext(RunContext):
     def lose(self, reason: str) -> None:
         """Note that the lease was lost; for the worker."""
         self._lost = reason
+
+    def cancel(self, cancelled: JobCancelledError) -> None:
+        """Note that the job was cancelled; for the worker."""
+        self._cancelled = cancelled
 
     def stop(self) -> None:
         """Note that the worker is stopping; for the worker."""

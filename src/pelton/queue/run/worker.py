@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import JobError, PeltonError, PullRequest
+from pelton.api import JobCancelledError, JobError, PeltonError, PullRequest
 from pelton.queue.backing.outage import Outage
-from pelton.queue.model.records import Ended
+from pelton.queue.model.orders import Order, Orders
+from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.idle_slots import IdleSlots
 from pelton.queue.run.job_threads import Called, JobThreads
+from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.signals import watch_signals
 from pelton.runtime import Home, Signal
 
@@ -68,7 +70,10 @@ class Worker:
         self._threads = JobThreads(settings.concurrency, self._called)
         # How many jobs are there.
         self._on_threads = 0
-        self._env = AttemptEnv(queue, self._clock, self._held, self._threads, self._tell_lost)
+        self._orders = Orders()
+        self._order_reader = OrderReader(queue, self._heed)
+        self._begun = Signal()
+        self._env = AttemptEnv(queue, self._clock, self._held, self._threads, self._orders, self._tell_lost)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -94,6 +99,7 @@ class Worker:
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
+        fetchers.append(self._spawn(self._follow_orders(), "orders"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -102,6 +108,7 @@ class Worker:
                 self.stop()
                 await self._wind_down(fetchers, slots)
             finally:
+                await self._order_reader.close()
                 await self._job_source.close()
                 if unwatch is not None:
                     unwatch()
@@ -172,9 +179,25 @@ class Worker:
         self._failure = self._failure or error
         self.stop()
 
+    # --- orders
+
+    async def _follow_orders(self) -> None:
+        await self._order_reader.follow(self._begun.notify)
+
+    def _heed(self, order: Order) -> None:
+        """Take note of an order, and end the job that it cancels if it is held here."""
+        self._orders.heed(order)
+        if order.cancel:
+            for attempt in self._held.held():
+                records = attempt.records
+                if job_id_of(records.delivered) == order.cancel:
+                    attempt.cancel(JobCancelledError(order.cancel, records.envelope.key, order.reason))
+
     # --- taking jobs
 
     async def _fetch(self, channel: str) -> None:
+        # No job starts that is known to be cancelled or paused.
+        await self._begun.wait(0)
         while not self._stopping:
             seen = self._taken.generation
             if self._served == channel and self._is_shared:
@@ -285,7 +308,7 @@ class Worker:
             await attempt.look_up()
             ended = attempt.handed_back()
         finally:
-            if attempt.interrupted:
+            if attempt.interrupted or attempt.cancelled is not None:
                 _clear(task)
             if attempt.on_thread:
                 self._on_threads += 1

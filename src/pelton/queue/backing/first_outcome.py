@@ -1,0 +1,39 @@
+"""The first outcome of a job counts: on a cluster, whoever stores one does it on condition that there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pelton.api import AckRejectedError, Outgoing, headers
+
+if TYPE_CHECKING:
+    from pelton.queue.model.naming import QueueNames
+    from pelton.queue.model.records import Ended
+
+
+def as_first(names: QueueNames, outcome: Outgoing) -> Outgoing:
+    """Return the message of an outcome, which is refused if the job has another one (WrongLastSequenceError)."""
+    job_id = outcome.subject.rpartition(".")[2]
+    block = headers.encode(
+        {
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0",
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.outcomes_of(job_id),
+        }
+    )
+    if outcome.headers is not None and (msg_id := headers.first(outcome.headers, headers.MSG_ID)) is not None:
+        block = headers.with_value(block, headers.MSG_ID, msg_id)
+    return Outgoing(outcome.subject, outcome.data, block)
+
+
+def guarded(names: QueueNames, ended: Ended) -> Sequence[Outgoing]:
+    """Return the messages that end an attempt; if it ends the job, its outcome has to be the first."""
+    messages = ended.messages
+    return [*messages[:-1], as_first(names, messages[-1])] if ended.is_over else messages
+
+
+def was_cancelled(ended: Ended) -> AckRejectedError:
+    """Return why an attempt had no effect whose job has another outcome."""
+    delivered = ended.delivered
+    reason = "the job was cancelled meanwhile"
+    return AckRejectedError(delivered.stream, delivered.consumer, delivered.seq, reason)

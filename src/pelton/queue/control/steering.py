@@ -1,0 +1,129 @@
+"""Cancelling jobs and pausing what is not to start, from any process.
+
+Design: A job that nobody holds is cancelled on the spot. In a store file its message is withdrawn and its outcome
+stored in one transaction. On a cluster the outcome is stored on condition that the job has none, and then its message
+is removed: the first outcome counts, because workers store theirs under the same condition. A job that runs is ended
+by the worker that holds it, which hears of an order (``model/orders.py``); should that worker die, the next one does
+it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import (
+    ConsumerPause,
+    MessageNotFoundError,
+    MsgWithdraw,
+    Outgoing,
+    StoredMessage,
+    WrongLastSequenceError,
+    rfc3339,
+)
+from pelton.queue.backing.first_outcome import as_first
+from pelton.queue.model.checks import checked_id, checked_text
+from pelton.queue.model.naming import encode_key
+from pelton.queue.model.orders import Order
+from pelton.queue.model.states import ENDINGS, Outcome
+
+if TYPE_CHECKING:
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.inspect.views import JobViews
+    from pelton.queue.model.states import JobInfo
+
+_encode: Final = msgspec.json.Encoder().encode
+_FOR_EVER_NS: Final = 100 * 365 * 86_400 * 10**9
+_TRIES: Final = 20
+
+
+class Steering:
+    """Steers the jobs of one queue, and finds out what became of them."""
+
+    def __init__(self, queue: QueueContext, views: JobViews) -> None:
+        self._queue = queue
+        self._views = views
+
+    async def get(self, job_id: str) -> JobInfo:
+        """Return a job by its id. Raises JobNotFoundError, ConfigError."""
+        return await self._views.get(job_id)
+
+    async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
+        """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
+        return await self._views.outcome(job_id, limit)
+
+    async def cancel(self, job_id: str, *, reason: str = "") -> bool:
+        """Cancel a job; return False if it had ended otherwise. Raises JobNotFoundError, ConfigError."""
+        checked_id(self._queue.name, job_id)
+        for _ in range(_TRIES):
+            info = await self._views.get(job_id)
+            if info.state in ENDINGS:
+                return info.state == "cancelled"
+            if info.state == "running":
+                await self._order(Order(cancel=job_id, reason=reason), f"cancel.{job_id}")
+                return True
+            stored = await self._views.stored(job_id)
+            if stored is not None and await self._withdraw(stored, info, reason):
+                return True
+            # A worker has taken it, or it fell due.
+        await self._order(Order(cancel=job_id, reason=reason), f"cancel.{job_id}")
+        return True
+
+    async def pause(self, key: str | None, job: str | None) -> None:
+        """Start no more jobs, of a key or a name if given, until :meth:`resume`."""
+        await self._pause(key, job, over=False)
+
+    async def resume(self, key: str | None, job: str | None) -> None:
+        """Start jobs again that :meth:`pause` has held up."""
+        await self._pause(key, job, over=True)
+
+    async def _pause(self, key: str | None, job: str | None, *, over: bool) -> None:
+        if key is not None:
+            named = encode_key(key).replace(".", "%2E")
+            await self._order(Order(pause_key=key, over=over), f"pause.key.{named}")
+        if job is not None:
+            name = checked_text(f"queue {self._queue.name!r}: job", job)
+            await self._order(Order(pause_job=name, over=over), f"pause.job.{encode_key(name).replace('.', '%2E')}")
+        if key is None and job is None:
+            until = "" if over else rfc3339(self._queue.clock.now() + _FOR_EVER_NS)
+            stream = await self._queue.jet.stream(self._queue.names.jobs)
+            for name in await stream.consumer_names():
+                request = ConsumerPause(stream=stream.name, name=name, pause_until=until)
+                await self._queue.backend.call(request)
+
+    async def _order(self, order: Order, subject: str) -> None:
+        await self._queue.backend.publish(self._queue.names.order_subject(subject), _encode(order))
+
+    async def _withdraw(self, stored: StoredMessage, info: JobInfo, reason: str) -> bool:
+        """End a job that nobody holds; return False if somebody does, or if it is not there any more."""
+        record = self._outcome(info, stored, reason)
+        if MsgWithdraw in self._queue.backend.planning.own_verbs:
+            request = MsgWithdraw(stream=self._queue.names.jobs, seq=stored.seq, publish=record)
+            return (await self._queue.backend.call(request)).state == "withdrawn"
+        try:
+            first = as_first(self._queue.names, record)
+            await self._queue.backend.publish(first.subject, first.data, first.headers)
+        except WrongLastSequenceError:
+            return False
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        with suppress(MessageNotFoundError):
+            await stream.delete_message(stored.seq)
+        return True
+
+    def _outcome(self, info: JobInfo, stored: StoredMessage, reason: str) -> Outgoing:
+        now = self._queue.clock.now()
+        outcome = Outcome(
+            id=info.id,
+            job=info.job,
+            state="cancelled",
+            key=info.key,
+            attempt=info.attempt,
+            worker="",
+            enqueued_at=stored.time_ns,
+            started_at=0,
+            finished_at=now,
+            error=f"it was cancelled: {reason}" if reason else "it was cancelled",
+        )
+        return Outgoing(self._queue.names.ending_subject("cancelled", info.id), _encode(outcome))

@@ -1,0 +1,53 @@
+"""What the workers of a queue are to heed, whichever process they run in. Pure.
+
+An order is the last message of its subject in the queue's control stream, so a worker that starts reads all that hold
+first, and every worker hears of a new one within moments.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pelton.api import JobCancelledError
+
+
+class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused; ``over`` takes it back."""
+
+    cancel: str = ""
+    pause_key: str = ""
+    pause_job: str = ""
+    reason: str = ""
+    over: bool = False
+
+
+class Orders:
+    """The orders that hold, as one worker knows them."""
+
+    def __init__(self) -> None:
+        self._cancelled: dict[str, str] = {}
+        self._paused_keys: set[str] = set()
+        self._paused_jobs: set[str] = set()
+
+    def heed(self, order: Order) -> None:
+        """Note an order, which replaces an earlier one of its subject."""
+        if order.cancel:
+            self._cancelled[order.cancel] = order.reason
+        for named, paused in ((order.pause_key, self._paused_keys), (order.pause_job, self._paused_jobs)):
+            if named and order.over:
+                paused.discard(named)
+            elif named:
+                paused.add(named)
+
+    def cancellation(self, job_id: str, key: str) -> JobCancelledError | None:
+        """Return the error that ends a job if it is to be cancelled."""
+        reason = self._cancelled.get(job_id)
+        return None if reason is None else JobCancelledError(job_id, key, reason)
+
+    def is_paused(self, key: str, job: str) -> bool:
+        """Whether jobs of this key, or of this name, are not to start now."""
+        return key in self._paused_keys or job in self._paused_jobs
+
+    def ended(self, job_id: str) -> None:
+        """Forget what was said of a job that has ended."""
+        self._cancelled.pop(job_id, None)
