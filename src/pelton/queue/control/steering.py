@@ -87,6 +87,8 @@ class Steering:
             name = checked_text(f"queue {self._queue.name!r}: job", job)
             await self._order(Order(pause_job=name, over=over), f"pause.job.{encode_key(name).replace('.', '%2E')}")
         if key is None and job is None:
+            # The consumers stop everybody who takes jobs from them, the order those who take keys on a cluster.
+            await self._order(Order(pause_all=True, over=over), "pause.all")
             until = "" if over else rfc3339(self._queue.clock.now() + _FOR_EVER_NS)
             stream = await self._queue.jet.stream(self._queue.names.jobs)
             for name in await stream.consumer_names():
@@ -110,6 +112,8 @@ class Steering:
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         with suppress(MessageNotFoundError):
             await stream.delete_message(stored.seq)
+        # A worker may have taken it meanwhile: its outcome is refused, so it need not go on.
+        await self._order(Order(cancel=info.id, reason=reason), f"cancel.{info.id}")
         return True
 
     def _outcome(self, info: JobInfo, stored: StoredMessage, reason: str) -> Outgoing:

@@ -12,9 +12,13 @@ from pelton.api import JobCancelledError
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused; ``over`` takes it back."""
+    """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
+
+    ``over`` takes it back.
+    """
 
     cancel: str = ""
+    pause_all: bool = False
     pause_key: str = ""
     pause_job: str = ""
     reason: str = ""
@@ -26,6 +30,7 @@ class Orders:
 
     def __init__(self) -> None:
         self._cancelled: dict[str, str] = {}
+        self.is_all_paused = False
         self._paused_keys: set[str] = set()
         self._paused_jobs: set[str] = set()
 
@@ -33,6 +38,8 @@ class Orders:
         """Note an order, which replaces an earlier one of its subject."""
         if order.cancel:
             self._cancelled[order.cancel] = order.reason
+        if order.pause_all:
+            self.is_all_paused = not order.over
         for named, paused in ((order.pause_key, self._paused_keys), (order.pause_job, self._paused_jobs)):
             if named and order.over:
                 paused.discard(named)

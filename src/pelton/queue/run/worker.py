@@ -187,6 +187,7 @@ class Worker:
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""
         self._orders.heed(order)
+        self._taken.notify()
         if order.cancel:
             for attempt in self._held.held():
                 records = attempt.records
@@ -203,7 +204,7 @@ class Worker:
             if self._served == channel and self._is_shared:
                 # The other channel's turn: neither starves.
                 await self._clock.sleep(0)
-            wanted = self._wanted()
+            wanted = 0 if self._orders.is_all_paused else self._wanted()
             if wanted <= 0:
                 await self._taken.wait(seen)
                 continue

@@ -1,0 +1,215 @@
+"""Cancelling jobs, and pausing queues, keys and kinds of jobs, from any process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import pelton
+from pelton import Jet, JobCounts, JobFailedError, JobNotFoundError
+from pelton.queue import JobContext, Queue
+from tests.queue.conftest import ON_BOTH, OpenQueue
+from tests.queue.helpers import FAST, drain, working
+
+BOTH_KINDS = pytest.mark.parametrize("exclusive", [False, True])
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_waiting_and_scheduled_jobs_are_cancelled_at_once(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, lease=5)
+    ran = list[int]()
+
+    @queue.job
+    async def job(n: int) -> None:
+        ran.append(n)
+
+    waiting = await queue.options(key="k").enqueue(job, 1)
+    free = await queue.enqueue(job, 2)
+    later = await queue.options(key="k", delay=60).enqueue(job, 3)
+    unique = await queue.options(key="k", unique="one").enqueue(job, 4)
+    kept = await queue.options(key="k").enqueue(job, 5)
+    for handle in (waiting, free, later, unique):
+        assert await handle.cancel(reason="not wanted")
+        assert await handle.cancel(), "it is cancelled already"
+        assert (await handle.info()).state == "cancelled"
+        with pytest.raises(JobFailedError, match="not wanted"):
+            await handle.value(timeout=5)
+    again = await queue.options(key="k", unique="one").enqueue(job, 6)
+    assert not again.duplicate
+    await drain(queue)
+    assert ran == [5, 6]
+    assert not await kept.cancel(), "it has completed"
+    assert (await kept.info()).state == "completed"
+    assert await queue.counts() == JobCounts(completed=2, cancelled=4)
+    assert not [info async for info in queue.jobs()]
+
+
+async def test_a_job_that_nobody_knows_cannot_be_cancelled(queue: Queue) -> None:
+    with pytest.raises(JobNotFoundError):
+        await queue.cancel("7")
+    with pytest.raises(pelton.ConfigError, match="not a job id"):
+        await queue.cancel("*")
+
+
+async def test_a_retried_job_is_cancelled_between_its_attempts(queue: Queue) -> None:
+    @queue.job(backoff=pelton.Backoff(base=60))
+    async def job() -> None:
+        raise ValueError
+
+    handle = await job.enqueue()
+    async with working(queue):
+        while (await handle.info()).state != "retrying":
+            await asyncio.sleep(0.01)
+        assert await handle.cancel()
+        outcome = await handle.outcome(timeout=5)
+    assert (outcome.state, outcome.attempt) == ("cancelled", 1)
+    assert await queue.counts() == JobCounts(cancelled=1)
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_running_job_is_cancelled_from_another_process(jet: Jet, another: OpenQueue, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, lease=5)
+    elsewhere = await another("garage")
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    @queue.job
+    async def job() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    @queue.job
+    async def after() -> str:
+        return "done"
+
+    handle = await queue.options(key="k").enqueue(job)
+    following = await queue.options(key="k").enqueue(after)
+    async with working(queue):
+        await asyncio.wait_for(began.wait(), 20)
+        assert await elsewhere.cancel(handle.id, reason="too long")
+        outcome = await handle.outcome(timeout=20)
+        await asyncio.wait_for(ended.wait(), 20)
+        assert await following.value(timeout=20) == "done"
+    assert outcome.state == "cancelled"
+    assert "too long" in outcome.error
+    assert await queue.counts() == JobCounts(completed=1, cancelled=1)
+
+
+async def test_a_job_on_a_thread_is_told(queue: Queue) -> None:
+    began = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    seen = threading.Event()
+
+    @queue.job
+    def job(context: JobContext) -> None:
+        loop.call_soon_threadsafe(began.set)
+        while not context.cancelled:
+            seen.wait(0.01)
+        context.check()
+
+    handle = await queue.enqueue(job)
+    async with working(queue):
+        await asyncio.wait_for(began.wait(), 20)
+        assert await handle.cancel()
+        assert (await handle.outcome(timeout=20)).state == "cancelled"
+
+
+async def test_a_job_can_ignore_that_it_is_cancelled(queue: Queue) -> None:
+    began = asyncio.Event()
+
+    @queue.job
+    async def job() -> str:
+        began.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            return "finished all the same"
+        return ""
+
+    @queue.job
+    async def other() -> str:
+        await asyncio.sleep(0)
+        return "ran after it, in the same slot"
+
+    handle = await job.enqueue()
+    async with working(queue, concurrency=1):
+        await asyncio.wait_for(began.wait(), 20)
+        assert await handle.cancel()
+        assert await handle.value(timeout=20) == "finished all the same"
+        assert await (await other.enqueue()).value(timeout=20)
+
+
+@ON_BOTH
+async def test_the_next_worker_cancels_a_job_whose_worker_died(jet: Jet, another: OpenQueue) -> None:
+    queue = await jet.queue("garage", lease=0.5)
+    ran = list[int]()
+
+    @queue.job
+    async def job() -> None:
+        ran.append(1)
+
+    handle = await job.enqueue()
+    source = queue.job_source("gone")
+    [_] = await source.take(source.channels[0], pelton.api.PullRequest(no_wait=True))
+    assert await handle.cancel()
+    async with working(queue):
+        outcome = await handle.outcome(timeout=20)
+    assert (outcome.state, ran) == ("cancelled", [])
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_paused_queue_starts_nothing(jet: Jet, another: OpenQueue, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, lease=5)
+    ran = asyncio.Event()
+
+    @queue.job
+    async def job() -> None:
+        ran.set()
+
+    await (await another("garage")).pause()
+    handles = [await queue.options(key=key).enqueue(job) for key in ("a", "")]
+    async with working(queue):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(ran.wait(), 0.5)
+        assert (await queue.counts()).pending == 2
+        await queue.resume()
+        for handle in handles:
+            assert (await handle.outcome(timeout=20)).state == "completed"
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_keys_and_kinds_are_paused_alone(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, lease=5)
+    ran = list[str]()
+
+    @queue.job(backoff=FAST, max_attempts=1)
+    async def wash(car: str) -> None:
+        ran.append(car)
+
+    @queue.job
+    async def paint(car: str) -> None:
+        ran.append(car)
+
+    await queue.pause(key="car.1")
+    await queue.pause(job="paint")
+    held = [
+        await queue.options(key="car.1").enqueue(wash, "1"),
+        await queue.options(key="car.2").enqueue(paint, "2"),
+    ]
+    free = await queue.options(key="car.3").enqueue(wash, "3")
+    async with working(queue):
+        assert (await free.outcome(timeout=20)).state == "completed"
+        assert {(await handle.info()).state for handle in held} <= {"pending", "retrying", "running"}
+        await queue.resume(key="car.1")
+        await queue.resume(job="paint")
+        outcomes = [await handle.outcome(timeout=40) for handle in held]
+    assert sorted(ran) == ["1", "2", "3"]
+    assert [outcome.attempt for outcome in outcomes] == [1, 1]
