@@ -49,7 +49,7 @@ class Appender:
         early = self.state.is_trimmed and mappings.republishes
         # A large message that a later one of the group replaces may evict others: this cannot wait either.
         self._trims_early = per_subject and config.max_bytes > 0
-        self._plain = not (checked or config.allow_msg_schedules or config.sealed or early or self._trims_early)
+        self._plain = not (checked or config.sealed or early or self._trims_early)
 
     @property
     def counts(self) -> bool:
@@ -60,7 +60,10 @@ class Appender:
     def is_plain(self) -> bool:
         """Whether a bare message is stored without any check or limit per message."""
         env = self.state.env
-        return self._plain and env.check_quota is None and self.state.id not in env.wanted
+        if not self._plain or env.check_quota is not None or self.state.id in env.wanted:
+            return False
+        # Any message on the subject of a schedule replaces it.
+        return not (self.state.config.allow_msg_schedules and self.state.has_timers)
 
     @property
     def takes_bulk(self) -> bool:

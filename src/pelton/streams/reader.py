@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pelton.storage import Condition, MessageRow, column, intact, integer, integers, subject_condition, text
+from pelton.streams.filter_lookup import FilterLookup
 from pelton.streams.state import StreamState
 from pelton.streams.subject_rows import SubjectRow
 from pelton.subjects import has_wildcard
@@ -27,6 +28,7 @@ class Reader:
 
     def __init__(self, state: StreamState) -> None:
         self._state = state
+        self._filters = FilterLookup(state)
 
     # --- single messages
 
@@ -60,7 +62,7 @@ class Reader:
         if subject_filter in (">", ""):
             return state.table.last_where(state.last, ANY)
         if has_wildcard(subject_filter):
-            return state.table.last_where(state.last, subject_condition([subject_filter]) or ANY)
+            return self._last_matching(subject_filter)
         known = state.subject_row(subject_filter)
         if known.msgs <= 0:
             return None
@@ -69,6 +71,13 @@ class Reader:
             # A damaged row is still the last one: an earlier one would be mistaken for the current value.
             return row
         return state.table.last_where(known.last, Condition("subject=?", (subject_filter,)))
+
+    def _last_matching(self, subject_filter: str) -> MessageRow | None:
+        subjects = self._filters.subjects_of(subject_filter)
+        if subjects is None:
+            return self._state.table.last_where(self._state.last, subject_condition([subject_filter]) or ANY)
+        found = [self.last_row_of(subject) for subject in subjects]
+        return max((row for row in found if row is not None), key=attrgetter("seq"), default=None)
 
     def last_rows(self, condition: Condition | None) -> list[MessageRow]:
         """Return the last message of every subject that meets a condition, in order of sequence."""

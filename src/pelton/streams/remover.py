@@ -107,9 +107,10 @@ class Remover:
         state.msgs -= len(removed)
         if touched_first:
             self._find_first()
-        if touched_first or state.is_timed:
+        has_timers = state.has_timers
+        if touched_first or has_timers:
             state.forget_oldest()
-        if state.is_timed:
+        if has_timers:
             state.timers.forget(removed, scheduled=state.config.allow_msg_schedules)
 
     def _find_first(self) -> None:
@@ -134,7 +135,7 @@ class Remover:
     def _remove_alike(self, first: int, last: int) -> bool:
         """Remove a range at once if all its messages have one subject, and nothing needs to know which they were."""
         state = self._state
-        if state.is_watched or state.lasts or state.is_timed:
+        if state.is_watched or state.lasts or state.has_timers:
             return False
         removed = state.table.remove_alike(first, last)
         if removed is None:

@@ -84,6 +84,11 @@ class StreamState:
         self.is_ticking = config.allow_msg_schedules or config.subject_delete_marker_ttl.ns > 0
 
     @property
+    def has_timers(self) -> bool:
+        """Whether any message has a deadline, or is a schedule."""
+        return self.is_timed and self.timers.nearest() != NEVER
+
+    @property
     def is_watched(self) -> bool:
         """Whether a source or mirror needs to know what is removed."""
         return self.id in self.env.sources.watched

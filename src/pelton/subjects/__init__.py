@@ -5,6 +5,7 @@ A subject is a list of tokens joined by dots (`orders.eu.1`). A filter is a subj
 an ordinary character.
 """
 
+from pelton.subjects.candidates import candidates
 from pelton.subjects.index import SubjectIndex
 from pelton.subjects.mapping import TransformError
 from pelton.subjects.match import compile_filter, is_subset, matches, overlaps
@@ -18,6 +19,7 @@ __all__ = [
     "Transform",
     "TransformError",
     "are_tokens",
+    "candidates",
     "compile_filter",
     "fault_of",
     "fits",
