@@ -55,6 +55,7 @@ _HOMES = {
         "JobTransaction",
         "JobWithOptions",
         "Jobs",
+        "AttemptError",
         "Outcome",
         "Queue",
         "QueueInTransaction",

@@ -55,6 +55,7 @@ from pelton.locks import Semaphore as Semaphore
 from pelton.locks import Term as Term
 from pelton.queue import AsyncContextJob as AsyncContextJob
 from pelton.queue import AsyncJob as AsyncJob
+from pelton.queue import AttemptError as AttemptError
 from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter

@@ -98,6 +98,8 @@ from pelton.api.info import (
     WireMessage,
 )
 from pelton.api.job_errors import (
+    Cancel,
+    Discard,
     JobArgumentsError,
     JobCancelledError,
     JobError,
@@ -108,6 +110,7 @@ from pelton.api.job_errors import (
     LeaseLostError,
     PermanentJobError,
     RetryJob,
+    Snooze,
     UnknownJobError,
 )
 from pelton.api.keys import KeyFile
@@ -218,6 +221,7 @@ __all__ = [
     "BucketKeyExistsError",
     "BucketKeyNotFoundError",
     "BucketNotFoundError",
+    "Cancel",
     "CheckpointBlocked",
     "ClientInfo",
     "ClusterInfo",
@@ -246,6 +250,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Discard",
     "Duration",
     "ElectionError",
     "Event",
@@ -316,6 +321,7 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "Snooze",
     "SourceConsumer",
     "SqlConstraintError",
     "SqlError",

@@ -44,7 +44,7 @@
     ├── SqlError                         a statement of yours
     │   └── SqlConstraintError, SqlForbiddenError
     └── JobError                         a job, or the code that runs it
-        ├── PermanentJobError, RetryJob  raised by a job to say how it ended
+        ├── PermanentJobError, RetryJob, Snooze, Cancel, Discard  raised by a job to say how it ended
         ├── LeaseLostError, JobCancelledError
         ├── UnknownJobError, JobNotFoundError, JobFailedError
         └── JobArgumentsError, JobResultError, JobTimeoutError (TimeoutError)

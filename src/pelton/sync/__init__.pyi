@@ -54,6 +54,7 @@ from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
+from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
 from pelton.queue.model.states import DeadLetter as DeadLetter
 from pelton.queue.model.states import Ending
@@ -95,6 +96,7 @@ __all__ = [
     "BucketNotFoundError",
     "BucketSettings",
     "BucketStatus",
+    "Cancel",
     "ChainCodec",
     "CheckpointBlocked",
     "ClaimedJob",
@@ -131,6 +133,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Discard",
     "Duration",
     "Election",
     "ElectionError",
@@ -235,6 +238,7 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "Snooze",
     "SourceConsumer",
     "SplitCodec",
     "SqlConstraintError",
@@ -747,7 +751,7 @@ class Queue:
         *,
         name: str = ...,
         max_attempts: int = ...,
-        backoff: Backoff = ...,
+        backoff: BackoffRule = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Seconds | None = ...,
     ) -> JobDecorator: ...

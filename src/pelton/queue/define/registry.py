@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from pelton.api import Backoff, ConfigError
+from pelton.api import ConfigError
 from pelton.queue.define.arguments import RunContext
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -18,7 +18,7 @@ from pelton.queue.define.job import (
     job_of,
 )
 from pelton.queue.model.checks import checked_text
-from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
+from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, BackoffRule, job_rules
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
@@ -57,7 +57,7 @@ class DeclaresJobs:
         *,
         name: str = ...,
         max_attempts: int = ...,
-        backoff: Backoff = ...,
+        backoff: BackoffRule = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Seconds | None = ...,
     ) -> JobDecorator: ...
@@ -69,15 +69,16 @@ class DeclaresJobs:
         *,
         name: str = "",
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        backoff: Backoff = DEFAULT_BACKOFF,
+        backoff: BackoffRule = DEFAULT_BACKOFF,
         permanent: type[BaseException] | Sequence[type[BaseException]] = (),
         timeout: Seconds | None = None,
     ) -> Any:
         """Register a function, async or not, as a job; a decorator, with or without arguments.
 
         ``name`` (default: the function's) is stored with every job: keep it when you rename the function. A job
-        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between; errors in
-        ``permanent``, and PermanentJobError, are not retried. ``timeout`` (async functions) limits one attempt.
+        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between: a `Backoff`, a
+        list of seconds, or a function of the attempt and its error. Errors in ``permanent``, and PermanentJobError,
+        are not retried. ``timeout`` (async functions) limits one attempt.
         Raises ConfigError.
         """
 

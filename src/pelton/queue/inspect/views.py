@@ -127,7 +127,7 @@ class JobViews:
             due=envelope.due if is_scheduled else 0,
             attempt=max(deliveries - (known.returned if known else 0), 0),
             enqueued_at=stored.time_ns,
-            last_error=known.error if known else "",
+            last_error=(known.error or known.waits) if known else "",
         )
 
     async def _ended(self, job_id: str) -> JobInfo:

@@ -28,7 +28,7 @@ from pelton.api import (
 from pelton.api.times import Seconds
 from pelton.queue.define.job import Job
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
-from pelton.queue.model.decide import Again, Finish
+from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.run.context import JobContext
@@ -138,7 +138,7 @@ class JobAttempt(HeldJob):
         if (cancelled := self._env.orders.cancellation(self.records.id, envelope.key)) is not None:
             return self.conclude(None, cancelled)
         if self._env.orders.is_paused(envelope.key, envelope.job):
-            return None if self.is_lost else self.records.put_off()
+            return self._concluded(PutOff(None, "it is paused"), None)
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
         try:
@@ -166,7 +166,7 @@ class JobAttempt(HeldJob):
             return None
         return self._concluded(self._env.held.after(self, error), None)
 
-    def _concluded(self, decision: Finish | Again | None, result: object) -> Ended | None:
+    def _concluded(self, decision: AfterAttempt | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
         if self.is_lost:
@@ -248,7 +248,7 @@ class JobAttempt(HeldJob):
 
     # --- after
 
-    def _ended(self, decision: Finish | Again | None, result: object) -> Ended:
+    def _ended(self, decision: AfterAttempt | None, result: object) -> Ended:
         if decision is None:
             assert self._job is not None
             emitted = self.context.emitted() if self.context is not None else ()
