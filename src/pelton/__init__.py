@@ -51,6 +51,7 @@ _HOMES = {
         "JobHandle",
         "JobInfo",
         "JobOptions",
+        "JobProgress",
         "JobRules",
         "JobTransaction",
         "JobWithOptions",

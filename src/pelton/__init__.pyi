@@ -68,6 +68,7 @@ from pelton.queue import JobDefinition as JobDefinition
 from pelton.queue import JobHandle as JobHandle
 from pelton.queue import JobInfo as JobInfo
 from pelton.queue import JobOptions as JobOptions
+from pelton.queue import JobProgress as JobProgress
 from pelton.queue import JobRules as JobRules
 from pelton.queue import Jobs as Jobs
 from pelton.queue import JobTransaction as JobTransaction

@@ -140,10 +140,30 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     errors: tuple[AttemptError, ...] = ()
 
 
+class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How far a job says it is: a ``fraction`` from 0 to 1, a ``note``, and when, in wall nanoseconds."""
+
+    fraction: float
+    note: str = ""
+    at: int = 0
+
+
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """A step of a job that is done, with its result; of a sleep, when it ends, in wall nanoseconds.
+
+    ``by`` names the attempt that has done it.
+    """
+
+    result: msgspec.Raw = NOTHING
+    until: int = 0
+    by: str = ""
+
+
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the views show it. ``last_error`` is the message of the last failed attempt.
 
-    ``due`` is when a scheduled job is to start, in wall nanoseconds.
+    ``due`` is when a scheduled job is to start, in wall nanoseconds. ``progress`` is what a job that has not ended told
+    last.
     """
 
     id: str
@@ -155,6 +175,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""
     outcome: Outcome | None = None
     due: int = 0
+    progress: JobProgress | None = None
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):

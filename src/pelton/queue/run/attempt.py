@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -26,15 +26,19 @@ from pelton.api import (
     PeltonError,
 )
 from pelton.api.times import Seconds
+from pelton.queue.backing.outage import is_busy
 from pelton.queue.define.job import Job
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.run.context import JobContext
-from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs, is_busy
+from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
+from pelton.queue.run.progress import ProgressNotes
+from pelton.queue.run.steps import JobSteps
 
 if TYPE_CHECKING:
+    from pelton.api import Outgoing
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.orders import Orders
     from pelton.queue.run.job_threads import JobThreads
@@ -67,7 +71,9 @@ class JobAttempt(HeldJob):
         "_env",
         "_has_ended",
         "_is_completed",
+        "_is_over",
         "_job",
+        "asleep",
         "began",
         "cancelled",
         "context",
@@ -83,6 +89,8 @@ class JobAttempt(HeldJob):
         self.interrupted = False
         # Why the job was cancelled while it was held here.
         self.cancelled: JobCancelledError | None = None
+        # Until when the job sleeps, and the record of that.
+        self.asleep: tuple[PutOff, Sequence[Outgoing]] | None = None
         self.on_thread = False
         # When it began, in seconds since boot.
         self.began = 0.0
@@ -92,6 +100,8 @@ class JobAttempt(HeldJob):
         self._is_completed = False
         # Whether the job completed itself, in its own transaction.
         self._has_ended = False
+        # Whether the attempt ends its job, once it is settled.
+        self._is_over = False
 
     def lose(self, reason: str) -> None:
         """Note, on any thread, that the lease is lost, and tell the worker, once."""
@@ -122,6 +132,19 @@ class JobAttempt(HeldJob):
         if self._cancel is not None:
             self._cancel()
 
+    def fall_asleep(self, why: PutOff, kept: Sequence[Outgoing]) -> None:
+        """End the attempt, and give the job back until it wakes."""
+        self.asleep = why, kept
+        if self._cancel is not None:
+            self._cancel()
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether the job has ended, and has left steps or progress."""
+        if self.context is None or self.lost or not (self._has_ended or self._is_over):
+            return False
+        return self.context.has_left or self.records.delivered.num_delivered > 1
+
     async def run(self, task: asyncio.Task[None]) -> Ended | None:
         """Run the job on ``task``, or start it on a thread, and return how it ended.
 
@@ -146,6 +169,8 @@ class JobAttempt(HeldJob):
         except BaseException as error:  # whatever a job raises is its outcome
             if isinstance(error, asyncio.CancelledError) and self.cancelled is not None and not self.interrupted:
                 return self.conclude(None, self.cancelled)
+            if isinstance(error, asyncio.CancelledError) and self.asleep is not None:
+                return self._gone_to_sleep(*self.asleep)
             if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
                 # It comes from outside: the worker, or an event loop that ends.
                 raise
@@ -173,7 +198,12 @@ class JobAttempt(HeldJob):
             queue = self._env.queue.name
             _log.warning("job %s of queue %r lost its lease; its result is dropped", self.records.id, queue)
             return None
-        return self._ended(decision, result)
+        ended = self._ended(decision, result)
+        self._is_over = ended.is_over
+        return ended
+
+    def _gone_to_sleep(self, why: PutOff, kept: Sequence[Outgoing]) -> Ended | None:
+        return None if self._has_ended or self.is_lost else self.records.put_off(why, self._env.clock.now(), kept)
 
     def handed_back(self) -> Ended | None:
         """Return the end of an attempt that is not counted; None if the job has ended all the same."""
@@ -208,6 +238,8 @@ class JobAttempt(HeldJob):
                 records.attempt,
                 last_error,
                 partial(self._transaction, job) if job.is_async else None,
+                JobSteps(self._env.queue, self._env.held.source, records, self) if job.is_async else None,
+                ProgressNotes(self._env.queue, records.id),
             )
         self._check()
         if not job.is_async:

@@ -22,12 +22,10 @@ from pelton.api import (
     ConfigError,
     MessageTooLargeError,
     PeltonError,
-    StoreError,
     UnknownJobError,
 )
-from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
-from pelton.queue.backing.outage import can_pass
+from pelton.queue.backing.outage import can_pass, is_busy
 from pelton.queue.model.decide import AfterAttempt, Decide, after_error, after_refusal
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
@@ -311,8 +309,3 @@ class HeldJobs(Generic[J]):
             _log.error("job %s of queue %r leaves no dead letter: %s", job.records.id, self._queue.name, refused)
             return ended.without_dead_letter()
         raise refused
-
-
-def is_busy(error: PeltonError) -> bool:
-    """Whether it is worth trying again."""
-    return not isinstance(error, FINAL_ERRORS) and (isinstance(error, StoreError) or can_pass(error))

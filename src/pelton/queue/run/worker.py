@@ -31,6 +31,7 @@ from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.idle_slots import IdleSlots
 from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import OrderReader
+from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.signals import watch_signals
 from pelton.runtime import Home, Signal
 
@@ -73,6 +74,7 @@ class Worker:
         self._orders = Orders()
         self._order_reader = OrderReader(queue, self._heed)
         self._begun = Signal()
+        self._sweeper = Sweeper(queue)
         self._env = AttemptEnv(queue, self._clock, self._held, self._threads, self._orders, self._tell_lost)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
@@ -110,6 +112,7 @@ class Worker:
             finally:
                 await self._order_reader.close()
                 await self._job_source.close()
+                await self._sweeper.close()
                 if unwatch is not None:
                     unwatch()
                 self._end_threads()
@@ -309,7 +312,7 @@ class Worker:
             await attempt.look_up()
             ended = attempt.handed_back()
         finally:
-            if attempt.interrupted or attempt.cancelled is not None:
+            if attempt.interrupted or attempt.cancelled is not None or attempt.asleep is not None:
                 _clear(task)
             if attempt.on_thread:
                 self._on_threads += 1
@@ -352,6 +355,10 @@ class Worker:
         now = self._clock.boottime()
         for attempt in attempts:
             del self._running[attempt]
+            if attempt.context is not None:
+                attempt.context.close()
+                if attempt.leaves_traces:
+                    self._sweeper.sweep(attempt.records.id)
             # It names its attempt: so both go at once, and not when somebody looks for cycles.
             attempt.context = None
             self._job_seconds += 0.1 * (now - attempt.began - self._job_seconds)
