@@ -55,6 +55,8 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.PermanentJobError("no such address"), "no such address"),
     (api.RetryJob(), "the job asks to run again after the queue's backoff"),
     (api.RetryJob(1.5, "busy"), "the job asks to run again in 1.5 s: busy"),
+    (api.JobCrashedError("7", "paint", -11), "was killed by signal 11"),
+    (api.JobCrashedError("7", "paint", 3), "exited (3)"),
     (api.Snooze(60, "closed"), "the job asks to be started again in 60 s: closed"),
     (api.Cancel("sold"), "sold"),
     (api.Discard(), "the job has discarded itself"),

@@ -117,6 +117,19 @@ class JobTimeoutError(JobError, TimeoutError):
         )
 
 
+class JobCrashedError(JobError):
+    """The child process that ran a job has died; `exit_code` is negative for a signal, such as -11."""
+
+    def __init__(self, job_id: str, name: str, exit_code: int | None) -> None:
+        self.job_id, self.name, self.exit_code = job_id, name, exit_code
+        how = (
+            f"was killed by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"exited ({exit_code})"
+        )
+        super().__init__(
+            f"the process of job {job_id!r} ({name!r}) {how} while the job ran: look at what the function does there"
+        )
+
+
 class JobResultError(JobError):
     """The result of a job cannot be stored, or not as the type that its function declares."""
 

@@ -155,6 +155,7 @@ __all__ = [
     "JobCancelledError",
     "JobContext",
     "JobCounts",
+    "JobCrashedError",
     "JobDecorator",
     "JobDefinition",
     "JobError",
@@ -526,6 +527,7 @@ class Jet:
     def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
 
 class AsyncContextJob(Job[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -553,6 +555,7 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class AsyncJob(Job[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -580,6 +583,7 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class Job(JobDefinition[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -754,6 +758,7 @@ class Queue:
         backoff: BackoffRule = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Seconds | None = ...,
+        process: bool = ...,
     ) -> JobDecorator: ...
     def job_source(self, worker: str) -> JobSource: ...
     def jobs(self) -> Iterator[JobInfo]: ...
@@ -842,6 +847,7 @@ class Stream:
     def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int: ...
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -869,6 +875,7 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class SyncJob(Job[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules

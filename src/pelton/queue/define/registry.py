@@ -60,6 +60,7 @@ class DeclaresJobs:
         backoff: BackoffRule = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Seconds | None = ...,
+        process: bool = ...,
     ) -> JobDecorator: ...
 
     def job(
@@ -72,20 +73,23 @@ class DeclaresJobs:
         backoff: BackoffRule = DEFAULT_BACKOFF,
         permanent: type[BaseException] | Sequence[type[BaseException]] = (),
         timeout: Seconds | None = None,
+        process: bool = False,
     ) -> Any:
         """Register a function, async or not, as a job; a decorator, with or without arguments.
 
         ``name`` (default: the function's) is stored with every job: keep it when you rename the function. A job
         is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between: a `Backoff`, a
         list of seconds, or a function of the attempt and its error. Errors in ``permanent``, and PermanentJobError,
-        are not retried. ``timeout`` (async functions) limits one attempt.
+        are not retried. ``timeout`` limits one attempt of an async function, or of one in a process. ``process``: a
+        function that is not async runs in a child process of the worker, which is killed if the job is cancelled or
+        takes too long, and which may crash without harm to other jobs; define it at the top level of a module.
         Raises ConfigError.
         """
 
         def register(target: Callable[..., Any]) -> Job[Any, Any]:
             queue, own_name = self._declare(target, name)
             rules = job_rules(f"job {own_name!r}", max_attempts, backoff, permanent, timeout)
-            job = job_of(queue, target, own_name, rules)
+            job = job_of(queue, target, own_name, rules, process)
             self._add(job)
             return job
 

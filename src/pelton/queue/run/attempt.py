@@ -32,6 +32,7 @@ from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
 from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext
 from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
 from pelton.queue.run.progress import ProgressNotes
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from pelton.api import Outgoing
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.orders import Orders
+    from pelton.queue.model.states import JobProgress
+    from pelton.queue.run.children import JobChildren
     from pelton.queue.run.job_threads import JobThreads
     from pelton.runtime import Clock
 
@@ -56,6 +59,7 @@ class AttemptEnv(NamedTuple):
     clock: Clock
     held: HeldJobs[JobAttempt]
     threads: JobThreads[JobAttempt]
+    children: JobChildren
     orders: Orders
     tell_lost: Callable[[JobAttempt, str], None]
 
@@ -242,12 +246,14 @@ class JobAttempt(HeldJob):
                 ProgressNotes(self._env.queue, records.id),
             )
         self._check()
-        if not job.is_async:
+        if not (job.is_async or job.in_process):
             self.on_thread = True
             self._env.threads.run(self, partial(self._call_on_thread, job.function, arguments))
             return None
         self._cancel = task.cancel
         try:
+            if job.in_process:
+                return await self._call_in_process(job)
             return await self._call_in_time(job, job.rules.timeout, arguments)
         finally:
             self._cancel = None
@@ -265,6 +271,23 @@ class JobAttempt(HeldJob):
                 raise
             # The cause is where the job was.
             raise JobTimeoutError(self.records.id, job.name, limit) from error.__cause__ or error
+
+    async def _call_in_process(self, job: Job[Any, Any]) -> object:
+        records, limit = self.records, job.rules.timeout
+        call = child_call(self._env.queue.name, self._env.held.worker, job, records)
+        try:
+            reply = await self._env.children.run(call, self._pass_on, limit)
+        except ChildTimeout:
+            assert limit is not None, "or there is none"
+            raise JobTimeoutError(records.id, job.name, limit) from None
+        if self.context is not None:
+            self.context.emitted().extend(reply.emitted)
+        return reply.result
+
+    def _pass_on(self, told: JobProgress) -> None:
+        """Store the progress that a child tells; on its thread."""
+        if self.context is not None:
+            self.context.progress(told.fraction, told.note)
 
     def _call_on_thread(self, function: Callable[..., object], arguments: dict[str, Any]) -> object:
         self._check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast, overload
 
 from pelton.api import ConfigError, Delivered, JobCancelledError, LeaseLostError, Outgoing, headers
 from pelton.api.admission import check_subject
@@ -13,11 +13,24 @@ from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
     from pelton.queue.enqueue.transaction import JobTransaction, Transaction
-    from pelton.queue.run.progress import ProgressNotes
     from pelton.queue.run.steps import JobSteps
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class TellsProgress(Protocol):
+    """Where the progress of a job goes. ``is_used``: some was told."""
+
+    is_used: bool
+
+    def tell(self, fraction: float, note: str) -> None:
+        """Store progress soon; from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Store nothing more."""
+        ...
 
 
 class _Done:
@@ -54,7 +67,7 @@ class JobContext(RunContext):
         last_error: str,
         open_transaction: Callable[[JobContext, Seconds], JobTransaction] | None,
         steps: JobSteps | None = None,
-        notes: ProgressNotes | None = None,
+        notes: TellsProgress | None = None,
     ) -> None:
         self.queue = queue
         self.worker = worker

@@ -27,6 +27,7 @@ from pelton.queue.backing.outage import Outage
 from pelton.queue.model.orders import Order, Orders
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
+from pelton.queue.run.children import JobChildren
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.idle_slots import IdleSlots
 from pelton.queue.run.job_threads import Called, JobThreads
@@ -69,13 +70,16 @@ class Worker:
         self._held = HeldJobs(queue, self._attempt)
         self._job_source = self._held.source
         self._threads = JobThreads(settings.concurrency, self._called)
+        self._children = JobChildren(settings.concurrency)
         # How many jobs are there.
         self._on_threads = 0
         self._orders = Orders()
         self._order_reader = OrderReader(queue, self._heed)
         self._begun = Signal()
         self._sweeper = Sweeper(queue)
-        self._env = AttemptEnv(queue, self._clock, self._held, self._threads, self._orders, self._tell_lost)
+        self._env = AttemptEnv(
+            queue, self._clock, self._held, self._threads, self._children, self._orders, self._tell_lost
+        )
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -113,6 +117,7 @@ class Worker:
                 await self._order_reader.close()
                 await self._job_source.close()
                 await self._sweeper.close()
+                await self._children.close()
                 if unwatch is not None:
                     unwatch()
                 self._end_threads()
