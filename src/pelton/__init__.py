@@ -64,6 +64,7 @@ _HOMES = {
         "SyncContextJob",
         "SyncJob",
         "Transaction",
+        "WorkerInfo",
     ),
 }
 _ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}

@@ -80,5 +80,6 @@ from pelton.queue import QueueWithOptions as QueueWithOptions
 from pelton.queue import SyncContextJob as SyncContextJob
 from pelton.queue import SyncJob as SyncJob
 from pelton.queue import Transaction as Transaction
+from pelton.queue import WorkerInfo as WorkerInfo
 
 __version__: str

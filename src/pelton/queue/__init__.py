@@ -27,6 +27,7 @@ from pelton.queue.model.states import (
     JobProgress,
     JobState,
     Outcome,
+    WorkerInfo,
 )
 from pelton.queue.queue import Queue
 from pelton.queue.run.claimed import ClaimedJob
@@ -64,4 +65,5 @@ __all__ = [
     "SyncContextJob",
     "SyncJob",
     "Transaction",
+    "WorkerInfo",
 ]

@@ -57,7 +57,7 @@ from pelton.queue.model.options import OptionFields
 from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
 from pelton.queue.model.states import DeadLetter as DeadLetter
-from pelton.queue.model.states import Ending
+from pelton.queue.model.states import Ending, WorkerInfo
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
 from pelton.queue.model.states import Outcome as Outcome
@@ -783,6 +783,7 @@ class Queue:
     def work(
         self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Seconds = 30.0
     ) -> None: ...
+    def workers(self) -> list[WorkerInfo]: ...
 
 class QueueInTransaction:
     @overload

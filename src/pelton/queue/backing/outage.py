@@ -20,7 +20,7 @@ from pelton.api.store_errors import FINAL_ERRORS
 if TYPE_CHECKING:
     from pelton.runtime import Clock
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _ASK_AGAIN_S: Final = 0.5
 _PASSING: Final = (StoreBusyError, StoreFullError, ServerUnreachableError, ServerTimeoutError, JetStreamMissingError)
 

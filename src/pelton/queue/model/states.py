@@ -159,6 +159,26 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_o
     by: str = ""
 
 
+class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A worker, as it has told last: about every 10 s. Times in wall nanoseconds.
+
+    ``taken`` and ``finished`` count jobs since it ``started_at``, ``running`` those that run now, the oldest of them
+    for ``oldest_running`` seconds. A worker takes jobs and finishes none: look at what it runs.
+    """
+
+    name: str
+    host: str
+    pid: int
+    started_at: int
+    seen_at: int
+    concurrency: int
+    taken: int = 0
+    finished: int = 0
+    running: int = 0
+    oldest_running: float = 0.0
+    stopping: bool = False
+
+
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the views show it. ``last_error`` is the message of the last failed attempt.
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pelton.api import Delivered, PullRequest
     from pelton.queue.define.queue_context import QueueContext
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 ASK_AGAIN_S: Final = 0.5
 _MOST_UNKNOWN: Final = 100
 

@@ -13,7 +13,7 @@ from pelton.queue.model.failure import frames_of_job, is_raised, trace
 if TYPE_CHECKING:
     from pelton.queue.model.records import AttemptRecords
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 
 
 def report(queue: str, records: AttemptRecords, decision: AfterAttempt, error: BaseException | None = None) -> None:
@@ -35,7 +35,20 @@ def report(queue: str, records: AttemptRecords, decision: AfterAttempt, error: B
         decision.reason if isinstance(decision, PutOff) else decision.error,
         written,
         exc_info=None if shown is None else (type(shown), shown, frames_of_job(shown)),
+        extra=_extra(queue, records, error),
     )
+
+
+def _extra(queue: str, records: AttemptRecords, error: BaseException | None) -> dict[str, object]:
+    """Return what a handler that stores fields, and not text, wants to have."""
+    return {
+        "queue": queue,
+        "job": records.envelope.job,
+        "id": records.id,
+        "key": records.envelope.key,
+        "attempt": records.attempt,
+        "traceback": "" if error is None else trace(error),
+    }
 
 
 def _can_be_written(error: BaseException) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pelton.jet import Consumer
     from pelton.queue.define.queue_context import QueueContext
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _decode: Final = msgspec.json.Decoder(Order).decode
 _PAGE: Final = 256
 _AGAIN_S: Final = 0.5

@@ -15,7 +15,7 @@ from pelton.queue.model.states import JobProgress
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _encode: Final = msgspec.json.Encoder().encode
 _BETWEEN_S: Final = 0.5
 _LONGEST_NOTE: Final = 1024

@@ -20,8 +20,10 @@ import msgspec
 from pelton.api import (
     AckRejectedError,
     ConfigError,
+    JobResultError,
     LeaseLostError,
     MessageNotFoundError,
+    MessageTooLargeError,
     Outgoing,
     PeltonError,
     WrongLastSequenceError,
@@ -166,6 +168,9 @@ class JobSteps:
                 await self._source.keep(self._records.delivered, message)
             except AckRejectedError as refused:
                 raise self._lost(refused) from refused
+            except MessageTooLargeError as refused:
+                # Another attempt would do the same work again, and be refused again.
+                raise JobResultError(f"{self._records.envelope.job}, a step", str(refused)) from refused
             except WrongLastSequenceError as refused:
                 # Ours, if the answer to an earlier try was lost.
                 if await self._stored(message.subject) != message.data:
