@@ -185,7 +185,7 @@ async def test_names_are_used_once_and_results_are_checked(queue: Queue) -> None
 async def test_steps_are_for_async_jobs(queue: Queue) -> None:
     @queue.job(max_attempts=1)
     def job(context: JobContext) -> None:
-        asyncio.run(context.step("one", int))
+        context.step("one", int).close()
 
     handle = await job.enqueue()
     await drain(queue)

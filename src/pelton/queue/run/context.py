@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
 from pelton.api import ConfigError, Delivered, JobCancelledError, LeaseLostError, Outgoing, headers
 from pelton.api.admission import check_subject
@@ -138,13 +138,16 @@ class JobContext(RunContext):
         return self._open_transaction(self, timeout)
 
     @overload
-    async def step(
+    def step(
         self, name: str, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R: ...
+    ) -> Coroutine[Any, Any, R]: ...
     @overload
-    async def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
 
-    async def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    # None of the three is a coroutine function: what they need is checked as they are called, on threads too.
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Do a step of the job once: call ``function``, and remember its result.
 
         A later attempt of the job, on whatever worker, gets that result without a call. What is remembered is on disk
@@ -153,32 +156,32 @@ class JobContext(RunContext):
         those of jobs, and are returned as the type that the function declares; a function that is not async runs on a
         thread. For async jobs. Raises ConfigError, JobResultError.
         """
-        return await self._steps_for("step()").step(name, function, args, kwargs)
+        return self._steps_for("step()").step(name, function, args, kwargs)
 
-    async def transaction_step(
+    def transaction_step(
         self,
         name: str,
         function: Callable[Concatenate[Transaction, P], Coroutine[Any, Any, R]],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> R:
+    ) -> Coroutine[Any, Any, R]:
         """Do a step once whose effects are in the store: ``function`` gets a transaction first, then the arguments.
 
         What it does in the transaction (messages, jobs, your own SQL) takes effect together with the record that the
         step is done, or not at all: it is done **exactly** once. Keep it short: it holds the store's writer. For async
         jobs of an embedded store. Raises as :meth:`step` does.
         """
-        return cast(R, await self._steps_for("transaction_step()").in_transaction(name, function, args, kwargs))
+        return self._steps_for("transaction_step()").in_transaction(name, function, args, kwargs)
 
-    async def sleep(self, seconds: Seconds, *, name: str = "") -> None:
+    def sleep(self, seconds: Seconds, *, name: str = "") -> Coroutine[Any, Any, None]:
         """Continue after ``seconds``, by the wall clock, even if processes end meanwhile.
 
         For more than a second the job is given back, which is no attempt: it holds no slot and no worker, and its
         function starts **again** when the time is over; then this returns at once. So do what comes before it in
         :meth:`step`. Sleeps are told apart by their order, or by their ``name``. For async jobs. Raises ConfigError.
         """
-        await self._steps_for("sleep()").sleep(seconds, name)
+        return self._steps_for("sleep()").sleep(seconds, name)
 
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
         """Tell how far the job is, from 0 to 1: ``await context.progress(0.4, "sanding")``; the await is optional.
