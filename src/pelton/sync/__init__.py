@@ -37,6 +37,7 @@ from pelton.engine import backup, compact, rekey, restore, salvage, verify
 from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
 from pelton.queue import (
+    AttemptError,
     ClaimedJob,
     DeadLetter,
     JobCall,
@@ -46,9 +47,11 @@ from pelton.queue import (
     JobDefinition,
     JobInfo,
     JobOptions,
+    JobProgress,
     JobRules,
     Jobs,
     Outcome,
+    WorkerInfo,
 )
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
@@ -85,7 +88,10 @@ __all__ = [
     "JobContext",
     "JobCounts",
     "JobHandle",
+    "AttemptError",
     "JobInfo",
+    "JobProgress",
+    "WorkerInfo",
     "JobTransaction",
     "Leader",
     "Subscription",

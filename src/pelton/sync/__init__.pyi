@@ -56,11 +56,14 @@ from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
 from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
+from pelton.queue.model.states import AttemptError as AttemptError
 from pelton.queue.model.states import DeadLetter as DeadLetter
-from pelton.queue.model.states import Ending, WorkerInfo
+from pelton.queue.model.states import Ending
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
+from pelton.queue.model.states import JobProgress as JobProgress
 from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.ports import JobSource
 from pelton.queue.run.claimed import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import JobContext as JobContext
@@ -83,6 +86,7 @@ __all__ = [
     "ApiStats",
     "AsyncContextJob",
     "AsyncJob",
+    "AttemptError",
     "Backend",
     "BackendSubscription",
     "Backoff",
@@ -164,6 +168,7 @@ __all__ = [
     "JobInfo",
     "JobNotFoundError",
     "JobOptions",
+    "JobProgress",
     "JobResultError",
     "JobRules",
     "JobTimeoutError",
@@ -293,6 +298,7 @@ __all__ = [
     "Unsettled",
     "Verb",
     "WireMessage",
+    "WorkerInfo",
     "WrongLastSequenceError",
     "WrongLoopError",
     "api_error",
