@@ -43,6 +43,8 @@ _HOMES = {
         "DeadLetter",
         "AsyncContextJob",
         "AsyncJob",
+        "BatchDecorator",
+        "BatchJob",
         "Job",
         "JobContext",
         "JobCounts",

@@ -1,5 +1,6 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
+from pelton.queue.define.batch import BatchDecorator, BatchJob
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -39,6 +40,8 @@ __all__ = [
     "AsyncJob",
     "Attempt",
     "AttemptError",
+    "BatchDecorator",
+    "BatchJob",
     "ClaimedJob",
     "Claims",
     "DeadLetter",

@@ -38,6 +38,7 @@ from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
 from pelton.queue import (
     AttemptError,
+    BatchDecorator,
     ClaimedJob,
     DeadLetter,
     JobCall,
@@ -78,6 +79,8 @@ __all__ = [
     "Jet",
     "AsyncContextJob",
     "AsyncJob",
+    "BatchDecorator",
+    "BatchJob",
     "Job",
     "JobDecorator",
     "JobDefinition",
@@ -135,6 +138,7 @@ Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)
 AsyncJob = derive(queue.AsyncJob)
+BatchJob = derive(queue.BatchJob)
 SyncJob = derive(queue.SyncJob)
 AsyncContextJob = derive(queue.AsyncContextJob)
 SyncContextJob = derive(queue.SyncContextJob)

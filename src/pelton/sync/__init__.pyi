@@ -44,6 +44,7 @@ from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.election_record import Leader as Leader
 from pelton.locks.held import Guard
 from pelton.queue.define.arguments import RunContext
+from pelton.queue.define.batch import BatchDecorator as BatchDecorator
 from pelton.queue.define.codec import ResultCodec
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
@@ -92,6 +93,8 @@ __all__ = [
     "Backoff",
     "BadRequestError",
     "Base64Codec",
+    "BatchDecorator",
+    "BatchJob",
     "Bucket",
     "BucketDecodeError",
     "BucketError",
@@ -588,6 +591,19 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     @property
     def own_queue(self) -> JobQueue: ...
 
+class BatchJob(Job[[T], R], Generic[T, R]):
+    in_process: bool
+    function: Callable[..., Any]
+    name: str
+    rules: JobRules
+    is_async: bool
+    context_parameter: str
+    results: ResultCodec
+    queue: JobQueue | None
+    size: int
+    wait: float
+    def __call__(self, items: list[T], /) -> Coroutine[Any, Any, Sequence[R | BaseException] | None]: ...
+
 class Job(JobDefinition[P, R], Generic[P, R]):
     in_process: bool
     function: Callable[..., Any]
@@ -766,6 +782,20 @@ class Queue:
         timeout: Seconds | None = ...,
         process: bool = ...,
     ) -> JobDecorator: ...
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: BackoffRule = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
+        timeout: Seconds | None = ...,
+        batch: int,
+        wait: Seconds = ...,
+    ) -> BatchDecorator: ...
     def job_source(self, worker: str) -> JobSource: ...
     def jobs(self) -> Iterator[JobInfo]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...

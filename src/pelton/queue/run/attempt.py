@@ -27,6 +27,7 @@ from pelton.api import (
 )
 from pelton.api.times import Seconds
 from pelton.queue.backing.outage import is_busy
+from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.job import Job
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.orders import Orders
     from pelton.queue.model.states import JobProgress
+    from pelton.queue.run.batches import JobBatches
     from pelton.queue.run.children import JobChildren
     from pelton.queue.run.job_threads import JobThreads
     from pelton.runtime import Clock
@@ -60,6 +62,7 @@ class AttemptEnv(NamedTuple):
     held: HeldJobs[JobAttempt]
     threads: JobThreads[JobAttempt]
     children: JobChildren
+    batches: JobBatches
     orders: Orders
     tell_lost: Callable[[JobAttempt, str], None]
 
@@ -254,17 +257,21 @@ class JobAttempt(HeldJob):
         try:
             if job.in_process:
                 return await self._call_in_process(job)
-            return await self._call_in_time(job, job.rules.timeout, arguments)
+            call: Callable[..., Any] = job.function
+            if isinstance(job, BatchJob):
+                call = partial(self._env.batches.run, job)
+            return await self._call_in_time(job, call, arguments)
         finally:
             self._cancel = None
 
-    async def _call_in_time(self, job: Job[Any, Any], limit: float | None, arguments: dict[str, Any]) -> object:
+    async def _call_in_time(self, job: Job[Any, Any], call: Callable[..., Any], arguments: dict[str, Any]) -> object:
+        limit = job.rules.timeout
         if limit is None:
-            return await job.function(**arguments)
+            return await call(**arguments)
         try:
             # Not ``within``: this one reports whether it cancelled the job, and where the job was.
             async with asyncio.timeout(limit) as timer:
-                return await job.function(**arguments)
+                return await call(**arguments)
         except TimeoutError as error:
             if not timer.expired():
                 # One of the job's own.
