@@ -30,7 +30,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest, WrongLastSequenceError
-from pelton.queue.backing.first_outcome import as_first, was_cancelled
+from pelton.queue.backing.first_outcome import as_first, refusal_of
 from pelton.queue.backing.scheduled import scheduled_jobs
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
@@ -182,8 +182,9 @@ class KeyedJobSource:
             named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(messages))]
             try:
                 await self._backend.publish_batch([*named[:-1], as_first(self._names, named[-1])])
-            except WrongLastSequenceError as error:
-                raise was_cancelled(ended) from error
+            except WrongLastSequenceError:
+                if (refused := await refusal_of(self._backend, self._names, ended)) is not None:
+                    raise refused from None
             await self._ledger.remove_job(delivered.seq)
             messages = []
         await self._backend.settle(messages, delivered.stream, delivered.consumer, ended.ack)
