@@ -44,6 +44,7 @@ from pelton.jet import CoreMessage as CoreMessage
 from pelton.jet import Message as Message
 from pelton.jet import Metadata as Metadata
 from pelton.jet import Savepoint as Savepoint
+from pelton.jet import SqlReads as SqlReads
 from pelton.jet import Stream as Stream
 from pelton.jet import Subscription as Subscription
 from pelton.locks import Election as Election

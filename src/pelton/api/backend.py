@@ -17,7 +17,7 @@ from pelton.api.info import PubAck
 from pelton.api.keys import Key
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
-from pelton.api.transacting import Outgoing, Settled, Transacting
+from pelton.api.transacting import Outgoing, Reading, Settled, Transacting
 
 R = TypeVar("R")
 
@@ -224,6 +224,13 @@ class Backups(Protocol):
 
 class EmbeddedStore(Backend, Protocol):
     """A backend that keeps its streams in a file which this process has open."""
+
+    def reading(self, timeout: float) -> Reading:
+        """Return SQL on a snapshot, held for at most ``timeout`` seconds.
+
+        Raises `ConfigError` for a store in memory, which has no snapshots.
+        """
+        ...
 
     async def rekey(self, key: Key) -> None:
         """Encrypt the store with another key, now. Raises `StoreSettingsError` for a plain store, `StoreBusyError`."""

@@ -82,6 +82,7 @@ __all__ = [
     "Queue",
     "Savepoint",
     "SplitCodec",
+    "SqlReads",
     "Semaphore",
     "Stream",
     "backup",
@@ -109,6 +110,7 @@ JobHandle = derive(queue.JobHandle)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)
+SqlReads = derive(jet.SqlReads)
 Election = derive(locks.Election)
 Term = derive(locks.Term)
 Lock = derive(locks.Lock)

@@ -205,6 +205,7 @@ __all__ = [
     "PullRequest",
     "PurgeReply",
     "Queue",
+    "Reading",
     "Republish",
     "Request",
     "RetryJob",
@@ -216,11 +217,13 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "SnapshotTimeoutError",
     "SourceConsumer",
     "SplitCodec",
     "SqlConstraintError",
     "SqlError",
     "SqlForbiddenError",
+    "SqlReads",
     "StoreBusyError",
     "StoreClosedError",
     "StoreDescriptorsError",
@@ -465,6 +468,7 @@ class Jet:
         history_max_age: float | timedelta | None = None,
         num_replicas: int | None = None,
     ) -> Queue: ...
+    def read(self, *, timeout: float | timedelta = 60.0) -> SqlReads: ...
     def rekey(self, key: Key) -> None: ...
     def restore(
         self,
@@ -671,6 +675,13 @@ class Savepoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+class SqlReads:
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ...) -> list[tuple[Any, ...]]: ...
+
 class Semaphore:
     name: str
     ttl: int
@@ -753,6 +764,7 @@ def open(
     limits: AccountLimits | None = None,
     key: Key | None = None,
     mode: int | None = None,
+    read_only: bool = False,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...
