@@ -12,7 +12,7 @@ from pelton.api import ConfigError
 from pelton.buckets import Entry
 from pelton.cli.messages import payload_json, payload_text, write_raw
 from pelton.cli.output import write_line
-from pelton.cli.stores import add_verb
+from pelton.cli.stores import add_create, add_verb
 from pelton.cli.tables import ago_text, moment_text, size_text, write_json, write_json_line, write_table
 from pelton.cli.values import count, duration, payload_of, size
 from pelton.connect import Jet
@@ -25,6 +25,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("bucket", nargs="?", metavar="BUCKET")
     listing.add_argument("filter", nargs="*", metavar="FILTER", help="only these keys, such as 'users.*'")
     adding = _in_bucket(add_verb(verbs, "add", _add, "create a bucket", writes=True))
+    add_create(adding)
     adding.add_argument("--history", type=count, default=1, metavar="N", help="revisions of a key (default 1)")
     adding.add_argument("--ttl", type=duration, default=0, metavar="TIME", help="how long values live")
     adding.add_argument("--max-bucket-size", type=size, default=-1, metavar="SIZE")

@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "elections": "who leads",
     "top": "streams, consumers and queues, again and again",
     "sql": "read a store file with SQL, while others write",
+    "completion": "print the completions of a shell",
     "pipeline": "archive and replay streams, dead letters and reports, with Spark",
 }
 # Where the store comes in their words: after the verb, or after the command.

@@ -40,6 +40,11 @@ def define_verb(parser: argparse.ArgumentParser, verb: Verb, *, writes: bool = F
     parser.set_defaults(run=run, verb=verb, writes=writes)
 
 
+def add_create(parser: argparse.ArgumentParser) -> None:
+    """Add the option to create the file of the store."""
+    parser.add_argument("--create", action="store_true", help="create the store file if it is missing")
+
+
 def run(options: argparse.Namespace) -> int:
     """Open the store and run the verb on it; return the exit status."""
     return asyncio.run(_run(options))
@@ -55,7 +60,7 @@ def opened(options: argparse.Namespace, *, writes: bool) -> Any:
     store = options.store
     if not is_file(store):
         return open_store(store)
-    if not os.path.exists(store):
+    if not os.path.exists(store) and not getattr(options, "create", False):
         raise ConfigError(f"{store}: no such file")
     if writes:
         return open_store(store, key=key_of(options))

@@ -14,7 +14,7 @@ from pelton.api import ConfigError, MessageNotFoundError, StoredMessage, StreamC
 from pelton.api.durations import dec_hook
 from pelton.cli.messages import show_stored, write_raw
 from pelton.cli.output import write_line
-from pelton.cli.stores import add_verb
+from pelton.cli.stores import add_create, add_verb
 from pelton.cli.tables import ago_text, moment_text, size_text, write_facts, write_json, write_table
 from pelton.cli.values import count, duration, size
 from pelton.connect import Jet
@@ -52,7 +52,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--subject", default="", metavar="SUBJECT", help="only streams that take this subject")
     listing.add_argument("-n", "--names", action="store_true", help="only their names")
     _named(add_verb(verbs, "info", _info, "show a stream"))
-    _add_fields(_named(add_verb(verbs, "add", _add, "create a stream", writes=True)))
+    adding = _named(add_verb(verbs, "add", _add, "create a stream", writes=True))
+    add_create(adding)
+    _add_fields(adding)
     _add_fields(_named(add_verb(verbs, "edit", _edit, "change the configuration of a stream", writes=True)))
     removing = _named(add_verb(verbs, "rm", _remove, "delete a stream with its messages and consumers", writes=True))
     removing.add_argument("-f", "--force", action="store_true", help="do it, without asking you to add this")
