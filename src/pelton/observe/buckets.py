@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.connect import Jet
-from pelton.observe.streams import known_time, stream_infos
+from pelton.observe.streams import infos_named, known_time
 from pelton.observe.summaries import BucketSummary, ObjectsSummary
 
 _KEYS: Final = "KV_"
@@ -26,8 +26,7 @@ async def bucket_summaries(jet: Jet) -> list[BucketSummary]:
             replicas=info.config.num_replicas,
             last_at=known_time(info.state.last_ts),
         )
-        for info in await stream_infos(jet)
-        if info.config.name.startswith(_KEYS)
+        for info in await infos_named(jet, _KEYS)
     ]
 
 
@@ -42,6 +41,5 @@ async def object_summaries(jet: Jet) -> list[ObjectsSummary]:
             replicas=info.config.num_replicas,
             last_at=known_time(info.state.last_ts),
         )
-        for info in await stream_infos(jet)
-        if info.config.name.startswith(_OBJECTS)
+        for info in await infos_named(jet, _OBJECTS)
     ]

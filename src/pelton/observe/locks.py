@@ -13,7 +13,6 @@ from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.locks.records import Holding, Kind, holding_of, ticket_of
 from pelton.locks.table import BUCKET
-from pelton.observe.streams import stream_infos
 from pelton.observe.summaries import ElectionSummary, LockSummary
 
 _PREFIX: Final = f"$KV.{BUCKET}."
@@ -77,7 +76,7 @@ async def election_summaries(jet: Jet, bucket: str = "", key: str = "") -> list[
     if bucket:
         places = [(bucket, key or bucket.removeprefix("ELECTION_"))]
     else:
-        names = [info.config.name for info in await stream_infos(jet) if info.config.name.startswith(_ELECTIONS)]
+        names = [name for name in await jet.stream_names() if name.startswith(_ELECTIONS)]
         places = [(name.removeprefix("KV_"), name.removeprefix(_ELECTIONS)) for name in names]
     return [await _election(jet, where, name) for where, name in places]
 

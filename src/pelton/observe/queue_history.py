@@ -7,7 +7,15 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import CorruptMessageError, MessageNotFoundError, StoredMessage, StreamNotFoundError, rfc3339
+from pelton.api import (
+    CorruptMessageError,
+    MessageNotFoundError,
+    StoredMessage,
+    StreamInfoRequest,
+    StreamNotFoundError,
+    StreamState,
+    rfc3339,
+)
 from pelton.api.times import SECOND
 from pelton.connect import Jet
 from pelton.jet import Stream
@@ -15,14 +23,13 @@ from pelton.observe.summaries import TimeSpread, WorkerSummary
 from pelton.queue import Outcome
 from pelton.queue.model.naming import QueueNames
 
-_SAMPLE: Final = 200
+_SAMPLE: Final = 100
 _MINUTE_NS: Final = 60 * SECOND
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 
 
-async def last_messages(stream: Stream, count: int) -> list[StoredMessage]:
+async def last_messages(stream: Stream, state: StreamState, count: int) -> list[StoredMessage]:
     """Return the newest messages of a stream, at most ``count``, oldest first."""
-    state = (await stream.info()).state
     found: list[StoredMessage] = []
     seq = state.last_seq
     while len(found) < count and seq >= state.first_seq > 0:
@@ -39,10 +46,11 @@ async def last_messages(stream: Stream, count: int) -> list[StoredMessage]:
 async def ended_jobs(jet: Jet, queue: str, count: int = _SAMPLE) -> list[Outcome]:
     """Return the outcomes of the jobs that ended last, at most ``count``, the oldest first."""
     try:
-        stream = await jet.stream(QueueNames(queue).history)
+        info = await jet.backend.call(StreamInfoRequest(name=QueueNames(queue).history))
     except StreamNotFoundError:
         return []
-    return [_outcome(message.data) for message in await last_messages(stream, count)]
+    stream = Stream(jet.backend, info.config, jet.runtime)
+    return [_outcome(message.data) for message in await last_messages(stream, info.state, count)]
 
 
 def rate(outcomes: Sequence[Outcome], now: int) -> float:

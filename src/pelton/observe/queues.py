@@ -12,11 +12,13 @@ from typing import Final
 import msgspec
 
 from pelton.api import (
+    ConfigError,
     ConsumerUnsettled,
     JobNotFoundError,
     MessageNotFoundError,
+    StoreBusyError,
     StoredMessage,
-    StreamInfo,
+    StreamInfoRequest,
     StreamNotFoundError,
     Unsettled,
     rfc3339,
@@ -24,7 +26,7 @@ from pelton.api import (
 from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.observe.queue_history import ended_jobs, rate, spread
-from pelton.observe.streams import QUEUE_MARK, consumer_infos, stream_infos
+from pelton.observe.streams import QUEUE_MARK, consumer_infos, is_embedded
 from pelton.observe.summaries import QueueSummary
 from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
 from pelton.queue.model.naming import QueueNames
@@ -40,11 +42,19 @@ _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 
 async def queue_names(jet: Jet) -> list[str]:
     """Return the names of all queues."""
-    return [_name_of(info) for info in await stream_infos(jet) if QUEUE_MARK in info.config.metadata]
+    names = set(await jet.stream_names())
+    sides = {side for name in names if name.startswith(_JOBS) for side, _ in _names_of(name).sides}
+    asked = [name for name in sorted(names - sides) if name.startswith(_JOBS)]
+    streams = [await jet.stream(name) for name in asked]
+    return [each.name.removeprefix(_JOBS) for each in streams if QUEUE_MARK in each.config.metadata]
 
 
-def _name_of(info: StreamInfo) -> str:
-    return info.config.name.removeprefix(_JOBS)
+def _names_of(stream: str) -> QueueNames:
+    try:
+        return QueueNames(stream.removeprefix(_JOBS))
+    except ConfigError:
+        # It is no queue's: then nothing is named after it.
+        return QueueNames("-")
 
 
 async def queue_summaries(jet: Jet) -> list[QueueSummary]:
@@ -79,36 +89,46 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
 
 
 async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> JobCounts:
-    if not _is_file(jet):
+    if not is_embedded(jet):
         return await (await jet.queue(names.queue)).counts()
     infos = await consumer_infos(jet, names.jobs)
     underway = await _underway(jet, names)
     states = [_state_of(jet, one) for one in underway.values()]
     # Before the first worker, there is no consumer, and every job is pending.
     untouched = sum(info.num_pending for info in infos) if infos else (await stream.info()).state.messages
-    ended = {"failed": 0, "cancelled": 0}
     total = await _messages_in(jet, names.history)
-    if total:
-        history = await jet.stream(names.history)
-        for ending in ended:
-            subject = names.ending_subject("failed" if ending == "failed" else "cancelled", "*")
-            ended[ending] = (await history.info(subjects_filter=subject)).total
+    failed, cancelled = await _endings(jet, names) if total else (0, 0)
     return JobCounts(
         pending=untouched + states.count("pending"),
         running=states.count("running"),
         retrying=states.count("retrying"),
-        completed=total - ended["failed"] - ended["cancelled"],
-        **ended,
+        completed=total - failed - cancelled,
+        failed=failed,
+        cancelled=cancelled,
     )
 
 
-def _is_file(jet: Jet) -> bool:
-    return ConsumerUnsettled in jet.backend.planning.own_verbs
+async def _endings(jet: Jet, names: QueueNames) -> tuple[int, int]:
+    """Return how many jobs in the history have failed, and how many were cancelled: there may be millions of each."""
+    sql = (
+        "SELECT count(*) FROM subjects WHERE stream=(SELECT id FROM streams WHERE name=?) AND subject>=? AND subject<?"
+    )
+    prefixes = [names.ending_subject("failed", ""), names.ending_subject("cancelled", "")]
+    try:
+        async with jet.read() as view:
+            # "/" is the character after the dot.
+            found = [await view.sql(sql, [names.history, text, text[:-1] + "/"]) for text in prefixes]
+    except (ConfigError, StoreBusyError):
+        # A store in memory has no snapshots, and one at rest was just opened: ask for the subjects instead.
+        history = await jet.stream(names.history)
+        infos = [await history.info(subjects_filter=f"{text}*") for text in prefixes]
+        return infos[0].total, infos[1].total
+    return found[0][0][0], found[1][0][0]
 
 
 async def _messages_in(jet: Jet, name: str) -> int:
     try:
-        return (await (await jet.stream(name)).info()).state.messages
+        return (await jet.backend.call(StreamInfoRequest(name=name))).state.messages
     except StreamNotFoundError:
         return 0
 
@@ -149,7 +169,7 @@ async def unfinished_jobs(jet: Jet, queue: str) -> AsyncGenerator[JobInfo, None]
     """Iterate over the jobs that have not ended, oldest first. Raises StreamNotFoundError."""
     names = QueueNames(queue)
     stream = await jet.stream(names.jobs)
-    if not _is_file(jet):
+    if not is_embedded(jet):
         async for job in (await jet.queue(queue)).jobs():
             yield job
         return
@@ -169,7 +189,7 @@ async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
     stream = await jet.stream(names.jobs)
     if not job_id.isdecimal():
         raise JobNotFoundError(queue, job_id, "a job's id is a number")
-    if not _is_file(jet):
+    if not is_embedded(jet):
         return await (await jet.queue(queue)).get(job_id)
     # In this order, or a job that ends between the two would seem to be pending again.
     underway = await _underway(jet, names)

@@ -8,10 +8,12 @@ from pelton.api import (
     ConsumerConfig,
     ConsumerInfo,
     ConsumerList,
+    ConsumerUnsettled,
     StreamConfig,
     StreamInfo,
     StreamInfoRequest,
     StreamList,
+    StreamNotFoundError,
 )
 from pelton.api.times import ZERO_TIME
 from pelton.connect import Jet
@@ -35,6 +37,25 @@ async def stream_infos(jet: Jet) -> list[StreamInfo]:
         infos += page.streams
         if not page.streams or len(infos) >= page.total:
             return infos
+
+
+async def infos_named(jet: Jet, prefix: str) -> list[StreamInfo]:
+    """Return the infos of the streams whose names begin so, by name; the others, which may be large, are not asked."""
+    names = [name for name in await jet.stream_names() if name.startswith(prefix)]
+    return [info for name in names if (info := await _info(jet, name)) is not None]
+
+
+async def _info(jet: Jet, name: str) -> StreamInfo | None:
+    try:
+        return await jet.backend.call(StreamInfoRequest(name=name))
+    except StreamNotFoundError:
+        # It was deleted after it was listed.
+        return None
+
+
+def is_embedded(jet: Jet) -> bool:
+    """Whether this is a store of our own, where many small questions are cheaper than a large one."""
+    return ConsumerUnsettled in jet.backend.planning.own_verbs
 
 
 async def stream_summaries(jet: Jet) -> list[StreamSummary]:
@@ -91,12 +112,24 @@ async def consumer_summaries(jet: Jet, stream: str = "") -> list[ConsumerSummary
     if stream:
         last = (await jet.backend.call(StreamInfoRequest(name=stream))).state.last_seq
         return [consumer_summary(info, last) for info in await consumer_infos(jet, stream)]
+    if is_embedded(jet):
+        return [one for name in await jet.stream_names() for one in await _consumers_of(jet, name)]
     return [
         consumer_summary(info, each.state.last_seq)
         for each in await stream_infos(jet)
         if each.state.consumer_count
         for info in await consumer_infos(jet, each.config.name)
     ]
+
+
+async def _consumers_of(jet: Jet, stream: str) -> list[ConsumerSummary]:
+    try:
+        infos = await consumer_infos(jet, stream)
+    except StreamNotFoundError:
+        return []
+    if not infos or (of := await _info(jet, stream)) is None:
+        return []
+    return [consumer_summary(info, of.state.last_seq) for info in infos]
 
 
 def consumer_summary(info: ConsumerInfo, last_seq: int) -> ConsumerSummary:
