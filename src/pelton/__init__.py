@@ -63,6 +63,7 @@ _ROOMS = (
     "engine",
     "jet",
     "locks",
+    "observe",
     "queue",
     "runtime",
     "sourcing",

@@ -42,7 +42,7 @@ COMMANDS: Final = {
     "pipeline": "archive and replay streams, dead letters and reports, with Spark",
 }
 # Where the store comes in their words: after the verb, or after the command.
-_IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "queue", "jobs", "dead"})
+_IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead"})
 _ALONE: Final = frozenset({"info", "pub", "sub", "workers", "locks", "elections", "top", "sql"})
 _INTERRUPTED: Final = 130
 
