@@ -517,3 +517,34 @@ def test_the_blocking_face_has_it(tmp_path: Path) -> None:
             assert view.sql("SELECT name FROM streams") == [("s",)]
         with pytest.raises(pelton.StoreReadOnlyError):
             jet.publish("s", b"x")
+
+
+async def test_another_event_loop_and_a_forked_child_are_refused(path: Path, jet: pelton.Jet) -> None:
+    def elsewhere() -> None:
+        with pytest.raises(pelton.WrongLoopError):
+            asyncio.run(jet.stream_names())
+
+    await asyncio.to_thread(elsewhere)
+    if not hasattr(os, "fork"):
+        return
+    child = os.fork()
+    if not child:
+        try:
+            jet.backend._view.door.check()  # type: ignore[attr-defined]
+        except pelton.StoreForkedError:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert await jet.stream_names()
+
+
+async def test_a_store_that_is_replaced_is_read_where_it_is(path: Path, jet: pelton.Jet, tmp_path: Path) -> None:
+    other = tmp_path / "b.pelton"
+    async with pelton.open(other) as writer:
+        await writer.create_stream("new", subjects=["new"])
+    os.replace(other, path)
+    assert await jet.stream_names() == ["new"]
+    path.unlink()
+    with pytest.raises(pelton.StoreSettingsError, match="no such file"):
+        await jet.stream_names()
