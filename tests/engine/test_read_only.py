@@ -75,6 +75,24 @@ async def test_it_answers_as_an_opener_that_writes(path: Path, jet: pelton.Jet) 
         assert await everything(jet) == seen
 
 
+async def test_buckets_and_objects_are_read(jet: pelton.Jet) -> None:
+    settings, files = await jet.bucket("settings"), await jet.objects("files")
+    assert [entry.value for entry in await settings.history("colour")] == [b"red", b"blue"]
+    with pytest.raises(pelton.BucketKeyNotFoundError):
+        await settings.history("nothing")
+    assert [info.name async for info in files.list()] == ["a"]
+    assert await files.get("a") == b"content"
+    seen: list[object] = []
+
+    async def watch() -> None:
+        async for entry in settings.watch():
+            seen.append(entry and entry.value)
+
+    with pytest.raises(pelton.StoreReadOnlyError):
+        await watch()
+    assert seen == [b"blue", None]
+
+
 async def test_the_numbers_of_consumers_are_there(jet: pelton.Jet) -> None:
     info = await (await (await jet.stream("orders")).consumer("worker")).info()
     assert (info.num_pending, info.num_ack_pending, info.delivered.stream_seq, info.ack_floor.stream_seq) == (

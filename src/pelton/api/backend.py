@@ -49,13 +49,14 @@ class Planning(msgspec.Struct, frozen=True, kw_only=True):
     a round trip. ``consumer_timeout``: seconds to wait for a new consumer before another one is created, because its
     server may have died; None if a backend always answers. ``atomic_batches``: the messages of one `publish_batch` are
     one transaction, and batches stay in order whatever happens. ``own_verbs``: the requests that NATS does not have
-    and that this backend answers.
+    and that this backend answers. ``read_only``: nothing can be written, which includes consumers.
     """
 
     overlapping_pulls: bool
     consumer_timeout: float | None
     atomic_batches: bool
     own_verbs: frozenset[type[Request[Any]]]
+    read_only: bool = False
 
 
 class Backend(Protocol):

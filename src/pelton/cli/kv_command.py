@@ -47,7 +47,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     watching.add_argument("filter", nargs="*", metavar="FILTER", help="only these keys")
     watching.add_argument("--count", type=count, metavar="N", help="end after this number")
     watching.add_argument("--updates-only", action="store_true", help="begin with the next change")
-    _with_key(add_verb(verbs, "history", _history, "show the revisions of a key", writes=True))
+    _with_key(add_verb(verbs, "history", _history, "show the revisions of a key"))
 
 
 def _in_bucket(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

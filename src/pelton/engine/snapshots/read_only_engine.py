@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn, TypeVar
 
+import msgspec
+
 from pelton.api import (
     AckOp,
     ApiError,
@@ -84,7 +86,7 @@ class _View:
 class ReadOnlyEngine:
     """A Backend that only reads; belongs to the event loop it was opened on."""
 
-    planning = PLANNING
+    planning = msgspec.structs.replace(PLANNING, read_only=True)
     domain_prefix = ""
     refuses_late_acks = True
     has_exclusive_subjects = True
