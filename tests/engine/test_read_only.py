@@ -566,3 +566,22 @@ async def test_a_store_that_is_replaced_is_read_where_it_is(path: Path, jet: pel
     path.unlink()
     with pytest.raises(pelton.StoreSettingsError, match="no such file"):
         await jet.stream_names()
+
+
+async def test_a_store_that_is_opened_while_it_is_opened_to_be_read_is_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pelton.storage import read_only
+
+    original, writers = read_only.check_owner, []
+
+    def torn(connection: Any, name: str) -> None:
+        if not writers:
+            writers.append(pelton.sync.open(path))
+            raise read_only.Fault("foreign", name, "a page that another process has just written")
+        original(connection, name)
+
+    monkeypatch.setattr(read_only, "check_owner", torn)
+    async with pelton.open(path, read_only=True) as jet:
+        assert "orders" in await jet.stream_names()
+    writers[0].close()

@@ -31,6 +31,7 @@ from pelton.storage.store_file import StoreFile
 
 _CACHE_KIB: Final = 32 * 1024
 _BUSY_OPENING_MS: Final = 10_000
+_OPEN_TRIES: Final = 5
 # SQLite locks nothing through it, and keeps the index of a log in memory.
 _LOCKLESS: Final = "multipleciphers-unix-none"
 
@@ -77,7 +78,14 @@ class ReadOnlyDatabase(Database):
 
     def __init__(self, path: str, *, key: bytes | None = None, vfs: str | None = None) -> None:
         self._rest: StoreAtRest | None = None
-        super().__init__(path, key=key, vfs=vfs)
+        for attempts_left in reversed(range(_OPEN_TRIES)):
+            try:
+                super().__init__(path, key=key, vfs=vfs)
+                return
+            except Fault:
+                # A process that opens the store just now may fold its log into the file while it is read.
+                if not attempts_left or self._rest is None or self.is_current:
+                    raise
 
     @property
     def is_current(self) -> bool:
