@@ -34,7 +34,7 @@ _HOMES = {
     ),
     "pelton.connect": ("ClusterOptions", "Jet", "open"),
     "pelton.engine": ("backup", "compact", "rekey", "restore", "salvage", "verify"),
-    "pelton.jet": ("Consumer", "CoreMessage", "Subscription", "Message", "Metadata", "Savepoint", "Stream"),
+    "pelton.jet": ("Consumer", "CoreMessage", "Subscription", "Message", "Metadata", "Savepoint", "SqlReads", "Stream"),
     "pelton.locks": ("Election", "ElectionOptions", "LockLease", "Leader", "Lock", "Semaphore", "Term"),
     "pelton.queue": (
         "JobCall",
@@ -74,6 +74,7 @@ _ROOMS = (
     "engine",
     "jet",
     "locks",
+    "observe",
     "queue",
     "runtime",
     "sourcing",

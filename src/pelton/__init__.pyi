@@ -8,6 +8,7 @@ from pelton import consumers as consumers
 from pelton import engine as engine
 from pelton import jet as jet
 from pelton import locks as locks
+from pelton import observe as observe
 from pelton import queue as queue
 from pelton import runtime as runtime
 from pelton import sourcing as sourcing
@@ -44,6 +45,7 @@ from pelton.jet import CoreMessage as CoreMessage
 from pelton.jet import Message as Message
 from pelton.jet import Metadata as Metadata
 from pelton.jet import Savepoint as Savepoint
+from pelton.jet import SqlReads as SqlReads
 from pelton.jet import Stream as Stream
 from pelton.jet import Subscription as Subscription
 from pelton.locks import Election as Election

@@ -186,8 +186,9 @@ from pelton.api.store_errors import (
     WrongLoopError,
 )
 from pelton.api.times import parse_rfc3339, rfc3339
-from pelton.api.transacting import Outgoing, Settled, Transacting
+from pelton.api.transacting import Outgoing, Reading, Settled, Transacting
 from pelton.api.transaction_errors import (
+    SnapshotTimeoutError,
     SqlConstraintError,
     SqlError,
     SqlForbiddenError,
@@ -307,6 +308,7 @@ __all__ = [
     "PullRefusedError",
     "PullRequest",
     "PurgeReply",
+    "Reading",
     "Republish",
     "Request",
     "RetryJob",
@@ -316,6 +318,7 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "SnapshotTimeoutError",
     "SourceConsumer",
     "SqlConstraintError",
     "SqlError",

@@ -40,7 +40,7 @@
     │   │   └── ServerPermissionError
     │   └── CorruptMessageError          the disk lost bits of one message
     ├── TransactionError                 a transaction was rolled back, or misused
-    │   └── TransactionTimeoutError
+    │   └── TransactionTimeoutError, SnapshotTimeoutError
     ├── SqlError                         a statement of yours
     │   └── SqlConstraintError, SqlForbiddenError
     └── JobError                         a job, or the code that runs it

@@ -46,6 +46,7 @@ from pelton.engine.maintenance.online import OnlineMaintenance
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Committed, Session
 from pelton.engine.settings import PLANNING, EngineSettings
+from pelton.engine.snapshots.sql_snapshots import SqlSnapshots
 from pelton.engine.transactions.settlements import Settling, settle_all, settling_apart
 from pelton.engine.transactions.submissions import Submissions
 from pelton.engine.transactions.transaction import OpenTransaction
@@ -100,6 +101,7 @@ class Engine:
         self.check_outside, self.readable = self._transactions.check_outside, self._transactions.readable
         self._submissions = Submissions(self.session, self._committer, self._transactions, self._check)
         self.stage, self.hand_back = self._submissions.stage, self._submissions.hand_back
+        self.reading = SqlSnapshots(self._connections, self._check, self._clock).take
         self._background = Background(self, self._clock, self._db)
         self._maintenance = OnlineMaintenance(
             self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others

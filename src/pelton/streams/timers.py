@@ -99,6 +99,11 @@ class Timers:
         )
         return decoded(Aged, self._db.execute(sql, (self._ageless, self._stream, limit)).fetchall())
 
+    def due_of(self, seq: int) -> int | None:
+        """Return when a message expires by its own TTL; None without one."""
+        found = self._db.value("SELECT due FROM timers WHERE stream=? AND seq=?", (self._stream, seq))
+        return None if found is None else int(found)
+
     def fired(self, now: int) -> list[Firing]:
         """Return the schedules that are due, in the order in which they were stored."""
         sql = "SELECT seq, subject, due FROM schedules WHERE stream=? AND due<=? ORDER BY seq"

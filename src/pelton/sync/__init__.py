@@ -104,6 +104,7 @@ __all__ = [
     "QueueWithOptions",
     "Savepoint",
     "SplitCodec",
+    "SqlReads",
     "Semaphore",
     "Stream",
     "backup",
@@ -140,6 +141,7 @@ JobHandle = derive(queue.JobHandle)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)
+SqlReads = derive(jet.SqlReads)
 Election = derive(locks.Election)
 Term = derive(locks.Term)
 Lock = derive(locks.Lock)

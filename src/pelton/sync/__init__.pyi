@@ -224,6 +224,7 @@ __all__ = [
     "Queue",
     "QueueInTransaction",
     "QueueWithOptions",
+    "Reading",
     "Republish",
     "Request",
     "RetryJob",
@@ -235,11 +236,13 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "SnapshotTimeoutError",
     "SourceConsumer",
     "SplitCodec",
     "SqlConstraintError",
     "SqlError",
     "SqlForbiddenError",
+    "SqlReads",
     "StoreBusyError",
     "StoreClosedError",
     "StoreDescriptorsError",
@@ -487,6 +490,7 @@ class Jet:
         num_replicas: int | None = None,
         jobs: Jobs | Sequence[Jobs] | None = None,
     ) -> Queue: ...
+    def read(self, *, timeout: float | timedelta = 60.0) -> SqlReads: ...
     def rekey(self, key: Key) -> None: ...
     def restore(
         self,
@@ -794,6 +798,13 @@ class Savepoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+class SqlReads:
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ...) -> list[tuple[Any, ...]]: ...
+
 class Semaphore:
     name: str
     ttl: int
@@ -931,6 +942,7 @@ def open(
     limits: AccountLimits | None = None,
     key: Key | None = None,
     mode: int | None = None,
+    read_only: bool = False,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

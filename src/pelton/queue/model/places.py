@@ -62,14 +62,14 @@ def _id(leaf: str, key: str) -> str:
     return f"{leaf}@{key.replace('.', '%2E')}" if key else leaf
 
 
-class Found(NamedTuple):
+class LookedUpPlace(NamedTuple):
     """Where to look for a job: its leaf, and its key in its subject form."""
 
     leaf: str
     key: str
 
 
-def found_by(job_id: str) -> Found:
+def found_by(job_id: str) -> LookedUpPlace:
     """Return where the job of an id is that is not a sequence."""
     name, _, key = job_id.partition("@")
-    return Found(name.partition("-")[0], key.replace("%2E", "."))
+    return LookedUpPlace(name.partition("-")[0], key.replace("%2E", "."))
