@@ -15,8 +15,8 @@ from pelton.cli.values import count
 from pelton.connect import Jet
 from pelton.queue import JobInfo
 
-_UNFINISHED = ("pending", "running", "retrying")
-_ENDED = ("completed", "failed", "cancelled")
+_UNFINISHED = ("pending", "scheduled", "running", "retrying")
+_ENDED = ("completed", "failed", "cancelled", "expired")
 
 
 def define(parser: argparse.ArgumentParser) -> None:

@@ -29,10 +29,13 @@ from pelton.observe.queue_history import ended_jobs, rate, spread
 from pelton.observe.streams import QUEUE_MARK, consumer_infos, is_embedded
 from pelton.observe.summaries import QueueSummary
 from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
+from pelton.queue.model.checks import checked_id
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.states import ENDINGS
+from pelton.queue.model.states import ENDINGS, Ending
 
 _LEASE: Final = "pelton.queue.lease"
+_NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
 _JOBS: Final = "JOBS_"
 _HISTORY: Final = "SELECT id, subjects_upto FROM streams JOIN stream_state USING(id) WHERE name=?"
 # The subjects of the newest messages are not counted yet (docs/file-format.md).
@@ -84,6 +87,8 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
         pending=counts.pending,
         running=counts.running,
         retrying=counts.retrying,
+        scheduled=counts.scheduled,
+        expired=counts.expired,
         completed=counts.completed,
         failed=counts.failed,
         cancelled=counts.cancelled,
@@ -105,20 +110,22 @@ async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> JobCounts:
     # Before the first worker, there is no consumer, and every job is pending.
     untouched = sum(info.num_pending for info in infos) if infos else (await stream.info()).state.messages
     total = await _messages_in(jet, names.history)
-    failed, cancelled = await _endings(jet, names) if total else (0, 0)
+    failed, cancelled, expired = await _endings(jet, names) if total else (0, 0, 0)
     return JobCounts(
         pending=untouched + states.count("pending"),
         running=states.count("running"),
         retrying=states.count("retrying"),
-        completed=total - failed - cancelled,
+        scheduled=await scheduled_jobs(jet, names),
+        completed=total - failed - cancelled - expired,
         failed=failed,
         cancelled=cancelled,
+        expired=expired,
     )
 
 
-async def _endings(jet: Jet, names: QueueNames) -> tuple[int, int]:
-    """Return how many jobs in the history have failed, and how many were cancelled: there may be millions of each."""
-    prefixes = [names.ending_subject("failed", ""), names.ending_subject("cancelled", "")]
+async def _endings(jet: Jet, names: QueueNames) -> tuple[int, int, int]:
+    """Return how many jobs in the history have failed, were cancelled, and expired: there may be millions of each."""
+    prefixes = [names.ending_subject(ending, "") for ending in _NOT_COMPLETED]
     try:
         async with jet.read() as view:
             ((stream, upto),) = await view.sql(_HISTORY, [names.history])
@@ -129,8 +136,8 @@ async def _endings(jet: Jet, names: QueueNames) -> tuple[int, int]:
         # A store in memory has no snapshots, and one at rest was just opened: ask for the subjects instead.
         history = await jet.stream(names.history)
         infos = [await history.info(subjects_filter=f"{text}*") for text in prefixes]
-        return infos[0].total, infos[1].total
-    return found[0][0][0], found[1][0][0]
+        return infos[0].total, infos[1].total, infos[2].total
+    return found[0][0][0], found[1][0][0], found[2][0][0]
 
 
 async def _messages_in(jet: Jet, name: str) -> int:
@@ -194,15 +201,16 @@ async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
     """Return one job, in whatever state it is. Raises JobNotFoundError, StreamNotFoundError."""
     names = QueueNames(queue)
     stream = await jet.stream(names.jobs)
-    if not job_id.isdecimal():
-        raise JobNotFoundError(queue, job_id, "a job's id is a number")
+    try:
+        checked_id(queue, job_id)
+    except ConfigError as error:
+        raise JobNotFoundError(queue, job_id, str(error)) from None
     if not is_embedded(jet):
         return await (await jet.queue(queue)).get(job_id)
     # In this order, or a job that ends between the two would seem to be pending again.
     underway = await _underway(jet, names)
-    try:
-        stored = await stream.get_message(int(job_id))
-    except MessageNotFoundError:
+    stored = await unfinished_job(stream, names, job_id)
+    if stored is None:
         return await _ended(jet, names, job_id)
     return await _unfinished(jet, names, stored, underway.get(stored.seq))
 
@@ -212,12 +220,15 @@ async def _unfinished(jet: Jet, names: QueueNames, stored: StoredMessage, delive
         envelope = _envelope(stored.data)
     except (msgspec.DecodeError, msgspec.ValidationError):
         envelope = Envelope(job="", args=msgspec.Raw(b"null"))
-    known = None if delivery is None else await _last_attempt(jet, names, str(stored.seq))
+    job_id = envelope.id or str(stored.seq)
+    known = None if delivery is None else await _last_attempt(jet, names, job_id)
+    is_scheduled = names.is_later(stored.subject)
     deliveries = 0 if delivery is None else delivery.num_delivered
     return JobInfo(
-        id=str(stored.seq),
+        id=job_id,
         job=envelope.job,
-        state=_state_of(jet, delivery),
+        state="scheduled" if is_scheduled else _state_of(jet, delivery),
+        due=envelope.due if is_scheduled else 0,
         key=envelope.key,
         attempt=max(deliveries - (known.returned if known else 0), 0),
         enqueued_at=stored.time_ns,

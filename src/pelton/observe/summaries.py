@@ -124,6 +124,8 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int
     cancelled: int
+    expired: int
+    scheduled: int
     dead_letters: int
     oldest_at: str
     last_ended_at: str

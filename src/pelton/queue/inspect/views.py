@@ -9,11 +9,9 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, Unsettled
 from pelton.queue.backing.failed_attempts import FailedAttempts
-from pelton.queue.backing.scheduled import scheduled_jobs
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
-from pelton.queue.model.places import found_by
-from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobState, Outcome
 
 if TYPE_CHECKING:
@@ -65,21 +63,7 @@ class JobViews:
     async def stored(self, job_id: str) -> StoredMessage | None:
         """Return the message of a job that has not ended."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
-        if job_id.isdigit():
-            try:
-                return await stream.get_message(int(job_id))
-            except MessageNotFoundError:
-                return None
-        leaf, key = found_by(job_id)
-        # A job can fall due between the two, but never goes back.
-        for subject in (self._queue.names.later(key, leaf), self._queue.names.place(key, leaf)):
-            try:
-                stored = await stream.get_last_message(subject)
-            except MessageNotFoundError:
-                continue
-            if job_id_in(stored.data, stored.seq) == job_id:
-                return stored
-        return None
+        return await unfinished_job(stream, self._queue.names, job_id)
 
     async def jobs(self) -> AsyncGenerator[JobInfo]:
         """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest, WrongLastSequenceError
 from pelton.queue.backing.first_outcome import as_first, refusal_of
-from pelton.queue.backing.scheduled import scheduled_jobs
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
 from pelton.queue.keys.ledger import Ledger, identified, outbox_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pelton.api import MessageNotFoundError, Unsettled
 from pelton.queue.backing.scan import deliveries
-from pelton.queue.backing.scheduled import scheduled_jobs
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs
 from pelton.queue.keys.record import KeyRecord, decode
 from pelton.queue.ports import Underway
 
