@@ -35,6 +35,7 @@ from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.delivery.pushes import Pushes
+from pelton.engine.delivery.standing import StandingPulls
 from pelton.engine.delivery.subscription import EngineSubscription
 from pelton.engine.delivery.subscriptions import Subscriptions
 from pelton.engine.delivery.waiting import WaitingPulls
@@ -44,6 +45,7 @@ from pelton.engine.faults import public_error
 from pelton.engine.maintenance.background import Background
 from pelton.engine.maintenance.online import OnlineMaintenance
 from pelton.engine.pubsub.bus import Bus
+from pelton.engine.serving import Serving
 from pelton.engine.session import Committed, Session
 from pelton.engine.settings import PLANNING, EngineSettings
 from pelton.engine.transactions.settlements import Settling, settle_all, settling_apart
@@ -129,8 +131,8 @@ class Engine:
             if committed.news:
                 self._waiting.notify(committed.news)
             self._channel.wake_others()
-        for subscriber, messages in committed.deliveries:
-            subscriber.receive(messages)
+        for subscriber, route, messages in committed.deliveries:
+            subscriber.receive(route, messages)
         if self.session.registry.consumers.pushed or self._pushes.is_pumping:
             self._pushes.look()
         self._background.committed(committed)
@@ -153,7 +155,6 @@ class Engine:
         return self._session_on(self._connections.database(), lambda: True, self.session.bus)
 
     def transaction(self, timeout: float) -> OpenTransaction:
-        """Return the transaction that the caller is in, or a new one."""
         self._check()
         return self._transactions.of_caller() or OpenTransaction(self._transactions, timeout)
 
@@ -280,6 +281,10 @@ class Engine:
         """Call ``told`` with the error when this opener has ended for good."""
         self._on_end.append(told)
 
+    def serving(self) -> Serving:
+        """Return what a server needs beyond the port; close it before this store."""
+        return Serving(self, self._committer, StandingPulls(self, self._pulls, self._waiting, self._runtime))
+
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""
         with self._connections.unchanged() as settings:
@@ -287,7 +292,6 @@ class Engine:
             return Engine(settings, self._runtime)
 
     def backups(self) -> Backups:
-        """Return this store, which copies its own file."""
         return self
 
     def embedded(self, what: str) -> EmbeddedStore:
@@ -295,7 +299,6 @@ class Engine:
         return self
 
     async def rekey(self, key: Key) -> None:
-        """Encrypt the store with another key; see :meth:`pelton.Jet.rekey`."""
         await self._maintenance.rekey(key)
 
     async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
@@ -365,7 +368,7 @@ class Engine:
         self._committer.woken()
         self._waiting.notify_all()
         self._background.woken()
-        if self._subscriptions and not self._transactions.is_unreadable:
+        if self.session.bus.has_own and not self._transactions.is_unreadable:
             # Reading delivers what the other process published. Operations on the store raise the same errors.
             with suppress(PeltonError):
                 self.read(lambda: None)
