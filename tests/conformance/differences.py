@@ -50,3 +50,6 @@ NOT_REPLICATED: Final = {
     "mirrors.a_mirror_has_limits_of_its_own": "a mirror with replicas still has what its limits should remove",
     "mirrors.a_mirror_of_nothing_says_so": "a mirror with replicas reports no error for a missing origin",
 }
+
+# Where a served store answers differently from nats-server: cases that are skipped there, and why.
+SERVED_OTHERWISE: Final[dict[str, str]] = {}

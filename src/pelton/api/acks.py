@@ -4,12 +4,12 @@
 account hash before the stream, and a random token at the end. The payload of an ack says what became of the message.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from pelton.api.durations import parse_duration
 from pelton.api.errors import ConfigError
 from pelton.api.message import ACK_PREFIX, AckOp, Delivered
 from pelton.api.pulling import NextRequest, decode_next
@@ -17,8 +17,6 @@ from pelton.api.pulling import NextRequest, decode_next
 _SHORT: Final = 9
 _LONG: Final = 11
 _WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
-_DURATION: Final = re.compile(rb"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)")
-_UNITS_NS: Final = {b"ns": 1, b"us": 10**3, b"ms": 10**6, b"s": 10**9, b"m": 60 * 10**9, b"h": 3600 * 10**9}
 
 
 class AckTarget(NamedTuple):
@@ -121,10 +119,10 @@ def _delay(text: bytes) -> int:
             return max(msgspec.json.decode(text, type=_NakOptions).delay, 0)
         except msgspec.MsgspecError:
             return 0
-    parts = _DURATION.findall(text)
-    if b"".join(number + unit for number, unit in parts) != text:
+    try:
+        return max(parse_duration(text.decode()), 0) if text else 0
+    except ValueError:
         return 0
-    return int(sum(float(number) * _UNITS_NS[unit] for number, unit in parts))
 
 
 def _where(reply: str) -> Sequence[str]:

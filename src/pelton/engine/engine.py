@@ -283,7 +283,8 @@ class Engine:
 
     def serving(self) -> Serving:
         """Return what a server needs beyond the port; close it before this store."""
-        return Serving(self, self._committer, StandingPulls(self, self._pulls, self._waiting, self._runtime))
+        standing = StandingPulls(self, self._pulls, self._waiting, self._runtime)
+        return Serving(self, self._committer, standing, self._submissions.settle, self._pushes.poke)
 
     def clone(self) -> Engine:
         """Open the same store for the event loop of the calling thread."""

@@ -7,16 +7,28 @@ subscriptions (``pubsub/bus.py``). Its clients' pulls stand until they are fille
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 
-from pelton.api import Incoming, Outgoing, PeltonError, PubAck, PullRequest, StreamConfig, api_error
+from pelton.api import (
+    AckOp,
+    ConsumerConfig,
+    Incoming,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    PullRequest,
+    StreamConfig,
+    api_error,
+)
 from pelton.engine.delivery.standing import PullSink, StandingPulls
 from pelton.engine.faults import public_error
 from pelton.engine.host import Host
 from pelton.engine.pubsub.subscribers import Subscriber
 from pelton.engine.session import Session
+from pelton.engine.transactions.settlements import Settling
 from pelton.engine.transactions.works import append_all, make_ready
 from pelton.storage import Committer, Fault, Work
 from pelton.streams import StreamLog, is_bare
@@ -28,10 +40,21 @@ Answered = Callable[[int, Sequence[PubAck | PeltonError]], None]
 class Serving:
     """The engine for a server."""
 
-    def __init__(self, host: Host, committer: Committer, standing: StandingPulls) -> None:
+    def __init__(
+        self,
+        host: Host,
+        committer: Committer,
+        standing: StandingPulls,
+        settle: Callable[[Settling], None],
+        poke: Callable[[], None],
+    ) -> None:
         self._host = host
+        self._loop = asyncio.get_running_loop()
         self._committer = committer
         self._standing = standing
+        self._settle = settle
+        # Lets push consumers continue that wait for room.
+        self.poke = poke
         self._bus = host.session.bus
         self.pull: Callable[[str, str, PullRequest, float, PullSink], None] = standing.pull
 
@@ -46,9 +69,10 @@ class Serving:
         """Whether anybody subscribes to a subject, other than this server's clients."""
         return self._bus.has_subscriptions and self._bus.has_others(subject)
 
-    def has_consumer(self, stream: str, consumer: str) -> bool:
-        """Whether there is a consumer of this name."""
-        return (stream, consumer) in self._host.session.registry.consumers.by_name
+    def consumer(self, stream: str, consumer: str) -> ConsumerConfig | None:
+        """Return the configuration of a consumer, or None."""
+        log = self._host.session.registry.consumers.by_name.get((stream, consumer))
+        return None if log is None else log.config
 
     def deliver_subjects(self) -> dict[str, str]:
         """Return the deliver subjects of push consumers, each with its group or an empty text."""
@@ -86,6 +110,16 @@ class Serving:
                 self._bus.is_routed = False
 
         self._host.stage(announce, durable=False).add_done_callback(lambda done: done.exception())
+
+    def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> asyncio.Future[list[PeltonError | None]]:
+        """Acknowledge deliveries; the future ends when that is durable."""
+        future: asyncio.Future[list[PeltonError | None]] = self._loop.create_future()
+        self._settle(Settling(stream, consumer, acks, None, future))
+        return future
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call back at the end of this round of the event loop."""
+        self._loop.call_soon(call)
 
     async def join(self, subject: str, queue: str, subscriber: Subscriber) -> int:
         """Subscribe; returns the number of the subscription."""

@@ -1,0 +1,224 @@
+"""The server: accounts, their stores, the clients, and how it ends.
+
+It ends in one of two ways. :meth:`Server.close` stores and acknowledges what has arrived, tells waiting pulls, and
+closes all connections. :meth:`Server.lame_duck` lets clients go elsewhere first: it accepts no more, tells those that
+are connected, and lets go of them one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import socket
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from pelton._version import VERSION
+from pelton.api import PeltonError
+from pelton.engine import Engine, EngineSettings
+from pelton.runtime import Runtime, Timer
+from pelton.server.account import ServerAccount
+from pelton.server.auth import Authenticator, OpenDoor
+from pelton.server.connection import ClientConnection
+from pelton.server.jetstream.link import StoreLink
+from pelton.server.jetstream.service import JetStreamService
+from pelton.server.jetstream.verbs import API_LEVEL
+from pelton.server.listening import Listener
+from pelton.server.ports import Client
+from pelton.server.settings import Endpoint, ServerSettings, StoreSettings
+from pelton.server.settings.options import GLOBAL_ACCOUNT
+from pelton.wire import ServerHello, encode_info
+
+# Clients tell features by it: what it names is what this server does.
+NATS_VERSION: Final = "2.15.1"
+_BUFFER: Final = 32 << 10
+_LOOKS: Final = 10
+_LONGEST_LOOK_S: Final = 1.0
+_TOO_MANY: Final = "maximum connections exceeded"
+_SHUTDOWN: Final = "Server Shutdown"
+_NONCE_BYTES: Final = 11
+
+
+class Server:
+    """A NATS server on the stores of its accounts; belongs to the event loop that starts it."""
+
+    def __init__(self, settings: ServerSettings, runtime: Runtime, authenticator: Authenticator | None = None) -> None:
+        self.settings = settings
+        self.clock = runtime.clock
+        self.authenticator: Authenticator = OpenDoor() if authenticator is None else authenticator
+        self.buffer = memoryview(bytearray(_BUFFER))
+        self.id = runtime.ids.new()
+        self.name = settings.server_name or self.id
+        self._runtime = runtime
+        self._accounts: dict[str, ServerAccount] = {}
+        self._clients: dict[int, ClientConnection] = {}
+        self._numbers = 0
+        self._unflushed: list[Client] = []
+        self._listeners: list[Listener] = []
+        self._look_timer: Timer | None = None
+        self._is_lame = False
+        self._closed = False
+
+    # --- life
+
+    async def start(self) -> None:
+        """Open the stores, and listen. Raises ConfigError, StoreError."""
+        try:
+            for name, store in self.settings.stores.items():
+                await self._open(name, store)
+            self._accounts.setdefault(GLOBAL_ACCOUNT, self._new_account(GLOBAL_ACCOUNT))
+            for endpoint in self.settings.endpoints:
+                listener = Listener(endpoint, self._accept, self._runtime)
+                listener.open()
+                self._listeners.append(listener)
+        except BaseException:
+            await self.close()
+            raise
+        self._look()
+
+    def _new_account(self, name: str) -> ServerAccount:
+        return ServerAccount(name, self._runtime.random.choice)
+
+    async def _open(self, name: str, store: StoreSettings) -> None:
+        account = self._accounts[name] = self._new_account(name)
+        settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
+        engine = Engine(settings, self._runtime)
+        link = account.link = StoreLink(engine, account.router, account.send, self._runtime)
+        engine.on_end(self._store_ended)
+        await link.interest.open()
+        receives = account.router.has_subscriber
+        account.services["$JS"] = JetStreamService(
+            link, account.send, account.answer, receives, self._runtime, self.settings.domain
+        )
+
+    def _store_ended(self, error: Exception) -> None:
+        """Let go of all clients: a store has failed for good."""
+        for client in list(self._clients.values()):
+            client.close(_SHUTDOWN)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where the server listens, with the ports that it got."""
+        return [listener.endpoint for listener in self._listeners]
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
+    async def close(self) -> None:
+        """Finish what has arrived, and close everything. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        for listener in self._listeners:
+            await listener.close()
+        for client in self._clients.values():
+            client.stop_reading()
+        for account in self._accounts.values():
+            if account.link is not None:
+                with suppress(PeltonError):
+                    await account.link.finish()
+        for client in list(self._clients.values()):
+            client.close(_SHUTDOWN)
+        for account in self._accounts.values():
+            if account.link is not None:
+                await account.link.close()
+
+    async def lame_duck(self) -> None:
+        """Accept no more clients, tell those that are connected, let go of them one by one, and close."""
+        if self._is_lame or self._closed:
+            return
+        self._is_lame = True
+        for listener in self._listeners:
+            await listener.close()
+        for client in list(self._clients.values()):
+            client.write(encode_info(self.hello(client, "")))
+        await self._runtime.clock.sleep(self.settings.lame_duck_grace_period)
+        clients = list(self._clients.values())
+        if clients:
+            pause = self.settings.lame_duck_duration / len(clients)
+            for client in clients:
+                client.close(_SHUTDOWN)
+                await self._runtime.clock.sleep(min(pause, 1.0))
+        await self.close()
+
+    # --- connections
+
+    async def _accept(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._numbers += 1
+        number = self._numbers
+        await loop.connect_accepted_socket(lambda: ClientConnection(self, number), accepted)
+
+    def admit(self, client: Client) -> str:
+        """Count a new connection; return why it is refused, or an empty text."""
+        assert isinstance(client, ClientConnection)
+        refused = _TOO_MANY if len(self._clients) >= self.settings.max_connections else ""
+        self._clients[client.number] = client
+        return refused
+
+    def forget(self, client: Client) -> None:
+        """Count a connection no more."""
+        self._clients.pop(client.number, None)
+
+    def account(self, name: str) -> ServerAccount | None:
+        """Return an account, or None."""
+        return self._accounts.get(name)
+
+    def hello(self, client: Client, nonce: str) -> ServerHello:
+        """Return what a client is told of the server."""
+        first = self._listeners[0].endpoint if self._listeners else Endpoint()
+        return ServerHello(
+            server_id=self.id,
+            server_name=self.name,
+            version=NATS_VERSION,
+            go=f"python{platform.python_version()}",
+            git_commit=f"pelton-{VERSION}",
+            host=first.host,
+            port=max(first.port, 0),
+            headers=True,
+            auth_required=self.authenticator.is_required,
+            max_payload=self.settings.max_payload,
+            jetstream=any(account.link is not None for account in self._accounts.values()),
+            client_id=client.number,
+            client_ip=client.peer.rpartition(":")[0].strip("[]"),
+            nonce=nonce,
+            domain=self.settings.domain,
+            proto=1,
+            ldm=self._is_lame,
+            api_lvl=API_LEVEL,
+        )
+
+    def new_nonce(self) -> str:
+        """Return a text for a client to sign."""
+        return self._runtime.ids.new()[:_NONCE_BYTES]
+
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine in the background."""
+        return self._runtime.spawn(coro, name)
+
+    def flush_later(self, client: Client) -> None:
+        """Write what gathers for a client at the end of this round of the event loop."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(client)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for client in unflushed:
+            client.flush()
+
+    def _look(self) -> None:
+        """Check what only time tells, now and again."""
+        now = self.clock.monotonic()
+        for client in list(self._clients.values()):
+            client.look(now)
+        for account in self._accounts.values():
+            if account.link is not None:
+                account.link.interest.look_at_pushes()
+        shortest = min(self.settings.ping_interval, self.settings.write_deadline, self.settings.auth_timeout)
+        self._look_timer = self.clock.call_later(min(shortest / _LOOKS, _LONGEST_LOOK_S), self._look)

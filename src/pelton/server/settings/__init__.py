@@ -1,0 +1,5 @@
+"""What a server is told: by flags, and by a configuration file."""
+
+from pelton.server.settings.options import Endpoint, ServerSettings, StoreSettings
+
+__all__ = ["Endpoint", "ServerSettings", "StoreSettings"]
