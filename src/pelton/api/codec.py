@@ -180,10 +180,10 @@ def _check_consumer_subject(request: ConsumerCreate, stream: str, name: str, fil
     config = request.config
     if request.stream_name != stream:
         raise api_error("JSStreamMismatchErr", stream=stream)
+    if name and (config.durable_name or config.name or name) != name:
+        raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
     if config.name and config.durable_name and config.name != config.durable_name:
         raise api_error("JSConsumerCreateDurableAndNameMismatch", stream=stream, consumer=config.name)
-    if name and (config.name or config.durable_name or name) != name:
-        raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
     if filtered and filtered != config.filter_subject:
         raise api_error("JSConsumerCreateFilterSubjectMismatchErr", stream=stream, consumer=name)
 

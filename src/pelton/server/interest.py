@@ -179,11 +179,12 @@ class RelayedInterest:
 
     async def _adjust(self) -> None:
         while (missing := self._wanted - self._rows.keys()) or (extra := self._rows.keys() - self._wanted):
-            for row in missing:
+            # A consumer begins to deliver as soon as it has a subscriber, who must be covered by then.
+            for row in sorted(missing, key=_is_evidence):
                 number = await self._serving.join(row.subject, row.queue, _Relay(row, self._router))
                 self._rows[row] = number
             if not missing:
-                for row in extra:
+                for row in sorted(extra, key=_is_evidence, reverse=True):
                     await self._serving.leave(self._rows.pop(row))
 
     @property
@@ -206,6 +207,11 @@ class RelayedInterest:
         except PeltonError:
             # The store has failed: its rows are removed by the next process that meets them.
             return
+
+
+def _is_evidence(row: _Row) -> bool:
+    """Whether a row only shows that a push consumer has a subscriber."""
+    return not row.queue
 
 
 class _Relay:

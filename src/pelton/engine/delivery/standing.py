@@ -261,7 +261,7 @@ class _Line:
         registry = self._host.session.registry
         log = registry.consumer(*self._key)
         now = self._host.session.now()
-        if log.config.deliver_subject or (log.is_idle(now) and not any(one.checked for one in line)):
+        if log.is_idle(now) and not any(one.checked for one in line):
             # An idle one has expired, even if no sweep has removed it yet.
             raise api_error("JSConsumerNotFoundErr", stream=log.log.name, consumer=log.name)
         if 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active):
