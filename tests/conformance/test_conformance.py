@@ -22,9 +22,8 @@ async def test_conformance(case: Case, target: str, opened: Opened, request: pyt
             pytest.skip(NOT_REPLICATED[case.name])
         if case.limits is not None:
             pytest.skip("the limits of an account count every replica")
-    if target == "served":
-        if case.name in SERVED_OTHERWISE:
-            pytest.skip(SERVED_OTHERWISE[case.name])
+    if target == "served" and case.name in SERVED_OTHERWISE:
+        pytest.skip(SERVED_OTHERWISE[case.name])
     if not target.startswith("nats"):
         async with opened() as jet:
             await case.run(jet)

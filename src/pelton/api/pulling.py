@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pelton.api.errors import ApiError, from_reply
+from pelton.api.errors import from_reply
 from pelton.api.message import PullRequest
 
 
@@ -49,9 +49,9 @@ class NextRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     def request(self) -> PullRequest:
         """The pull as a backend takes it."""
         return PullRequest(
-            batch=self.batch or 1,
-            max_bytes=self.max_bytes,
-            expires_ns=self.expires or None,
+            batch=max(self.batch, 1),
+            max_bytes=max(self.max_bytes, 0),
+            expires_ns=self.expires if self.expires > 0 else None,
             no_wait=self.no_wait,
             group=self.group,
             pin_id=self.id,
@@ -79,17 +79,11 @@ def decode_next(body: bytes) -> NextRequest:
         return NextRequest(batch=int(text))
     try:
         found = _decode(text)
-    except msgspec.MsgspecError:
-        raise _bad("") from None
-    if found.batch < 0 or found.expires < 0 or found.max_bytes < 0:
-        raise _bad("")
+    except msgspec.MsgspecError as error:
+        raise from_reply(400, 0, f"Bad Request - {error}") from None
     if found.idle_heartbeat and (not found.expires or 2 * found.idle_heartbeat > found.expires):
-        raise _bad("heartbeat value too large")
+        raise from_reply(400, 0, "Bad Request - heartbeat value too large")
     return found
-
-
-def _bad(why: str) -> ApiError:
-    return from_reply(400, 0, f"Bad Request - {why}" if why else "Bad Request")
 
 
 def pulled(request: PullRequest, *, expires_ns: int, no_wait: bool, batch: int, heartbeat_ns: int) -> NextRequest:

@@ -8,15 +8,12 @@ or else to subscribers in other processes that have the same store open. If nobo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from pelton.api import Incoming, Outgoing
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import ClientSubscription, MessageFrame, Router
 from pelton.wire import status_block
-
-_NO_RESPONDERS: Final = status_block(503)
 
 
 class ServerAccount:
@@ -88,7 +85,7 @@ class ServerAccount:
                 link.announcing.add(Incoming(subject, data, block, reply))
                 return
         if not found and reply and client.options.no_responders:
-            self.send(reply, reply, "", _NO_RESPONDERS, b"")
+            self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
 
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int:
         """Deliver a message of the server's own, or of the store, to the clients that subscribe to ``route``."""

@@ -172,10 +172,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._out_bytes += size
         self.out_msgs += 1
         self.out_bytes += size
-        if subscription.limit:
-            subscription.received += 1
-            if subscription.received >= subscription.limit:
-                self._drop(subscription)
+        subscription.received += 1
+        if subscription.limit and subscription.received >= subscription.limit:
+            self._drop(subscription)
         if self._out_bytes > self._host.settings.max_pending:
             self._cut_slow()
 
@@ -325,15 +324,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert self.account is not None
         self.in_msgs += 1
         self.in_bytes += len(data) + (len(block) if block else 0)
-        options = self.options
-        if options.verbose:
-            self.write(OK)
         if self._permissions is not None and not self._may_publish(self._permissions, subject):
             self._deny(f'Permissions Violation for Publish to "{subject}"')
             return
+        options = self.options
         if options.pedantic and not is_subject(subject):
+            # As on NATS, it reaches those who subscribe to a filter that matches it nevertheless.
             self.write(encode_err("Invalid Publish Subject"))
-            return
+        if options.verbose:
+            self.write(OK)
         self.account.publish(self, subject, reply, block, data)
 
     def _subscribe(self, command: Sub) -> None:

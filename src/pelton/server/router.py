@@ -149,7 +149,8 @@ class Router:
     def _found(self, subject: str) -> _Targets:
         plain: list[ClientSubscription] = []
         groups: dict[str, list[ClientSubscription]] = {}
-        for one in self._index.match(subject):
+        # A subject with the character of a wildcard matches a filter that has it there in two ways.
+        for one in dict.fromkeys(self._index.match(subject)):
             if one.queue:
                 groups.setdefault(one.queue, []).append(one)
             else:

@@ -76,6 +76,9 @@ class Pulls:
         """Return how many pulls wait: in all processes for a consumer with groups, else in this process."""
         if consumer.config.priority_groups:
             return waiting_pulls(consumer, self._peers.is_alive, self._host.session.now())
+        if consumer.config.deliver_subject:
+            # What waits is the pump of a push consumer.
+            return 0
         return self._waiting.count(consumer)
 
     async def _try(self, one: WaitingPull, *, waited: bool = False) -> Found:

@@ -187,8 +187,8 @@ class _Line:
         if not self._line:
             return None
         await self._host.readable()
-        if any(not one.checked for one in self._line) or self._host.read(self._look)[0]:
-            line = tuple(self._line)
+        line = tuple(self._line)
+        if any(not one.checked for one in line) or self._host.read(self._look)[0]:
             try:
                 plan: _Plan = await self._host.stage(lambda: self._planned(line), durable=False, at_once=True)
             except StoreError as error:
@@ -197,8 +197,8 @@ class _Line:
                 return _RETRY_S
             if self._carry_out(plan):
                 return 0.0
-            self._end_the_impatient(line)
-        return self._until_next(self._host.read(self._look)[1])
+        self._end_the_impatient(line)
+        return self._until_next(self._host.read(self._look)[1]) if self._line else None
 
     def _carry_out(self, plan: _Plan) -> bool:
         """Hand out what a transaction delivered, and end what it refused; return whether there were messages."""
@@ -230,7 +230,7 @@ class _Line:
         for one in line:
             request = one.waiting.request
             if one in self._line and request.no_wait and (one.delivered or not request.expires_ns):
-                self._end(one, EXPIRED if one.delivered else NO_MESSAGES)
+                self._end(one, NO_MESSAGES)
 
     def _until_next(self, delay: float | None) -> float | None:
         now = self._clock.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from pelton.api import ApiError, DirectGet, DirectGetDisabledError, PeltonError, StreamNotFoundError
 from pelton.api.direct_frames import direct_frames, direct_refusal, direct_request
@@ -11,8 +10,6 @@ from pelton.runtime import Runtime
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Published
 from pelton.wire import status_block
-
-_NO_RESPONDERS: Final = status_block(503)
 
 
 class DirectGetService:
@@ -33,15 +30,16 @@ class DirectGetService:
         except ApiError as error:
             self._refuse(message.reply, error)
             return True
-        self._runtime.spawn(self._get(stream, request, message.reply), "pelton answers a direct get")
+        self._runtime.spawn(self._get(stream, request, message), "pelton answers a direct get")
         return True
 
-    async def _get(self, stream: str, request: DirectGet, reply: str) -> None:
+    async def _get(self, stream: str, request: DirectGet, message: Published) -> None:
+        reply, subject = message.reply, message.subject
         try:
             await self._link.storing.up_to_here()
             found = await self._link.engine.direct_get(stream, request)
         except (StreamNotFoundError, DirectGetDisabledError):
-            self._answer(reply, _NO_RESPONDERS, b"")
+            self._answer(reply, status_block(503, Nats_Subject=subject), b"")
             return
         except PeltonError as error:
             self._refuse(reply, error)

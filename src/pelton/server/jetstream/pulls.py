@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pelton.api import ApiError, Delivered, headers
-from pelton.api.pulling import EXPIRED, HEARTBEAT, NextRequest, PullStatus, decode_next
+from pelton.api.pulling import BATCH_COMPLETED, EXPIRED, HEARTBEAT, TOO_LARGE, NextRequest, PullStatus, decode_next
 from pelton.engine.serving import Serving
 from pelton.server.jetstream.link import Send
 from pelton.server.ports import Published
 from pelton.wire import status_block
 
-_COUNTED: Final = (EXPIRED.code, 409)
+_COUNTED: Final = (EXPIRED, TOO_LARGE, BATCH_COMPLETED)
 
 
 class ClientPulls:
@@ -77,5 +77,5 @@ class _ClientSink:
 
     def end(self, status: PullStatus, left: int, left_bytes: int) -> None:
         """Tell how the pull ended, and what it did not get."""
-        counts = {headers.PENDING_MESSAGES: left, headers.PENDING_BYTES: left_bytes} if status.code in _COUNTED else {}
+        counts = {headers.PENDING_MESSAGES: left, headers.PENDING_BYTES: left_bytes} if status in _COUNTED else {}
         self._send(self._reply, self._reply, "", status_block(status.code, status.text, **counts), b"")

@@ -14,6 +14,7 @@ from pelton.api import (
     PeltonError,
     Request,
     StoreError,
+    StreamCreate,
     api_error,
     headers,
 )
@@ -84,6 +85,9 @@ class ApiVerbs:
             found = await self._link.engine.call(request)
             if isinstance(found, AccountInfo):
                 found = replace(found, domain=self._domain, api=replace(found.api, level=API_LEVEL))
+            if isinstance(request, StreamCreate):
+                # Also for one that is there already, as on NATS.
+                found = replace(found, did_create=True)
             body = encode_reply(kind, found)
         except PeltonError as error:
             body = encode_error(kind, _as_api_error(error))
