@@ -368,7 +368,7 @@ async def acks(connect: Connect) -> list[Any]:
     async with connect() as client:
         await stream(client)
         await consumer(client, ack_wait=30 * 10**9)
-        await fill(client, 6)
+        await fill(client, 7)
         client.sub("in", "1")
 
         async def get() -> str:
@@ -380,8 +380,8 @@ async def acks(connect: Connect) -> list[Any]:
             await client.request(await get(), word) for word in ("", "+ACK", "+WPI", "+TERM bad", "nonsense")
         ]
         client.pub(await get(), "+NXT", "in")
-        client.pub("s.7", "7")
         seen.append(await client.take(1))
+        await client.request("s.8", "8")
         reply = await get()
         seen.append(await client.request(reply, '-NAK {"delay": 1}'))
         reply = await get()
