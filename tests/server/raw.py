@@ -92,6 +92,13 @@ class RawClient:
         """Return the next commands, described."""
         return [shown(command) if (command := await self.next()) is not None else "END" for _ in range(count)]
 
+    async def until(self, what: str) -> list[str]:
+        """Return what comes up to a command that holds a text, each once: how many signs of life come differs."""
+        found: list[str] = []
+        while not found or what not in found[-1]:
+            found += await self.take(1)
+        return list(dict.fromkeys(found))
+
     async def request(self, subject: str, data: bytes | str | dict[str, Any] = b"", block: bytes | None = None) -> str:
         """Return the one answer to a request, described."""
         self.sub("_INBOX.answer", "answer")

@@ -297,7 +297,7 @@ async def pulls_and_how_they_end(connect: Connect) -> list[Any]:
         client.pub("s.5", "5")
         seen.append(await client.take(2))
         pull(client, {"batch": 1, "expires": 400_000_000, "idle_heartbeat": 150_000_000})
-        seen.append(await client.take(3))
+        seen.append(await client.until("408"))
         pull(client, {"batch": 3, "no_wait": True, "expires": 300_000_000})
         seen.append(await client.take(1))
         await client.request("s.6", "6")
