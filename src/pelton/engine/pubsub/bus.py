@@ -237,7 +237,7 @@ class Bus:
 
     def deliver(self, route: str, messages: Sequence[Incoming]) -> None:
         """Deliver messages to the subscriptions that match ``route``, whatever the messages' own subjects are."""
-        found = self._index.match(route)
+        found = _each_relay_once(self._index.match(route))
         groups: dict[tuple[str, str], list[SubscriptionRow]] = {}
         elsewhere = False
         for subscription in found:
@@ -379,6 +379,21 @@ class Bus:
             if (subscriber := self._mine.get(subscription)) is not None:
                 subscriber.receive(route, (incoming,))
             return
-        for other in self._index.match(route):
+        for other in _each_relay_once([row for row in self._index.match(route) if row.owner == self._peers.name]):
             if not other.is_shared and (subscriber := self._mine.get(other.id)) is not None:
                 subscriber.receive(route, (incoming,))
+
+
+def _each_relay_once(found: Sequence[SubscriptionRow]) -> Sequence[SubscriptionRow]:
+    """Leave out all but one of the rows by which a server is reached: it delivers to all its clients for each."""
+    if len(found) < 2:
+        return found
+    relays: set[str] = set()
+    kept: list[SubscriptionRow] = []
+    for row in found:
+        if row.queue == RELAYED:
+            if row.owner in relays:
+                continue
+            relays.add(row.owner)
+        kept.append(row)
+    return kept
