@@ -84,6 +84,12 @@ class Serving:
         """A number that changes when a stream or consumer is made, changed or deleted."""
         return self._host.session.registry.version
 
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """A value that changes when a subject may lead elsewhere: streams, or subscriptions of others, have changed."""
+        session = self._host.session
+        return session.registry.version, session.bus.version
+
     # --- messages
 
     def store(self, messages: Sequence[Outgoing], answered: Answered) -> None:

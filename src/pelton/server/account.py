@@ -8,12 +8,27 @@ or else to subscribers in other processes that have the same store open. If nobo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import ClientSubscription, MessageFrame, Router
 from pelton.wire import status_block
+
+_REMEMBERED: Final = 65_536
+
+
+class _Beyond(NamedTuple):
+    """Where a subject leads besides the server's clients: to a stream, if it is named, or to other processes."""
+
+    stream: str
+    no_ack: bool
+    has_others: bool
+
+
+_NOWHERE: Final = _Beyond("", False, False)
+_WITH_OTHERS: Final = _Beyond("", False, True)
 
 
 class ServerAccount:
@@ -26,6 +41,8 @@ class ServerAccount:
         self.link: StoreLink | None = None
         # By the first token of the subjects that they answer; a client cannot subscribe in their place.
         self.services: dict[str, SubjectService] = {}
+        self._known: dict[str, _Beyond] = {}
+        self._stamp = (-1, -1)
 
     # --- clients
 
@@ -68,28 +85,51 @@ class ServerAccount:
 
     def publish(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         """Pass on what a client publishes."""
-        found = 0
-        if self.router.has_subscriber(subject):
-            found = self.router.deliver(subject, MessageFrame(subject, reply, block, data), client)
+        found, router = 0, self.router
+        targets = router.targets(subject)
+        if targets.any:
+            found = router.deliver_to(targets, subject, MessageFrame(subject, reply, block, data), client)
         if subject.startswith("$"):
             service = self.services.get(subject.partition(".")[0])
             if service is not None and service.take(Published(client, subject, reply, block, data)):
                 return
         link = self.link
         if link is not None:
-            config = link.serving.stream_of(subject)
-            if config is not None:
-                link.storing.add(client, Outgoing(subject, data, block), "" if config.no_ack else reply, config.name)
+            beyond = self._beyond(subject, link)
+            if beyond.stream:
+                answered = "" if beyond.no_ack else reply
+                link.storing.add(client, Outgoing(subject, data, block), answered, beyond.stream)
                 return
-            if link.serving.has_others(subject):
+            if beyond.has_others:
                 link.announcing.add(Incoming(subject, data, block, reply))
                 return
         if not found and reply and client.options.no_responders:
             self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
 
+    def _beyond(self, subject: str, link: StoreLink) -> _Beyond:
+        """Return where a subject leads besides this server's clients."""
+        stamp = link.serving.stamp
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._known.clear()
+        found = self._known.get(subject)
+        if found is None:
+            config = link.serving.stream_of(subject)
+            if config is not None:
+                found = _Beyond(config.name, config.no_ack, False)
+            else:
+                found = _WITH_OTHERS if link.serving.has_others(subject) else _NOWHERE
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[subject] = found
+        return found
+
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int:
         """Deliver a message of the server's own, or of the store, to the clients that subscribe to ``route``."""
-        return self.router.deliver(route, MessageFrame(subject, reply, block, data)) if self._reaches(route) else 0
+        targets = self.router.targets(route)
+        if not targets.any:
+            return 0
+        return self.router.deliver_to(targets, route, MessageFrame(subject, reply, block, data))
 
     def answer(self, reply: str, block: bytes | None, data: bytes) -> None:
         """Answer a request: to a client of this server, or wherever else the request came from."""
@@ -100,6 +140,3 @@ class ServerAccount:
         elif self.link is not None:
             # A request may name a stream's subject as the place for its answer, or come from another process.
             self.link.pass_on(Incoming(reply, data, block))
-
-    def _reaches(self, route: str) -> bool:
-        return self.router.has_subscriber(route)

@@ -17,20 +17,30 @@ _REMEMBERED: Final = 65_536
 class MessageFrame:
     """One message on its way to many subscriptions: what stands before and behind the subscription's id."""
 
-    __slots__ = ("_bare", "_full", "data", "has_headers", "head", "size", "tail")
+    __slots__ = ("_bare", "_block", "_data", "_full", "_reply", "_subject")
 
     def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
-        name, back = subject.encode(), f" {reply} ".encode() if reply else b" "
-        self._bare = (b"MSG %b " % name, b"%b%d\r\n%b\r\n" % (back, len(data), data))
-        self.has_headers = block is not None
-        self._full = self._bare
-        if block is not None:
-            size = len(block) + len(data)
-            self._full = (b"HMSG %b " % name, b"%b%d %d\r\n%b%b\r\n" % (back, len(block), size, block, data))
+        self._subject = subject
+        self._reply = reply
+        self._block = block
+        self._data = data
+        self._bare: tuple[bytes, bytes] | None = None
+        self._full: tuple[bytes, bytes] | None = None
 
     def parts(self, headers: bool) -> tuple[bytes, bytes]:
         """Return both parts for a client that understands headers, or does not."""
-        return self._full if headers else self._bare
+        block = self._block
+        if block is None or not headers:
+            if self._bare is None:
+                back, data = f" {self._reply} " if self._reply else " ", self._data
+                head = f"MSG {self._subject} ".encode()
+                self._bare = head, b"%b%d\r\n%b\r\n" % (back.encode(), len(data), data)
+            return self._bare
+        if self._full is None:
+            back, data = f" {self._reply} " if self._reply else " ", self._data
+            sizes = f"{back}{len(block)} {len(block) + len(data)}\r\n".encode()
+            self._full = f"HMSG {self._subject} ".encode(), b"%b%b%b\r\n" % (sizes, block, data)
+        return self._full
 
 
 class Receiver(Protocol):
@@ -59,9 +69,12 @@ class ClientSubscription:
         self.received = 0
 
 
-class _Targets(NamedTuple):
+class Targets(NamedTuple):
+    """The subscriptions that a subject leads to: plain ones, and the members of each queue group."""
+
     plain: tuple[ClientSubscription, ...]
     groups: tuple[tuple[ClientSubscription, ...], ...]
+    any: bool
 
 
 class Router:
@@ -70,7 +83,7 @@ class Router:
     def __init__(self, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription]) -> None:
         self._choose = choose
         self._index: SubjectIndex[ClientSubscription] = SubjectIndex()
-        self._known: dict[str, _Targets] = {}
+        self._known: dict[str, Targets] = {}
 
     def __len__(self) -> int:
         return len(self._index)
@@ -97,9 +110,9 @@ class Router:
 
     def has_subscriber(self, subject: str, queue: str | None = None) -> bool:
         """Whether a subscription matches a subject: any, or one of a queue group ("" for none)."""
-        found = self._targets(subject)
+        found = self.targets(subject)
         if queue is None:
-            return bool(found.plain or found.groups)
+            return found.any
         return bool(found.plain) if not queue else any(group[0].queue == queue for group in found.groups)
 
     def deliver(
@@ -109,16 +122,28 @@ class Router:
 
         With ``queue`` only to that group's members, or with "" only to those of no group.
         """
-        found = self._known.get(route) or self._targets(route)
+        return self.deliver_to(self.targets(route), route, frame, origin, queue=queue)
+
+    def deliver_to(
+        self,
+        targets: Targets,
+        route: str,
+        frame: MessageFrame,
+        origin: Receiver | None = None,
+        *,
+        queue: str | None = None,
+    ) -> int:
+        """Do the same with targets that are known."""
         count = 0
         if not queue:
-            for one in found.plain:
-                if (one.client is not origin or origin.echo) and not (one.is_cut and not one.client.may_receive(route)):
-                    one.client.deliver(one, frame)
+            for one in targets.plain:
+                client = one.client
+                if (client is not origin or origin.echo) and not (one.is_cut and not client.may_receive(route)):
+                    client.deliver(one, frame)
                     count += 1
-        if queue == "" or not found.groups:
+        if queue == "" or not targets.groups:
             return count
-        for group in found.groups:
+        for group in targets.groups:
             if queue is None or group[0].queue == queue:
                 count += self._deliver_to_one(route, group, frame, origin)
         return count
@@ -137,7 +162,8 @@ class Router:
         one.client.deliver(one, frame)
         return 1
 
-    def _targets(self, subject: str) -> _Targets:
+    def targets(self, subject: str) -> Targets:
+        """Return where a subject leads."""
         found = self._known.get(subject)
         if found is None:
             found = self._found(subject)
@@ -146,7 +172,7 @@ class Router:
             self._known[subject] = found
         return found
 
-    def _found(self, subject: str) -> _Targets:
+    def _found(self, subject: str) -> Targets:
         plain: list[ClientSubscription] = []
         groups: dict[str, list[ClientSubscription]] = {}
         # A subject with the character of a wildcard matches a filter that has it there in two ways.
@@ -155,4 +181,4 @@ class Router:
                 groups.setdefault(one.queue, []).append(one)
             else:
                 plain.append(one)
-        return _Targets(tuple(plain), tuple(tuple(group) for group in groups.values()))
+        return Targets(tuple(plain), tuple(map(tuple, groups.values())), bool(plain or groups))
