@@ -30,6 +30,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-sd", "--store_dir", metavar="FOLDER", help="a folder for the stores, in place of STORE")
     parser.add_argument("-a", "--addr", "--net", default="127.0.0.1", metavar="HOST", help="(default 127.0.0.1)")
     parser.add_argument("-p", "--port", type=int, default=4222, help="-1 for any free one (default 4222)")
+    parser.add_argument("-m", "--http_port", type=int, metavar="PORT", help="reports over HTTP, as GET /varz")
     parser.add_argument("--unix", metavar="PATH", help="listen on a Unix socket as well")
     parser.add_argument("-n", "--name", "--server_name", default="", help="the server's name")
     parser.add_argument("--domain", default="", help="the JetStream domain")
@@ -69,6 +70,7 @@ def _settings(options: argparse.Namespace) -> ServerSettings:
     return ServerSettings(
         stores={_ACCOUNT: store},
         endpoints=tuple(endpoints),
+        monitoring=None if options.http_port is None else Endpoint(host=options.addr, port=options.http_port),
         server_name=options.name,
         domain=options.domain,
         max_payload=options.max_payload,
@@ -97,6 +99,8 @@ async def _serve(settings: ServerSettings, runtime: Runtime) -> int:
     try:
         for endpoint in server.endpoints:
             write_line(f"Listening for client connections on {endpoint}", error=True, flush=True)
+        if server.monitoring_endpoint is not None:
+            write_line(f"Starting http monitor on {server.monitoring_endpoint}", error=True, flush=True)
         write_line("Server is ready", error=True, flush=True)
         seen = await over.wait(seen)
         if is_lame:

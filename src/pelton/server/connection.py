@@ -41,8 +41,8 @@ from pelton.wire import (
 )
 
 _log: Final = logging.getLogger("pelton.server")
-_SLOW: Final = "Slow Consumer"
-_STALE: Final = "Stale Connection"
+SLOW_CONSUMER: Final = "Slow Consumer"
+STALE_CONNECTION: Final = "Stale Connection"
 _TIMED_OUT: Final = "Authentication Timeout"
 _REFUSED: Final = "Authorization Violation"
 _UNKNOWN: Final = "Unknown Protocol Operation"
@@ -191,7 +191,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _cut_slow(self) -> None:
         if self.state != "closed":
             _log.warning("client %d (%s) was cut: it reads too slowly", self.number, self.peer)
-            self.cut(_SLOW)
+            self.cut(SLOW_CONSUMER)
 
     @property
     def room(self) -> int:
@@ -256,7 +256,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.refuse(_TIMED_OUT)
         elif self.state == "open" and now - max(self.pinged, 0 if self.pings else self.heard) > settings.ping_interval:
             if self.pings >= settings.ping_max:
-                self.refuse(_STALE)
+                self.refuse(STALE_CONNECTION)
                 return
             self.pings += 1
             self.pinged = now
@@ -398,10 +398,32 @@ class ClientConnection(asyncio.BufferedProtocol):
             until = self._host.clock.monotonic() + permissions.response_s if permissions.response_s else 0.0
             self._answers[reply] = (permissions.responses, until)
 
+    # --- what is told of it
+
     @property
     def num_subscriptions(self) -> int:
         """How many subscriptions the client has."""
         return len(self._subscriptions)
+
+    @property
+    def subjects(self) -> list[str]:
+        """What it subscribes to."""
+        return [one.subject for one in self._subscriptions.values()]
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes wait to be written."""
+        return self._out_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
+    @property
+    def account_name(self) -> str:
+        """The name of its account, empty before it has one."""
+        return "" if self.account is None else self.account.name
+
+    @property
+    def user_name(self) -> str:
+        """The name of its user, empty for nobody in particular."""
+        return "" if self.user is None else self.user.name
 
 
 def _name_of(address: object) -> str:

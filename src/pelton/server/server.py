@@ -14,17 +14,21 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from pelton._version import VERSION
 from pelton.api import PeltonError
 from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.auth import Authenticator, OpenDoor
-from pelton.server.connection import ClientConnection
+from pelton.server.connection import SLOW_CONSUMER, STALE_CONNECTION, ClientConnection
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.service import JetStreamService
 from pelton.server.jetstream.verbs import API_LEVEL
 from pelton.server.listening import Listener
+from pelton.server.monitoring import MonitoringListener, ObservedAccount, SystemService, TrafficTotals
+from pelton.server.monitoring.system import SYSTEM_ACCOUNT
 from pelton.server.ports import Client
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings
 from pelton.server.settings.options import GLOBAL_ACCOUNT
@@ -51,6 +55,9 @@ class Server:
         self.id = runtime.ids.new()
         self.name = settings.server_name or self.id
         self._runtime = runtime
+        self.begun = runtime.clock.now()
+        self.totals = TrafficTotals()
+        self._monitoring: MonitoringListener | None = None
         self._accounts: dict[str, ServerAccount] = {}
         self._clients: dict[int, ClientConnection] = {}
         self._numbers = 0
@@ -67,18 +74,24 @@ class Server:
         try:
             for name, store in self.settings.stores.items():
                 await self._open(name, store)
-            self._accounts.setdefault(GLOBAL_ACCOUNT, self._new_account(GLOBAL_ACCOUNT))
+            for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT):
+                self._accounts.setdefault(name, self._new_account(name))
             for endpoint in self.settings.endpoints:
                 listener = Listener(endpoint, self._accept, self._runtime)
                 listener.open()
                 self._listeners.append(listener)
+            if self.settings.monitoring is not None:
+                self._monitoring = MonitoringListener(self, self.settings.monitoring, self.clock)
+                await self._monitoring.open()
         except BaseException:
             await self.close()
             raise
         self._look()
 
     def _new_account(self, name: str) -> ServerAccount:
-        return ServerAccount(name, self._runtime.random.choice)
+        account = ServerAccount(name, self._runtime.random.choice)
+        account.services["$SYS"] = SystemService(self, name, account.answer, self._runtime)
+        return account
 
     async def _open(self, name: str, store: StoreSettings) -> None:
         account = self._accounts[name] = self._new_account(name)
@@ -116,6 +129,8 @@ class Server:
             self._look_timer.cancel()
         for listener in self._listeners:
             await listener.close()
+        if self._monitoring is not None:
+            await self._monitoring.close()
         for client in self._clients.values():
             client.stop_reading()
         for account in self._accounts.values():
@@ -159,18 +174,49 @@ class Server:
         assert isinstance(client, ClientConnection)
         refused = _TOO_MANY if len(self._clients) >= self.settings.max_connections else ""
         self._clients[client.number] = client
+        self.totals.connections += 1
         return refused
 
     def forget(self, client: Client) -> None:
         """Count a connection no more."""
-        self._clients.pop(client.number, None)
+        gone = self._clients.pop(client.number, None)
+        if gone is not None:
+            for name in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
+                setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
+            self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
+            self.totals.stale_connections += gone.reason == STALE_CONNECTION
 
     def account(self, name: str) -> ServerAccount | None:
         """Return an account, or None."""
         return self._accounts.get(name)
 
+    # --- what is told of it
+
+    @property
+    def clients(self) -> list[ClientConnection]:
+        """The clients that are connected."""
+        return list(self._clients.values())
+
+    @property
+    def observed_accounts(self) -> dict[str, ObservedAccount]:
+        """The accounts, for reports."""
+        return {
+            name: ObservedAccount(name, one.clients, one.router, None if one.link is None else one.link.engine.call)
+            for name, one in self._accounts.items()
+        }
+
+    @property
+    def monitoring_endpoint(self) -> Endpoint | None:
+        """Where reports are told over HTTP, with the port that it got; None if nowhere."""
+        return None if self._monitoring is None else self._monitoring.endpoint
+
     def hello(self, client: Client, nonce: str) -> ServerHello:
         """Return what a client is told of the server."""
+        address = client.peer.rpartition(":")[0].strip("[]")
+        return replace(self.about(), client_id=client.number, client_ip=address, nonce=nonce)
+
+    def about(self) -> ServerHello:
+        """Return what everybody is told of the server."""
         first = self._listeners[0].endpoint if self._listeners else Endpoint()
         return ServerHello(
             server_id=self.id,
@@ -184,9 +230,6 @@ class Server:
             auth_required=self.authenticator.is_required,
             max_payload=self.settings.max_payload,
             jetstream=any(account.link is not None for account in self._accounts.values()),
-            client_id=client.number,
-            client_ip=client.peer.rpartition(":")[0].strip("[]"),
-            nonce=nonce,
             domain=self.settings.domain,
             proto=1,
             ldm=self._is_lame,

@@ -40,11 +40,13 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a server listens, and what it grants. Times are seconds, sizes bytes; names are nats-server's.
 
-    ``stores`` has the store of each account; an account without one has no JetStream.
+    ``monitoring`` is where reports are told over HTTP. ``stores`` has the store of each account; an account without one
+    has no JetStream.
     """
 
     stores: Mapping[str, StoreSettings] = msgspec.field(default_factory=dict)
     endpoints: tuple[Endpoint, ...] = (Endpoint(),)
+    monitoring: Endpoint | None = None
     server_name: str = ""
     domain: str = ""
     max_payload: int = 1 << 20
