@@ -55,13 +55,13 @@ def accounts_of(section: ConfigSection, node: ConfigNode) -> tuple[tuple[Account
     """Return the accounts of an accounts block, or of a list of names, and the users of all of them."""
     accounts, users = [], list[UserConfig]()
     if isinstance(node.value, list):
-        named = [(str(item.value), ConfigNode(ConfigBlock(), item.at)) for item in node.value]
-    elif isinstance(node.value, ConfigBlock):
-        named = section.inside(node, "accounts").named()
-    else:
+        names = {str(item.value): ConfigNode(ConfigBlock(), item.at) for item in node.value}
+        node = ConfigNode(ConfigBlock(names), node.at)
+    if not isinstance(node.value, ConfigBlock):
         section.findings.error(node.at, "accounts must be a block in braces, or a list of names")
-        named = []
-    for name, entry in named:
+        return (), ()
+    section = section.inside(node, "accounts")
+    for name, entry in section.named():
         if not isinstance(entry.value, ConfigBlock):
             section.findings.error(entry.at, f"the account {name!r} must be a block in braces")
             continue
