@@ -8,6 +8,7 @@ are connected, and lets go of them one by one.
 from __future__ import annotations
 
 import asyncio
+import base64
 import platform
 import socket
 from collections.abc import Coroutine
@@ -238,7 +239,8 @@ class Server:
 
     def new_nonce(self) -> str:
         """Return a text for a client to sign."""
-        return self._runtime.ids.new()[:_NONCE_BYTES]
+        # Drawn for each client: an id of this process begins as the last one did, and a signature could be replayed.
+        return base64.urlsafe_b64encode(self._runtime.random.randbytes(_NONCE_BYTES)).decode().rstrip("=")
 
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a coroutine in the background."""

@@ -12,7 +12,7 @@ import bcrypt
 import pytest
 
 from pelton.server.auth.configured import ConfiguredUsers
-from pelton.server.auth.identity import ClientProof, Identity, Refusal
+from pelton.server.auth.identity import ClientProof, Identity, LoginRefusal
 from pelton.server.auth.passwords import is_hash, is_password
 from pelton.server.settings.load import config_of
 from pelton.testing.nats_server import nats_server
@@ -42,7 +42,7 @@ def proof_of(fields: Fields, nonce: str) -> ClientProof:
     return ClientProof(nonce=nonce, address="127.0.0.1", **{names[key]: value for key, value in said.items()})
 
 
-def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -> list[Identity | Refusal]:
+def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -> list[Identity | LoginRefusal]:
     """Ask both servers to let clients in; the account, or None for a refusal, is expected of both."""
     users, found = users_of(text), []
     with nats_server(folder, jetstream=False, extra=text) as server:
@@ -290,7 +290,7 @@ def unscoped() -> dict[str, Any]:
     return {"subs": 0, "data": 0, "payload": 0}
 
 
-def is_scoped(answer: Identity | Refusal) -> bool:
+def is_scoped(answer: Identity | LoginRefusal) -> bool:
     return isinstance(answer, Identity) and answer.limits.max_subscriptions == 5
 
 

@@ -10,7 +10,7 @@ ClaimKind = Literal["operator", "account", "user", "activation"]
 NO_LIMIT: Final = -1
 
 
-class SubjectClaims(msgspec.Struct, frozen=True):
+class SubjectPermissionClaims(msgspec.Struct, frozen=True):
     """Subjects that are allowed, none for all, and denied."""
 
     allow: tuple[str, ...] | None = None
@@ -27,8 +27,8 @@ class ResponseClaims(msgspec.Struct, frozen=True):
 class PermissionClaims(msgspec.Struct, frozen=True):
     """Permissions, as an account's default or of a scoped signing key."""
 
-    pub: SubjectClaims = SubjectClaims()
-    sub: SubjectClaims = SubjectClaims()
+    pub: SubjectPermissionClaims = SubjectPermissionClaims()
+    sub: SubjectPermissionClaims = SubjectPermissionClaims()
     resp: ResponseClaims | None = None
 
 

@@ -7,7 +7,7 @@ to a user, a user with a password, the user of those who show nothing, and the s
 from __future__ import annotations
 
 from pelton.server.auth.certificates import user_of_peer
-from pelton.server.auth.identity import ClientProof, Identity, Refusal
+from pelton.server.auth.identity import ClientProof, Identity, LoginRefusal
 from pelton.server.auth.operator import OperatorTrust
 from pelton.server.auth.passwords import is_hash, is_password
 from pelton.server.auth.permissions import Permissions, permissions_of_rules
@@ -57,7 +57,7 @@ class ConfiguredUsers:
         single = self._authorization
         return any(map(is_hash, (user.password if user else "", single.password, single.token)))
 
-    def identify(self, proof: ClientProof, now: float) -> Identity | Refusal:
+    def identify(self, proof: ClientProof, now: float) -> Identity | LoginRefusal:
         """Return who a client is, or why it is not let in; ``now`` is Unix seconds."""
         if self._trust is not None:
             return self._trust.identify(proof, now)
@@ -71,39 +71,39 @@ class ConfiguredUsers:
             return self._by_name(proof)
         return _single(self._authorization, proof)
 
-    def _by_nkey(self, proof: ClientProof) -> Identity | Refusal:
+    def _by_nkey(self, proof: ClientProof) -> Identity | LoginRefusal:
         user = self._nkeys.get(proof.nkey)
         if user is None:
-            return Refusal(f"no user has the key {proof.nkey!r}")
+            return LoginRefusal(f"no user has the key {proof.nkey!r}")
         signature = base64_bytes(proof.signature)
         if not signature or not is_signed(proof.nkey, proof.nonce.encode(), signature):
-            return Refusal("the nonce is not signed by the user")
+            return LoginRefusal("the nonce is not signed by the user")
         return self._identity(user, proof)
 
-    def _by_name(self, proof: ClientProof) -> Identity | Refusal:
+    def _by_name(self, proof: ClientProof) -> Identity | LoginRefusal:
         if self._maps_certificates:
             name = None if proof.peer is None else user_of_peer(proof.peer, self._users)
             if name is None:
-                return Refusal("no user has the names of the certificate")
+                return LoginRefusal("no user has the names of the certificate")
             return self._identity(self._users[name], proof)
         if proof.is_anonymous:
             websocket = self._websocket_no_auth_user if proof.kind == "WEBSOCKET" else ""
             name = websocket or self._no_auth_user
             user = self._users.get(name) or self._nkeys.get(name)
-            return Refusal("credentials are missing") if user is None else self._identity(user, proof)
+            return LoginRefusal("credentials are missing") if user is None else self._identity(user, proof)
         user = self._users.get(proof.user)
         if user is None or not is_password(user.password, proof.password):
-            return Refusal(f"the user {proof.user!r} is not known, or the password is wrong")
+            return LoginRefusal(f"the user {proof.user!r} is not known, or the password is wrong")
         return self._identity(user, proof)
 
-    def _identity(self, user: UserConfig, proof: ClientProof) -> Identity | Refusal:
+    def _identity(self, user: UserConfig, proof: ClientProof) -> Identity | LoginRefusal:
         if user.connection_types is not None and proof.kind not in user.connection_types:
-            return Refusal(f"the user may not connect by {proof.kind}")
+            return LoginRefusal(f"the user may not connect by {proof.kind}")
         name = user.name or user.nkey
         return Identity(name=name, account=user.account, permissions=self._permissions[name])
 
 
-def _single(authorization: AuthorizationConfig, proof: ClientProof) -> Identity | Refusal:
+def _single(authorization: AuthorizationConfig, proof: ClientProof) -> Identity | LoginRefusal:
     """Return the identity of the only user, or of whoever knows the token."""
     if authorization.token:
         is_known = is_password(authorization.token, proof.token)
@@ -111,4 +111,4 @@ def _single(authorization: AuthorizationConfig, proof: ClientProof) -> Identity 
         is_known = authorization.user == proof.user and is_password(authorization.password, proof.password)
     else:
         is_known = True
-    return Identity(name=authorization.user) if is_known else Refusal("the password or token is wrong")
+    return Identity(name=authorization.user) if is_known else LoginRefusal("the password or token is wrong")

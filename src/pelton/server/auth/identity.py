@@ -48,7 +48,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     issued_at: int = 0
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class LoginRefusal(msgspec.Struct, frozen=True):
     """Why a client is not let in: ``reason`` for the log, ``text`` for the client, which learns no more than that."""
 
     reason: str

@@ -12,7 +12,7 @@ from typing import Final
 
 from pelton.api import ConfigError
 from pelton.server.auth.claims import AccountClaims, OperatorClaims, ScopedKey, UserClaims, UserLimits
-from pelton.server.auth.identity import ClientProof, Identity, Refusal
+from pelton.server.auth.identity import ClientProof, Identity, LoginRefusal
 from pelton.server.auth.permissions import permissions_of_rules
 from pelton.server.auth.restrictions import allowed_until, is_from
 from pelton.server.auth.templates import TemplateError, rules_of, values_of
@@ -65,39 +65,39 @@ class OperatorTrust:
             raise ConfigError(f"the JWT of account {key!r} is not signed by a trusted operator")
         return token
 
-    def identify(self, proof: ClientProof, now: float) -> Identity | Refusal:
+    def identify(self, proof: ClientProof, now: float) -> Identity | LoginRefusal:
         """Return who a client is by its JWT and its signature; ``now`` is Unix seconds."""
         try:
             user = read_token(proof.jwt or self._sentinel, UserClaims)
         except TokenError as error:
-            return Refusal(f"the user's JWT is not valid: {error}")
+            return LoginRefusal(f"the user's JWT is not valid: {error}")
         claims = user.nats
         account = self.accounts.get(claims.issuer_account or user.iss)
         if account is None:
-            return Refusal(f"the account {claims.issuer_account or user.iss!r} is not known")
+            return LoginRefusal(f"the account {claims.issuer_account or user.iss!r} is not known")
         keys = _signing_keys(account)
         if user.iss != account.sub and user.iss not in keys:
-            return Refusal(f"{user.iss!r} does not sign users of account {account.sub!r}")
+            return LoginRefusal(f"{user.iss!r} does not sign users of account {account.sub!r}")
         if refusal := _time_refusal(user, account, now):
             return refusal
         scope = keys.get(user.iss)
         if scope is not None and not _is_bare(claims):
-            return Refusal("a user of a scoped signing key cannot have permissions of its own")
+            return LoginRefusal("a user of a scoped signing key cannot have permissions of its own")
         limits = claims if scope is None else scope.template
         refusal = _proof_refusal(proof, user, limits, account.nats.limits.disallow_bearer)
         return refusal or self._identity(proof, user, limits, account, now)
 
     def _identity(
         self, proof: ClientProof, user: Token[UserClaims], limits: UserLimits, account: Token[AccountClaims], now: float
-    ) -> Identity | Refusal:
+    ) -> Identity | LoginRefusal:
         until = allowed_until(now, limits.times, limits.times_location)
         if until is None:
-            return Refusal("the user may not connect at this time of day")
+            return LoginRefusal("the user may not connect at this time of day")
         scoped = limits is not user.nats
         try:
             rules = self._rules(user, limits, account, scoped=scoped)
         except TemplateError as error:
-            return Refusal(str(error))
+            return LoginRefusal(str(error))
         ends = [until, user.expires or until, account.expires or until]
         return Identity(
             name=user.name or user.sub,
@@ -133,13 +133,13 @@ def _is_bare(claims: UserClaims) -> bool:
     return rules_of(claims) is None and not (claims.src or claims.times or claims.bearer_token)
 
 
-def _time_refusal(user: Token[UserClaims], account: Token[AccountClaims], now: float) -> Refusal | None:
+def _time_refusal(user: Token[UserClaims], account: Token[AccountClaims], now: float) -> LoginRefusal | None:
     if not account.is_valid_at(now):
-        return Refusal("the account's JWT has expired")
+        return LoginRefusal("the account's JWT has expired")
     if not user.is_valid_at(now):
-        return Refusal("the user's JWT has expired")
+        return LoginRefusal("the user's JWT has expired")
     if is_revoked(account, user.sub, user.issued_at):
-        return Refusal("the user was revoked")
+        return LoginRefusal("the user was revoked")
     return None
 
 
@@ -151,17 +151,17 @@ def is_revoked(account: Token[AccountClaims], user: str, issued_at: int) -> bool
 
 def _proof_refusal(
     proof: ClientProof, user: Token[UserClaims], limits: UserLimits, disallow_bearer: bool
-) -> Refusal | None:
+) -> LoginRefusal | None:
     kinds = {kind.upper() for kind in limits.allowed_connection_types or ()}
     if kinds and proof.kind not in kinds:
-        return Refusal(f"the user may not connect by {proof.kind}")
+        return LoginRefusal(f"the user may not connect by {proof.kind}")
     if limits.proxy_required:
-        return Refusal("the user may connect through a proxy only")
+        return LoginRefusal("the user may connect through a proxy only")
     if not is_from(proof.address, limits.src):
-        return Refusal(f"the user may not connect from {proof.address!r}")
+        return LoginRefusal(f"the user may not connect from {proof.address!r}")
     if limits.bearer_token:
-        return Refusal("the account does not allow bearer tokens") if disallow_bearer else None
+        return LoginRefusal("the account does not allow bearer tokens") if disallow_bearer else None
     signature = base64_bytes(proof.signature)
     if not signature or not is_signed(user.sub, proof.nonce.encode(), signature):
-        return Refusal("the nonce is not signed by the user")
+        return LoginRefusal("the nonce is not signed by the user")
     return None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pelton.server.auth.claims import PermissionClaims, ResponseClaims, SubjectClaims
+from pelton.server.auth.claims import PermissionClaims, ResponseClaims, SubjectPermissionClaims
 from pelton.server.settings.config import AllowDeny, PermissionRules, ResponseRules
 from pelton.subjects import is_filter
 
@@ -47,7 +47,7 @@ def rules_of(claims: PermissionClaims, values: Values | None = None) -> Permissi
     return None if found == PermissionRules() else found
 
 
-def _rules(claims: SubjectClaims, values: Values | None) -> AllowDeny:
+def _rules(claims: SubjectPermissionClaims, values: Values | None) -> AllowDeny:
     allow, deny = tuple(claims.allow or ()), tuple(claims.deny or ())
     if values is None:
         return AllowDeny(allow=allow or None, deny=deny)
