@@ -34,7 +34,7 @@ class BareClient:
             while (line := self._file.readline().decode().strip()) != "PONG":
                 if line.startswith("-ERR"):
                     self.errors.append(line[len("-ERR '") : -1])
-                elif line.startswith("MSG"):
+                elif line.startswith(("MSG", "HMSG")):
                     self.received.append(line.split(" ")[1])
                     self._file.read(int(line.rsplit(" ", 1)[1]) + 2)
                 elif line == "PING":
