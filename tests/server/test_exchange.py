@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from pelton.api import AccountLimits, ConfigError
-from pelton.server.accounts import AccountUsage, accounts_of_server
+from pelton.server.accounts import AccountUsage, accounts_of_server, smallest_limit
 from pelton.server.auth.operator import OperatorTrust
-from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.exchange import AccountExchange, ServiceReplies, ServiceRoute, StreamRoute
 from pelton.server.settings.config import (
     AccountConfig,
@@ -271,15 +270,11 @@ def test_a_private_export_needs_an_activation(token: str, is_allowed: bool) -> N
 
 
 def test_usage_is_limited() -> None:
-    usage = AccountUsage(ConnectionLimits(max_connections=1, max_subscriptions=2, max_payload=10))
-    assert usage.join() == ""
-    assert usage.join() == MAX_ACCOUNT_CONNECTIONS
-    assert [usage.subscribe() for _ in range(3)] == [True, True, False]
-    usage.unsubscribe()
-    assert usage.subscribe()
-    usage.leave(2)
-    assert (usage.connections, usage.subscriptions) == (0, 0)
-    assert usage.largest_payload(100, ConnectionLimits()) == 10
-    assert usage.largest_payload(100, ConnectionLimits(max_payload=5)) == 5
-    assert AccountUsage(ConnectionLimits()).largest_payload(-1, ConnectionLimits()) == -1
-    assert AccountUsage(ConnectionLimits()).join() == ""
+    usage = AccountUsage(ConnectionLimits(max_connections=1, max_subscriptions=2))
+    assert not usage.is_full()
+    assert usage.may_subscribe()
+    usage.connections, usage.subscriptions = 1, 2
+    assert usage.is_full()
+    assert not usage.may_subscribe()
+    assert not AccountUsage(ConnectionLimits()).is_full()
+    assert [smallest_limit(3, -1, 2), smallest_limit(-1), smallest_limit(0, 5)] == [2, -1, 0]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing
+from pelton.server.accounts import AccountUsage
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import ClientSubscription, MessageFrame, Router
@@ -34,8 +35,14 @@ _WITH_OTHERS: Final = _Beyond("", False, True)
 class ServerAccount:
     """An account of the server; ``link`` is its store, None if it has no JetStream."""
 
-    def __init__(self, name: str, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription]) -> None:
+    def __init__(
+        self,
+        name: str,
+        choose: Callable[[Sequence[ClientSubscription]], ClientSubscription],
+        usage: AccountUsage,
+    ) -> None:
         self.name = name
+        self.usage = usage
         self.router = Router(choose)
         self.clients: set[Client] = set()
         self.link: StoreLink | None = None
@@ -48,20 +55,25 @@ class ServerAccount:
 
     def join(self, client: Client) -> None:
         """Add a client."""
+        self.usage.connections += 1
         self.clients.add(client)
 
     def leave(self, client: Client) -> None:
         """Remove a client, whose subscriptions have ended."""
-        self.clients.discard(client)
+        if client in self.clients:
+            self.usage.connections -= 1
+            self.clients.remove(client)
 
     def subscribe(self, subscription: ClientSubscription) -> None:
         """Add a subscription of a client."""
+        self.usage.subscriptions += 1
         self.router.add(subscription)
         if self.link is not None:
             self.link.interest.added(subscription)
 
     def unsubscribe(self, subscription: ClientSubscription) -> None:
         """Remove a subscription of a client."""
+        self.usage.subscriptions -= 1
         self.router.remove(subscription)
         if self.link is not None:
             self.link.interest.removed(subscription)

@@ -8,7 +8,6 @@ from typing import Final
 from pelton.api import AccountLimits
 from pelton.server.auth.claims import AccountClaims, ActivationClaims, ExportClaims, ImportClaims, StreamLimitClaims
 from pelton.server.auth.operator import OperatorTrust
-from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.auth.templates import rules_of
 from pelton.server.auth.tokens import Token, TokenError, read_token
 from pelton.server.settings.config import (
@@ -146,30 +145,15 @@ class AccountUsage:
         self.connections = 0
         self.subscriptions = 0
 
-    def join(self) -> str:
-        """Count a connection; return why it is refused, or an empty text."""
-        if 0 <= self.limits.max_connections <= self.connections:
-            return MAX_ACCOUNT_CONNECTIONS
-        self.connections += 1
-        return ""
+    def is_full(self) -> bool:
+        """Whether no client may connect any more."""
+        return 0 <= self.limits.max_connections <= self.connections
 
-    def leave(self, subscriptions: int) -> None:
-        """Count a connection, and its subscriptions, no more."""
-        self.connections -= 1
-        self.subscriptions -= subscriptions
+    def may_subscribe(self) -> bool:
+        """Whether there may be one more subscription."""
+        return not 0 <= self.limits.max_subscriptions <= self.subscriptions
 
-    def subscribe(self) -> bool:
-        """Count a subscription; return whether there may be one more."""
-        if 0 <= self.limits.max_subscriptions <= self.subscriptions:
-            return False
-        self.subscriptions += 1
-        return True
 
-    def unsubscribe(self) -> None:
-        """Count a subscription no more."""
-        self.subscriptions -= 1
-
-    def largest_payload(self, server: int, user: ConnectionLimits) -> int:
-        """Return the bytes of the largest message: the least of what the server, the account and the user allow."""
-        limits = (server, self.limits.max_payload, user.max_payload)
-        return min([limit for limit in limits if limit >= 0], default=-1)
+def smallest_limit(*limits: int) -> int:
+    """Return the smallest of limits, of which a negative one is none; -1 if there is none."""
+    return min([limit for limit in limits if limit >= 0], default=-1)

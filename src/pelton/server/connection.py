@@ -13,7 +13,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from pelton.server.auth import Credentials, Permissions, ServerUser
+from pelton.server.accounts import smallest_limit
+from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
+from pelton.server.auth import refusals as said
+from pelton.server.auth.rights import ClientRights
 from pelton.server.ports import AccountPort, ServerHost
 from pelton.server.router import ClientSubscription, MessageFrame
 from pelton.subjects import is_filter, is_subject
@@ -43,8 +46,6 @@ from pelton.wire import (
 _log: Final = logging.getLogger("pelton.server")
 SLOW_CONSUMER: Final = "Slow Consumer"
 STALE_CONNECTION: Final = "Stale Connection"
-_TIMED_OUT: Final = "Authentication Timeout"
-_REFUSED: Final = "Authorization Violation"
 _UNKNOWN: Final = "Unknown Protocol Operation"
 _ROOM: Final = 2048
 _ROOM_BYTES: Final = 16 << 20
@@ -68,8 +69,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._subscriptions: dict[bytes, ClientSubscription] = {}
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._permissions: Permissions | None = None
-        self._answers: dict[str, tuple[int, float]] = {}
+        self._rights = ClientRights(ServerUser())
+        self._max_payload = self._max_subscriptions = -1
         self._nonce = ""
         self._deferred: list[Command] | None = None
         self._takes: dict[type[Command], Callable[..., None]] = {
@@ -104,7 +105,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif not self._host.authenticator.is_required:
             # A client that never introduces itself may do everything, and is told everything.
             self.state = "open"
-            self._join(ServerUser())
+            self._let_in(self._host.authenticator.anonymous(self._credentials(self.options)))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that all connections read into."""
@@ -125,7 +126,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             kind = type(command)
             if self.state != "open" and not is_allowed(self.state, kind):
                 if self.state == "greeted":
-                    self.refuse(_REFUSED)
+                    self.refuse(said.AUTHORIZATION_VIOLATION)
                 return
             takes[kind](command)
             if self._deferred is not None:
@@ -164,6 +165,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Write a message for one of the client's subscriptions."""
         if self.state == "closed":
             return
+        if self._rights.answers:
+            self._rights.expect_answer(frame.reply, self._host.clock.monotonic())
         head, tail = frame.parts(self.options.headers)
         if not self._out:
             self._host.flush_later(self)
@@ -223,11 +226,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self.state == "closed":
             return
         self.state, self.reason = "closed", reason
-        if self.account is not None:
-            for one in list(self._subscriptions.values()):
-                self.account.unsubscribe(one)
-            self.account.leave(self)
-        self._subscriptions.clear()
+        self._leave()
         self._host.forget(self)
 
     def close(self, reason: str) -> None:
@@ -253,7 +252,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self.stalled_since is not None and now - self.stalled_since > settings.write_deadline:
             self._cut_slow()
         elif self.state == "greeted" and now - self.started > settings.auth_timeout:
-            self.refuse(_TIMED_OUT)
+            self.refuse(said.AUTHENTICATION_TIMEOUT)
+        elif self.user is not None and self._has_expired(self.user):
+            self.refuse(said.USER_EXPIRED)
         elif self.state == "open" and now - max(self.pinged, 0 if self.pings else self.heard) > settings.ping_interval:
             if self.pings >= settings.ping_max:
                 self.refuse(STALE_CONNECTION)
@@ -261,6 +262,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.pings += 1
             self.pinged = now
             self.write(PING)
+
+    def _has_expired(self, user: ServerUser) -> bool:
+        return user.expires is not None and user.expires * 1e9 <= self._host.clock.now()
 
     # --- commands
 
@@ -274,27 +278,45 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._host.spawn(self._log_in(options), f"pelton lets client {self.number} in")
 
     async def _log_in(self, options: ConnectOptions) -> None:
-        user = await self._host.authenticator.user(Credentials(options=options, nonce=self._nonce))
+        user = await self._host.authenticator.user(self._credentials(options))
         waiting, self._deferred = self._deferred or [], None
-        if self.state == "closed":
-            return
-        if user is None or not self._join(user):
-            self.refuse(_REFUSED)
+        if self.state == "closed" or not self._let_in(user):
             return
         self.state = next_state(self.state, Connect)
         self._confirm()
         self._carry_out(waiting)
 
-    def _join(self, user: ServerUser) -> bool:
-        """Make the client a user of its account; return whether there is such an account."""
-        account = self._host.account(user.account)
-        if account is None:
+    def _credentials(self, options: ConnectOptions) -> Credentials:
+        address = self.peer.rpartition(":")[0].strip("[]")
+        return credentials_of(options, nonce=self._nonce, address=address)
+
+    def _let_in(self, user: ServerUser | LoginRefusal) -> bool:
+        """Make the client a user of its account; return False if it was refused, and told."""
+        account = None if isinstance(user, LoginRefusal) else self._host.account(user.account)
+        if isinstance(user, LoginRefusal) or account is None:
+            reason = user.reason if isinstance(user, LoginRefusal) else f"account {user.account!r} is not served"
+            _log.info("client %d (%s) was refused: %s", self.number, self.peer, reason)
+            self.refuse(said.AUTHORIZATION_VIOLATION)
             return False
-        if self.account is not None and self.account is not account:
-            self.account.leave(self)
-        self.user, self.account, self._permissions = user, account, user.permissions
-        account.join(self)
+        if account is not self.account:
+            if account.usage.is_full():
+                self.refuse(said.MAX_ACCOUNT_CONNECTIONS)
+                return False
+            self._leave()
+            account.join(self)
+        settings, limits = self._host.settings, user.limits
+        self.user, self.account, self._rights = user, account, ClientRights(user)
+        self._max_payload = smallest_limit(limits.max_payload, account.usage.limits.max_payload)
+        self._max_subscriptions = smallest_limit(settings.max_subscriptions or -1, limits.max_subscriptions)
         return True
+
+    def _leave(self) -> None:
+        """Leave the account, with all subscriptions."""
+        if self.account is not None:
+            for one in list(self._subscriptions.values()):
+                self.account.unsubscribe(one)
+            self.account.leave(self)
+        self._subscriptions.clear()
 
     def _confirm(self) -> None:
         if self.options.verbose:
@@ -324,8 +346,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert self.account is not None
         self.in_msgs += 1
         self.in_bytes += len(data) + (len(block) if block else 0)
-        if self._permissions is not None and not self._may_publish(self._permissions, subject):
-            self._deny(f'Permissions Violation for Publish to "{subject}"')
+        rights = self._rights
+        if rights.permissions is not None and not rights.may_publish(subject, self._host.clock.monotonic()):
+            self._deny(said.publish_violation(subject))
+            return
+        if 0 <= self._max_payload < len(data) + (len(block) if block else 0):
+            self.refuse(said.MAX_PAYLOAD)
             return
         options = self.options
         if options.pedantic and not is_subject(subject):
@@ -341,20 +367,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not is_filter(subject):
             self.write(encode_err("Invalid Subject"))
             return
-        permissions, is_cut = self._permissions, False
-        if permissions is not None:
-            if not permissions.subscribe.allows_filter(subject, queue):
-                using = f' using queue "{queue}"' if queue else ""
-                self._deny(f'Permissions Violation for Subscription to "{subject}"{using}')
-                return
-            is_cut = permissions.subscribe.cuts(subject)
-        most = self._host.settings.max_subscriptions
-        if most and len(self._subscriptions) >= most:
-            self.write(encode_err("maximum subscriptions exceeded"))
+        rights = self._rights
+        if not rights.may_subscribe(subject, queue):
+            self._deny(said.subscription_violation(subject, queue))
+            return
+        is_full = 0 <= self._max_subscriptions <= len(self._subscriptions)
+        if sid not in self._subscriptions and (is_full or not self.account.usage.may_subscribe()):
+            self.write(encode_err(said.MAX_SUBSCRIPTIONS))
             return
         self._confirm()
         if sid not in self._subscriptions:
-            one = ClientSubscription(self, sid, subject, queue, is_cut=is_cut)
+            one = ClientSubscription(self, sid, subject, queue, is_cut=rights.is_cut(subject, queue))
             self._subscriptions[sid] = one
             self.account.subscribe(one)
 
@@ -377,26 +400,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         _log.warning("client %d (%s): %s", self.number, self.peer, text)
         self.write(encode_err(text))
 
-    def _may_publish(self, permissions: Permissions, subject: str) -> bool:
-        if permissions.publish.allows(subject):
-            return True
-        left, until = self._answers.get(subject, (0, 0.0))
-        if not left or (until and self._host.clock.monotonic() > until):
-            self._answers.pop(subject, None)
-            return False
-        self._answers[subject] = (left - 1, until)
-        return True
-
-    def may_receive(self, subject: str) -> bool:
-        """Whether the client may receive a message, if its subscription does not tell."""
-        return self._permissions is None or self._permissions.subscribe.allows(subject)
-
-    def expect_answer(self, reply: str) -> None:
-        """Let the client answer a request that it received."""
-        permissions = self._permissions
-        if permissions is not None and permissions.responses and reply:
-            until = self._host.clock.monotonic() + permissions.response_s if permissions.response_s else 0.0
-            self._answers[reply] = (permissions.responses, until)
+    def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
+        """Whether a subscription, of which not all messages may reach the client, gets a message."""
+        return self._rights.may_receive(subject, subscription.queue)
 
     # --- what is told of it
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from pelton.runtime import Clock
+from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, ServerUser
 from pelton.server.router import ClientSubscription, Receiver
 from pelton.server.settings import ServerSettings
@@ -28,7 +29,6 @@ class Client(Receiver, Protocol):
     def close(self, reason: str) -> None: ...
     def stop_reading(self) -> None: ...
     def read_again(self) -> None: ...
-    def expect_answer(self, reply: str) -> None: ...
 
 
 class Published(NamedTuple):
@@ -53,6 +53,7 @@ class AccountPort(Protocol):
     """An account, for its clients. ``is_settled``: other processes know all subscriptions."""
 
     name: str
+    usage: AccountUsage
 
     @property
     def is_settled(self) -> bool: ...

@@ -17,11 +17,11 @@ _REMEMBERED: Final = 65_536
 class MessageFrame:
     """One message on its way to many subscriptions: what stands before and behind the subscription's id."""
 
-    __slots__ = ("_bare", "_block", "_data", "_full", "_reply", "_subject")
+    __slots__ = ("_bare", "_block", "_data", "_full", "_subject", "reply")
 
     def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         self._subject = subject
-        self._reply = reply
+        self.reply = reply
         self._block = block
         self._data = data
         self._bare: tuple[bytes, bytes] | None = None
@@ -32,12 +32,12 @@ class MessageFrame:
         block = self._block
         if block is None or not headers:
             if self._bare is None:
-                back, data = f" {self._reply} " if self._reply else " ", self._data
+                back, data = f" {self.reply} " if self.reply else " ", self._data
                 head = f"MSG {self._subject} ".encode()
                 self._bare = head, b"%b%d\r\n%b\r\n" % (back.encode(), len(data), data)
             return self._bare
         if self._full is None:
-            back, data = f" {self._reply} " if self._reply else " ", self._data
+            back, data = f" {self.reply} " if self.reply else " ", self._data
             sizes = f"{back}{len(block)} {len(block) + len(data)}\r\n".encode()
             self._full = f"HMSG {self._subject} ".encode(), b"%b%b%b\r\n" % (sizes, block, data)
         return self._full
@@ -49,7 +49,7 @@ class Receiver(Protocol):
     echo: bool
 
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None: ...
-    def may_receive(self, subject: str) -> bool: ...
+    def may_receive(self, subscription: ClientSubscription, subject: str) -> bool: ...
     @property
     def room(self) -> int: ...
 
@@ -138,7 +138,7 @@ class Router:
         if not queue:
             for one in targets.plain:
                 client = one.client
-                if (client is not origin or origin.echo) and not (one.is_cut and not client.may_receive(route)):
+                if (client is not origin or origin.echo) and not (one.is_cut and not client.may_receive(one, route)):
                     client.deliver(one, frame)
                     count += 1
         if queue == "" or not targets.groups:
@@ -154,7 +154,7 @@ class Router:
         fit = [
             one
             for one in group
-            if (one.client is not origin or origin.echo) and not (one.is_cut and not one.client.may_receive(route))
+            if (one.client is not origin or origin.echo) and not (one.is_cut and not one.client.may_receive(one, route))
         ]
         if not fit:
             return 0

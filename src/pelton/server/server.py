@@ -22,6 +22,7 @@ from pelton.api import PeltonError
 from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime, Timer
 from pelton.server.account import ServerAccount
+from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, OpenDoor
 from pelton.server.connection import SLOW_CONSUMER, STALE_CONNECTION, ClientConnection
 from pelton.server.jetstream.link import StoreLink
@@ -32,7 +33,7 @@ from pelton.server.monitoring import MonitoringListener, ObservedAccount, System
 from pelton.server.monitoring.system import SYSTEM_ACCOUNT
 from pelton.server.ports import Client
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings
-from pelton.server.settings.options import GLOBAL_ACCOUNT
+from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
 from pelton.wire import ServerHello, encode_info
 
 # Clients tell features by it: what it names is what this server does.
@@ -73,10 +74,10 @@ class Server:
     async def start(self) -> None:
         """Open the stores, and listen. Raises ConfigError, StoreError."""
         try:
+            for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *self.settings.stores, *self.settings.accounts):
+                self._accounts.setdefault(name, self._new_account(name))
             for name, store in self.settings.stores.items():
                 await self._open(name, store)
-            for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT):
-                self._accounts.setdefault(name, self._new_account(name))
             for endpoint in self.settings.endpoints:
                 listener = Listener(endpoint, self._accept, self._runtime)
                 listener.open()
@@ -90,12 +91,13 @@ class Server:
         self._look()
 
     def _new_account(self, name: str) -> ServerAccount:
-        account = ServerAccount(name, self._runtime.random.choice)
+        config = self.settings.accounts.get(name, AccountConfig(name=name))
+        account = ServerAccount(name, self._runtime.random.choice, AccountUsage(config.limits))
         account.services["$SYS"] = SystemService(self, name, account.answer, self._runtime)
         return account
 
     async def _open(self, name: str, store: StoreSettings) -> None:
-        account = self._accounts[name] = self._new_account(name)
+        account = self._accounts[name]
         settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
         engine = Engine(settings, self._runtime)
         link = account.link = StoreLink(engine, account.router, account.send, self._runtime)

@@ -12,7 +12,7 @@ import pytest
 
 from pelton.server.auth.certificates import TlsPeer, parts_of, peer_of, user_of_peer
 from pelton.server.auth.configured import ConfiguredUsers
-from pelton.server.auth.identity import ClientProof, Identity
+from pelton.server.auth.identity import Credentials, ServerUser
 from pelton.server.settings.load import config_of
 from pelton.testing.nats_server import nats_server
 
@@ -111,12 +111,12 @@ def test_the_real_server_knows_the_same_users(authority: Path, tmp_path: Path) -
             peer = peer_of(certificate(authority, number))
             assert peer is not None
             assert user_of_peer(peer, USERS) == expected, (subject, names)
-            answer = users.identify(ClientProof(peer=peer, user="plain"), 0.0)
-            assert isinstance(answer, Identity) == (expected is not None)
-            if isinstance(answer, Identity):
+            answer = users.identify(Credentials(peer=peer, user="plain"), 0.0)
+            assert isinstance(answer, ServerUser) == (expected is not None)
+            if isinstance(answer, ServerUser):
                 assert (answer.name, answer.account) == (expected, "A")
             assert is_let_in(authority, server.port, number) == (expected is not None), (subject, names)
-    assert not isinstance(users.identify(ClientProof(user="plain"), 0.0), Identity)
+    assert not isinstance(users.identify(Credentials(user="plain"), 0.0), ServerUser)
 
 
 def test_without_a_certificate_there_is_no_peer() -> None:

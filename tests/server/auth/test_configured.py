@@ -12,7 +12,7 @@ import bcrypt
 import pytest
 
 from pelton.server.auth.configured import ConfiguredUsers
-from pelton.server.auth.identity import ClientProof, Identity, LoginRefusal
+from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.passwords import is_hash, is_password
 from pelton.server.settings.load import config_of
 from pelton.testing.nats_server import nats_server
@@ -29,7 +29,7 @@ def users_of(text: str) -> ConfiguredUsers:
     return ConfiguredUsers(config_of(text, read=lambda path: Path(path).read_text()).settings)
 
 
-def proof_of(fields: Fields, nonce: str) -> ClientProof:
+def proof_of(fields: Fields, nonce: str) -> Credentials:
     said = fields(nonce) if callable(fields) else fields
     names = {
         "user": "user",
@@ -39,10 +39,10 @@ def proof_of(fields: Fields, nonce: str) -> ClientProof:
         "nkey": "nkey",
         "sig": "signature",
     }
-    return ClientProof(nonce=nonce, address="127.0.0.1", **{names[key]: value for key, value in said.items()})
+    return Credentials(nonce=nonce, address="127.0.0.1", **{names[key]: value for key, value in said.items()})
 
 
-def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -> list[Identity | LoginRefusal]:
+def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -> list[ServerUser | LoginRefusal]:
     """Ask both servers to let clients in; the account, or None for a refusal, is expected of both."""
     users, found = users_of(text), []
     with nats_server(folder, jetstream=False, extra=text) as server:
@@ -53,8 +53,8 @@ def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -
             assert bool(client.info.get("auth_required")) == users.is_required
             assert bool(client.info.get("nonce")) == users.wants_nonce
             answer = users.identify(proof_of(fields, client.info.get("nonce", "")), time.time())
-            assert isinstance(answer, Identity) == accepted, (fields, answer)
-            if isinstance(answer, Identity):
+            assert isinstance(answer, ServerUser) == accepted, (fields, answer)
+            if isinstance(answer, ServerUser):
                 assert answer.account == account
             elif client.errors[0]:
                 assert answer.text == client.errors[0]
@@ -274,11 +274,11 @@ def test_operator_mode(tmp_path: Path) -> None:
     ]
     found = compare(tmp_path, operator_config(now), clients)
     first = found[0]
-    assert isinstance(first, Identity)
+    assert isinstance(first, ServerUser)
     assert first.permissions is not None
     assert not first.permissions.publish.allows("secret.x")
     scoped = next(answer for answer in found if is_scoped(answer))
-    assert isinstance(scoped, Identity)
+    assert isinstance(scoped, ServerUser)
     assert scoped.permissions is not None
     assert scoped.permissions.publish.allows("jobs.user.1")
     assert not scoped.permissions.publish.allows("jobs.other.1")
@@ -290,8 +290,8 @@ def unscoped() -> dict[str, Any]:
     return {"subs": 0, "data": 0, "payload": 0}
 
 
-def is_scoped(answer: Identity | LoginRefusal) -> bool:
-    return isinstance(answer, Identity) and answer.limits.max_subscriptions == 5
+def is_scoped(answer: ServerUser | LoginRefusal) -> bool:
+    return isinstance(answer, ServerUser) and answer.limits.max_subscriptions == 5
 
 
 # --- passwords

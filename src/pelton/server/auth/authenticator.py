@@ -1,30 +1,12 @@
-"""The port through which clients are let in: credentials become a user, or nobody."""
+"""The port through which clients are let in: credentials become a user, or a refusal."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
-from pelton.server.auth.permissions import Permissions
-from pelton.server.settings.options import GLOBAL_ACCOUNT
+from pelton.server.auth.certificates import TlsPeer
+from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.wire import ConnectOptions
-
-
-class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a client is: its name, its account, and what it may do (None: everything)."""
-
-    name: str = ""
-    account: str = GLOBAL_ACCOUNT
-    permissions: Permissions | None = None
-
-
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client shows: its ``CONNECT``, the nonce it was given, and the subject of its certificate."""
-
-    options: ConnectOptions
-    nonce: str = ""
-    certificate: str = ""
 
 
 class Authenticator(Protocol):
@@ -38,8 +20,13 @@ class Authenticator(Protocol):
     @property
     def wants_nonce(self) -> bool: ...
 
-    async def user(self, credentials: Credentials) -> ServerUser | None:
-        """Return the user, or None if the credentials are not valid. May take time: passwords are slow to check."""
+    async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        """Return the user, or why there is none. May take time: passwords are slow to check."""
+        ...
+
+    def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        """Return the user of a client that has shown nothing yet, if that is not required."""
+        ...
 
 
 class OpenDoor:
@@ -48,6 +35,28 @@ class OpenDoor:
     is_required = False
     wants_nonce = False
 
-    async def user(self, credentials: Credentials) -> ServerUser | None:
+    async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
         """Return the one user, who may do everything."""
         return ServerUser()
+
+    def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        """Return the one user."""
+        return ServerUser()
+
+
+def credentials_of(
+    options: ConnectOptions, *, nonce: str = "", kind: str = "STANDARD", address: str = "", peer: TlsPeer | None = None
+) -> Credentials:
+    """Return what a client shows in its ``CONNECT`` and by its connection."""
+    return Credentials(
+        user=options.user or "",
+        password=options.password or "",
+        token=options.auth_token or "",
+        jwt=options.jwt or "",
+        nkey=options.nkey or "",
+        signature=options.sig or "",
+        nonce=nonce,
+        kind=kind,
+        address=address,
+        peer=peer,
+    )

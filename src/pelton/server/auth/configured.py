@@ -7,7 +7,7 @@ to a user, a user with a password, the user of those who show nothing, and the s
 from __future__ import annotations
 
 from pelton.server.auth.certificates import user_of_peer
-from pelton.server.auth.identity import ClientProof, Identity, LoginRefusal
+from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.operator import OperatorTrust
 from pelton.server.auth.passwords import is_hash, is_password
 from pelton.server.auth.permissions import Permissions, permissions_of_rules
@@ -51,27 +51,27 @@ class ConfiguredUsers:
         single = self._authorization.user or self._authorization.token
         return bool(self._trust or self._users or self._nkeys or single)
 
-    def is_slow(self, proof: ClientProof) -> bool:
+    def is_slow(self, proof: Credentials) -> bool:
         """Whether :meth:`identify` takes a tenth of a second or more, for a hash."""
         user = self._users.get(proof.user)
         single = self._authorization
         return any(map(is_hash, (user.password if user else "", single.password, single.token)))
 
-    def identify(self, proof: ClientProof, now: float) -> Identity | LoginRefusal:
+    def identify(self, proof: Credentials, now: float) -> ServerUser | LoginRefusal:
         """Return who a client is, or why it is not let in; ``now`` is Unix seconds."""
         if self._trust is not None:
             return self._trust.identify(proof, now)
         if proof.kind == "WEBSOCKET" and self._websocket:
             return _single(self._websocket, proof)
         if not self._is_guarded:
-            return Identity()
+            return ServerUser()
         if self._nkeys and proof.nkey:
             return self._by_nkey(proof)
         if self._users or self._nkeys:
             return self._by_name(proof)
         return _single(self._authorization, proof)
 
-    def _by_nkey(self, proof: ClientProof) -> Identity | LoginRefusal:
+    def _by_nkey(self, proof: Credentials) -> ServerUser | LoginRefusal:
         user = self._nkeys.get(proof.nkey)
         if user is None:
             return LoginRefusal(f"no user has the key {proof.nkey!r}")
@@ -80,7 +80,7 @@ class ConfiguredUsers:
             return LoginRefusal("the nonce is not signed by the user")
         return self._identity(user, proof)
 
-    def _by_name(self, proof: ClientProof) -> Identity | LoginRefusal:
+    def _by_name(self, proof: Credentials) -> ServerUser | LoginRefusal:
         if self._maps_certificates:
             name = None if proof.peer is None else user_of_peer(proof.peer, self._users)
             if name is None:
@@ -96,14 +96,14 @@ class ConfiguredUsers:
             return LoginRefusal(f"the user {proof.user!r} is not known, or the password is wrong")
         return self._identity(user, proof)
 
-    def _identity(self, user: UserConfig, proof: ClientProof) -> Identity | LoginRefusal:
+    def _identity(self, user: UserConfig, proof: Credentials) -> ServerUser | LoginRefusal:
         if user.connection_types is not None and proof.kind not in user.connection_types:
             return LoginRefusal(f"the user may not connect by {proof.kind}")
         name = user.name or user.nkey
-        return Identity(name=name, account=user.account, permissions=self._permissions[name])
+        return ServerUser(name=name, account=user.account, permissions=self._permissions[name])
 
 
-def _single(authorization: AuthorizationConfig, proof: ClientProof) -> Identity | LoginRefusal:
+def _single(authorization: AuthorizationConfig, proof: Credentials) -> ServerUser | LoginRefusal:
     """Return the identity of the only user, or of whoever knows the token."""
     if authorization.token:
         is_known = is_password(authorization.token, proof.token)
@@ -111,4 +111,4 @@ def _single(authorization: AuthorizationConfig, proof: ClientProof) -> Identity 
         is_known = authorization.user == proof.user and is_password(authorization.password, proof.password)
     else:
         is_known = True
-    return Identity(name=authorization.user) if is_known else LoginRefusal("the password or token is wrong")
+    return ServerUser(name=authorization.user) if is_known else LoginRefusal("the password or token is wrong")

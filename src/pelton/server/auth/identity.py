@@ -10,7 +10,7 @@ from pelton.server.auth.refusals import AUTHORIZATION_VIOLATION
 from pelton.server.settings.config import GLOBAL_ACCOUNT, ConnectionLimits
 
 
-class ClientProof(msgspec.Struct, frozen=True, kw_only=True):
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """What a client shows: the fields of its ``CONNECT``, "" for those it leaves out, and what its connection says.
 
     ``signature`` is the nonce's, in base64. ``kind`` is a connection type, ``address`` the IP address, "" for a Unix
@@ -34,8 +34,8 @@ class ClientProof(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.user or self.password or self.token or self.jwt or self.nkey)
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a client is: its user, its account, and what it may do (None: everything) and use.
+class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a client is: its name, its account, and what it may do (None: everything) and use.
 
     ``expires`` is when it has to go, in Unix seconds, None for never; ``issued_at`` is when its JWT was issued.
     """

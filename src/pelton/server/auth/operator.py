@@ -12,7 +12,7 @@ from typing import Final
 
 from pelton.api import ConfigError
 from pelton.server.auth.claims import AccountClaims, OperatorClaims, ScopedKey, UserClaims, UserLimits
-from pelton.server.auth.identity import ClientProof, Identity, LoginRefusal
+from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.permissions import permissions_of_rules
 from pelton.server.auth.restrictions import allowed_until, is_from
 from pelton.server.auth.templates import TemplateError, rules_of, values_of
@@ -65,7 +65,7 @@ class OperatorTrust:
             raise ConfigError(f"the JWT of account {key!r} is not signed by a trusted operator")
         return token
 
-    def identify(self, proof: ClientProof, now: float) -> Identity | LoginRefusal:
+    def identify(self, proof: Credentials, now: float) -> ServerUser | LoginRefusal:
         """Return who a client is by its JWT and its signature; ``now`` is Unix seconds."""
         try:
             user = read_token(proof.jwt or self._sentinel, UserClaims)
@@ -88,8 +88,8 @@ class OperatorTrust:
         return refusal or self._identity(proof, user, limits, account, now)
 
     def _identity(
-        self, proof: ClientProof, user: Token[UserClaims], limits: UserLimits, account: Token[AccountClaims], now: float
-    ) -> Identity | LoginRefusal:
+        self, proof: Credentials, user: Token[UserClaims], limits: UserLimits, account: Token[AccountClaims], now: float
+    ) -> ServerUser | LoginRefusal:
         until = allowed_until(now, limits.times, limits.times_location)
         if until is None:
             return LoginRefusal("the user may not connect at this time of day")
@@ -99,7 +99,7 @@ class OperatorTrust:
         except TemplateError as error:
             return LoginRefusal(str(error))
         ends = [until, user.expires or until, account.expires or until]
-        return Identity(
+        return ServerUser(
             name=user.name or user.sub,
             account=account.sub,
             permissions=permissions_of_rules(rules),
@@ -150,7 +150,7 @@ def is_revoked(account: Token[AccountClaims], user: str, issued_at: int) -> bool
 
 
 def _proof_refusal(
-    proof: ClientProof, user: Token[UserClaims], limits: UserLimits, disallow_bearer: bool
+    proof: Credentials, user: Token[UserClaims], limits: UserLimits, disallow_bearer: bool
 ) -> LoginRefusal | None:
     kinds = {kind.upper() for kind in limits.allowed_connection_types or ()}
     if kinds and proof.kind not in kinds:

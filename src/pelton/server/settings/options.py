@@ -9,10 +9,10 @@ import msgspec
 
 from pelton.api import AccountLimits
 from pelton.api.errors import ConfigError
+from pelton.server.settings.config import AccountConfig
 from pelton.storage import SyncMode
 from pelton.wire import WireLimits
 
-GLOBAL_ACCOUNT: Final = "$G"
 MAX_PENDING: Final = 64 << 20
 _LARGEST_PAYLOAD: Final = 64 << 20
 
@@ -41,10 +41,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a server listens, and what it grants. Times are seconds, sizes bytes; names are nats-server's.
 
     ``monitoring`` is where reports are told over HTTP. ``stores`` has the store of each account; an account without one
-    has no JetStream.
+    has no JetStream. ``accounts`` has their limits, and what they offer each other.
     """
 
     stores: Mapping[str, StoreSettings] = msgspec.field(default_factory=dict)
+    accounts: Mapping[str, AccountConfig] = msgspec.field(default_factory=dict)
     endpoints: tuple[Endpoint, ...] = (Endpoint(),)
     monitoring: Endpoint | None = None
     server_name: str = ""
