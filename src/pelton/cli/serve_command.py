@@ -1,6 +1,6 @@
 """``pelton serve``: a NATS server on a store, for any NATS client.
 
-The flags are those of nats-server, where they mean the same.
+The flags and the configuration file are those of nats-server, where they mean the same.
 """
 
 from __future__ import annotations
@@ -9,80 +9,135 @@ import argparse
 import asyncio
 import os
 import signal
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple, get_args
 
+from pelton._version import VERSION
 from pelton.api import ConfigError
-from pelton.api.durations import parse_duration
-from pelton.api.keys import key_bytes
-from pelton.cli.keys import add_key, key_of
+from pelton.api.keys import Key, KeyFile, key_bytes
+from pelton.cli.keys import VARIABLE
 from pelton.cli.output import write_line
 from pelton.runtime import Runtime, Signal, system_runtime
-from pelton.server import Endpoint, Server, ServerSettings, StoreSettings
+from pelton.server import Server, ServerSettings
+from pelton.server.accounts import accounts_of_server
+from pelton.server.auth import ConfiguredUsers
+from pelton.server.door import ConfiguredDoor
+from pelton.server.exchange import AccountExchange
+from pelton.server.settings.flags import FLAGS, CommandLine, parse_flags
+from pelton.server.settings.load import config_of_command
+from pelton.server.settings.runtime import runtime_settings
+from pelton.server.settings.section import SettingsError
+from pelton.storage import SyncMode
 
-_ACCOUNT: Final = "$G"
-_UNITS: Final = {"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
+_NS: Final = 1_000_000_000
+_NO_PREFIX: Final = "\0"
+
+
+class _Command(NamedTuple):
+    """What a command line asks for, checked."""
+
+    settings: ServerSettings
+    users: ConfiguredUsers
+    folder: str
+    pid_file: str
+    warnings: tuple[str, ...]
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+    """Add the command's arguments to its parser, which leaves them as they are: argparse has other rules for flags."""
     parser.description = __doc__
-    parser.add_argument("store", nargs="?", metavar="STORE", help="the file of the store; created if it is missing")
-    parser.add_argument("-sd", "--store_dir", metavar="FOLDER", help="a folder for the stores, in place of STORE")
-    parser.add_argument("-a", "--addr", "--net", default="127.0.0.1", metavar="HOST", help="(default 127.0.0.1)")
-    parser.add_argument("-p", "--port", type=int, default=4222, help="-1 for any free one (default 4222)")
-    parser.add_argument("-m", "--http_port", type=int, metavar="PORT", help="reports over HTTP, as GET /varz")
-    parser.add_argument("--unix", metavar="PATH", help="listen on a Unix socket as well")
-    parser.add_argument("-n", "--name", "--server_name", default="", help="the server's name")
-    parser.add_argument("--domain", default="", help="the JetStream domain")
-    parser.add_argument("--sync", choices=("commit", "interval", "off"), default="commit", help="(default commit)")
-    parser.add_argument("--max_payload", type=_size, default=1 << 20, metavar="SIZE", help="(default 1MB)")
-    parser.add_argument("--max_pending", type=_size, default=64 << 20, metavar="SIZE", help="(default 64MB)")
-    parser.add_argument("--max_connections", type=int, default=65_536, metavar="NUMBER", help="(default 65536)")
-    parser.add_argument("--ping_interval", type=_seconds, default=120.0, metavar="TIME", help="(default 2m)")
-    parser.add_argument("--lame_duck_duration", type=_seconds, default=120.0, metavar="TIME", help="(default 2m)")
-    parser.add_argument("--lame_duck_grace_period", type=_seconds, default=10.0, metavar="TIME", help="(default 10s)")
-    parser.add_argument("-js", "--jetstream", action="store_true", help="always on; for starters that ask for it")
-    parser.add_argument("-t", "--check", action="store_true", help="check the settings, and do not serve")
-    add_key(parser)
-    parser.set_defaults(run=run)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.prefix_chars = _NO_PREFIX
+    parser.usage = "pelton serve [STORE] [flags]"
+    parser.epilog = "\n".join(["STORE is the file of the store; it is created if it is missing.", "", *_help_lines()])
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(run=run, help=parser.format_help)
+
+
+def _help_lines() -> list[str]:
+    lines = []
+    for flag in FLAGS.values():
+        names = ", ".join(f"-{name}" if len(name) < 3 else f"--{name}" for name in flag.names)
+        value = "" if flag.kind == "switch" else f" {flag.kind.upper()}"
+        lines.append(f"  {names + value:<38} {flag.help}")
+    return lines
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; return 0."""
-    settings = _settings(options)
-    if options.check:
+    """Serve until SIGTERM or SIGINT; return 0, or 1 if the settings are not valid."""
+    runtime = system_runtime()
+    try:
+        line = parse_flags(options.words)
+        if line.has("help"):
+            print_help(options.help())
+            raise SystemExit(0)
+        if line.has("version"):
+            write_line(f"pelton {VERSION}")
+            return 0
+        command = _command(line, runtime)
+    except SettingsError as error:
+        for fault in error.faults:
+            write_line(f"pelton: {fault}", error=True)
+        return 1
+    for warning in command.warnings:
+        write_line(f"pelton: {warning}", error=True)
+    if line.has("check"):
         write_line("the settings are valid", error=True)
         return 0
-    return asyncio.run(_serve(settings, system_runtime()))
+    return asyncio.run(_serve(command, runtime))
 
 
-def _settings(options: argparse.Namespace) -> ServerSettings:
-    endpoints = [Endpoint(host=options.addr, port=options.port)]
-    if options.unix:
-        endpoints.append(Endpoint(path=options.unix))
-    key = key_of(options)
-    if (options.store is None) == (options.store_dir is None):
-        raise ConfigError("serve: give the file of a store, or a folder for stores with -sd")
-    path = options.store or os.path.join(options.store_dir, f"{_ACCOUNT}.pelton")
-    if options.store_dir is not None:
-        os.makedirs(options.store_dir, exist_ok=True)
-    store = StoreSettings(path=path, sync=options.sync, key=None if key is None else key_bytes(key))
-    return ServerSettings(
-        stores={_ACCOUNT: store},
-        endpoints=tuple(endpoints),
-        monitoring=None if options.http_port is None else Endpoint(host=options.addr, port=options.http_port),
-        server_name=options.name,
-        domain=options.domain,
-        max_payload=options.max_payload,
-        max_pending=options.max_pending,
-        max_connections=options.max_connections,
-        ping_interval=options.ping_interval,
-        lame_duck_duration=options.lame_duck_duration,
-        lame_duck_grace_period=options.lame_duck_grace_period,
+def print_help(text: str) -> None:
+    """Write the help, line by line."""
+    for each in text.splitlines():
+        write_line(each)
+
+
+def _command(line: CommandLine, runtime: Runtime) -> _Command:
+    """Return what a command line asks for. Raises ConfigError."""
+    if len(line.stores) > 1:
+        raise ConfigError(f"serve takes one store, not {len(line.stores)}")
+    if not line.stores and not {"config", "jetstream", "jetstream.store_dir"} & set(line.values):
+        raise ConfigError("serve: give the file of a store, a folder for stores with -sd, or a configuration with -c")
+    try:
+        loaded = config_of_command(line, read=_read, environment=os.environ)
+    except OSError as error:
+        raise ConfigError(f"the configuration {line.config!r} cannot be read: {error.strerror}") from None
+    users = ConfiguredUsers(loaded.settings)
+    accounts = accounts_of_server(loaded.settings, users.trust, runtime.clock.now() / _NS)
+    AccountExchange(accounts.values())
+    settings = runtime_settings(
+        loaded.settings, accounts, store="".join(line.stores), sync=_sync(line), key=key_bytes(_key(line))
     )
+    folder = loaded.settings.jetstream.store_dir if loaded.settings.jetstream is not None else ""
+    warnings = tuple(map(str, loaded.warnings))
+    return _Command(settings, users, folder, loaded.settings.pid_file, warnings)
 
 
-async def _serve(settings: ServerSettings, runtime: Runtime) -> int:
+def _read(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _sync(line: CommandLine) -> SyncMode:
+    given = line.text("sync") or "commit"
+    for mode in get_args(SyncMode):
+        if given == mode:
+            found: SyncMode = mode
+            return found
+    raise ConfigError(f"--sync is {given!r}: give commit, interval or off")
+
+
+def _key(line: CommandLine) -> Key | None:
+    path = line.text("key_file")
+    return KeyFile(path) if path else os.environ.get(VARIABLE) or None
+
+
+def _write_pid(path: str) -> None:
+    if path:
+        Path(path).write_text(f"{os.getpid()}\n")
+
+
+async def _serve(command: _Command, runtime: Runtime) -> int:
     loop, over, is_lame = asyncio.get_running_loop(), Signal(), False
 
     def lame_duck() -> None:
@@ -94,9 +149,12 @@ async def _serve(settings: ServerSettings, runtime: Runtime) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.notify)
     loop.add_signal_handler(signal.SIGUSR2, lame_duck)
-    server = Server(settings, runtime)
+    if command.folder:
+        os.makedirs(command.folder, exist_ok=True)
+    server = Server(command.settings, runtime, ConfiguredDoor(command.users, runtime.clock))
     await server.start()
     try:
+        _write_pid(command.pid_file)
         for endpoint in server.endpoints:
             write_line(f"Listening for client connections on {endpoint}", error=True, flush=True)
         if server.monitoring_endpoint is not None:
@@ -122,24 +180,3 @@ async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, se
 
 async def _signalled(over: Signal, seen: int) -> None:
     await over.wait(seen)
-
-
-def _size(text: str) -> int:
-    """Return bytes: a number, or one with a unit, such as ``8MB``."""
-    digits = text.rstrip("KMGBkmgb")
-    unit = text[len(digits) :].upper()
-    if not digits.isdecimal() or (unit and unit not in _UNITS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes, or a number with K, M or G")
-    return int(digits) * _UNITS.get(unit, 1)
-
-
-def _seconds(text: str) -> float:
-    """Return seconds: a number, or a duration such as ``2m`` or ``500ms``."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return parse_duration(text) / 1e9
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

@@ -199,10 +199,12 @@ class WebSocketConfig(_Config, frozen=True, kw_only=True):
 class ServerConfig(_Config, frozen=True, kw_only=True):
     """All settings of a server. ``port`` is -1 for any free one, ``http_port`` 0 for no monitoring.
 
+    Unlike nats-server, it listens on this machine only, unless ``host`` says otherwise: a store has no users at first.
+
     ``max_control_line`` and ``max_pending`` are bytes of a protocol line and of unsent output for a client.
     """
 
-    host: str = "0.0.0.0"
+    host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     unix_socket: str = ""
     server_name: str = ""

@@ -6,7 +6,7 @@ value only with an equals sign. Words that are no flags are the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -18,9 +18,11 @@ from pelton.server.settings.config import (
     TlsConfig,
 )
 from pelton.server.settings.refused import IGNORED_FLAGS, REFUSED_FLAGS
+from pelton.server.settings.scalars import duration_ns, scalar_of
 from pelton.server.settings.section import SettingsError, SettingsFault
 
-FlagKind = Literal["text", "integer", "switch"]
+FlagValue = str | int | float | bool
+FlagKind = Literal["text", "integer", "size", "seconds", "switch"]
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -47,9 +49,18 @@ FLAGS: Final[dict[str, ServerFlag]] = {
     "client_advertise": ServerFlag(("client_advertise",), "text", "address that clients are told"),
     "pid_file": ServerFlag(("P", "pid"), "text", "file for the process id"),
     "ports_file_dir": ServerFlag(("ports_file_dir",), "text", "folder for a file with the ports"),
+    "max_payload": ServerFlag(("max_payload",), "size", "the largest message (1MB)"),
+    "max_pending": ServerFlag(("max_pending",), "size", "what may wait for a client (64MB)"),
+    "max_connections": ServerFlag(("max_connections",), "integer", "how many clients (65536)"),
+    "ping_interval": ServerFlag(("ping_interval",), "seconds", "how often a silent client is asked (2m)"),
+    "lame_duck_duration": ServerFlag(("lame_duck_duration",), "seconds", "how long clients are let go (2m)"),
+    "lame_duck_grace_period": ServerFlag(("lame_duck_grace_period",), "seconds", "before the first is let go (10s)"),
+    "sync": ServerFlag(("sync",), "text", "commit, interval or off: what an acknowledgement promises (commit)"),
+    "key_file": ServerFlag(("key-file", "key_file"), "text", "the key of an encrypted store"),
     "http_port": ServerFlag(("m", "http_port"), "integer", "port for monitoring"),
     "https_port": ServerFlag(("ms", "https_port"), "integer", "port for monitoring with TLS"),
     "jetstream": ServerFlag(("js", "jetstream"), "switch", "enable JetStream"),
+    "jetstream.domain": ServerFlag(("domain",), "text", "the JetStream domain"),
     "jetstream.store_dir": ServerFlag(("sd", "store_dir"), "text", "folder for the stores of accounts"),
     "authorization.user": ServerFlag(("user",), "text", "user that clients must give"),
     "authorization.password": ServerFlag(("pass",), "text", "password that clients must give"),
@@ -61,7 +72,7 @@ FLAGS: Final[dict[str, ServerFlag]] = {
     "tls.ca_file": ServerFlag(("tlscacert",), "text", "certificates that sign those of clients"),
 }
 _BY_NAME: Final = {name: field for field, flag in FLAGS.items() for name in flag.names}
-_NO_FIELDS: Final = frozenset({"config", "check", "help", "version", "jetstream", "tls"})
+_NO_FIELDS: Final = frozenset({"config", "check", "help", "version", "sync", "key_file", "jetstream", "tls"})
 # Flags of nats-server that take no value; all others that have no effect do.
 _IGNORED_SWITCHES: Final = frozenset(
     {"T", "logtime", "logtime_utc", "s", "syslog", "D", "debug", "V", "trace", "VV", "DV", "DVV"}
@@ -72,8 +83,12 @@ class CommandLine(NamedTuple):
     """What a command line asks for: the store, the configuration file, and the settings by their fields."""
 
     stores: tuple[str, ...]
-    values: dict[str, str | int | bool]
+    values: dict[str, FlagValue]
     warnings: tuple[SettingsFault, ...]
+
+    def text(self, field: Literal["sync", "key_file"]) -> str:
+        """Return what is no setting of the server, but of its stores; "" if it is not given."""
+        return str(self.values.get(field, ""))
 
     @property
     def config(self) -> str:
@@ -88,7 +103,7 @@ class CommandLine(NamedTuple):
 def parse_flags(words: Sequence[str]) -> CommandLine:
     """Return what a command line asks for. Raises SettingsError with all that is wrong."""
     stores: list[str] = []
-    values: dict[str, str | int | bool] = {}
+    values: dict[str, FlagValue] = {}
     errors: list[SettingsFault] = []
     warnings: list[SettingsFault] = []
     left = list(reversed(words))
@@ -111,7 +126,7 @@ def parse_flags(words: Sequence[str]) -> CommandLine:
     return CommandLine(tuple(stores), values, tuple(warnings))
 
 
-def _flag(word: str, left: list[str], values: dict[str, str | int | bool]) -> SettingsFault | None:
+def _flag(word: str, left: list[str], values: dict[str, FlagValue]) -> SettingsFault | None:
     """Read one flag, and its value from the words that are left. Raises ValueError."""
     name, equals, given = word.removeprefix("-").removeprefix("-").partition("=")
     if name in REFUSED_FLAGS:
@@ -130,18 +145,43 @@ def _flag(word: str, left: list[str], values: dict[str, str | int | bool]) -> Se
     return None
 
 
-def _value(word: str, kind: FlagKind, given: str) -> str | int | bool:
+def _value(word: str, kind: FlagKind, given: str) -> FlagValue:
     flag = word.partition("=")[0]
     if kind == "switch":
         if given not in _TRUE | _FALSE:
             raise ValueError(f"{flag} is a switch: {given!r} must be true or false")
         return given in _TRUE
-    if kind == "integer":
-        try:
-            return int(given)
-        except ValueError:
-            raise ValueError(f"{flag} needs a number, not {given!r}") from None
-    return given
+    try:
+        return _READERS[kind](given)
+    except ValueError:
+        raise ValueError(f"{flag} needs {_EXPECTED[kind]}, not {given!r}") from None
+
+
+def _size(given: str) -> int:
+    found = scalar_of(given)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ValueError(given)
+    return found
+
+
+def _seconds(given: str) -> float:
+    found = scalar_of(given) if given[-1:].isdigit() else duration_ns(given) / 1e9
+    if not isinstance(found, int | float):
+        raise ValueError(given)
+    return float(found)
+
+
+_READERS: Final[dict[FlagKind, Callable[[str], FlagValue]]] = {
+    "text": str,
+    "integer": int,
+    "size": _size,
+    "seconds": _seconds,
+}
+_EXPECTED: Final[dict[FlagKind, str]] = {
+    "integer": "a number",
+    "size": "bytes, or a number with K, KB, M, MB, G or GB",
+    "seconds": "a duration such as 2m or 500ms",
+}
 
 
 def with_flags(settings: ServerConfig, line: CommandLine) -> ServerConfig:

@@ -20,7 +20,6 @@ from pelton.server.settings.server_blocks import server_of
 from pelton.subjects import is_subset
 
 _PORTS: Final = range(RANDOM_PORT, 65_536)
-_SHORTEST_LAME_DUCK_S: Final = 30.0
 
 
 class LoadedConfig(NamedTuple):
@@ -79,8 +78,6 @@ def check_config(settings: ServerConfig, findings: SettingsFindings) -> None:
             findings.error(None, f"{name} must not be negative")
     if settings.max_payload > settings.max_pending:
         findings.error(None, "max_payload must not be larger than max_pending")
-    if settings.lame_duck_duration < _SHORTEST_LAME_DUCK_S:
-        findings.error(None, "lame_duck_duration must be 30s or more")
     if " " in settings.server_name:
         findings.error(None, "server_name must not contain spaces")
     if settings.tls is not None and not (settings.tls.cert_file and settings.tls.key_file):

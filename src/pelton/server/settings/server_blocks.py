@@ -100,6 +100,7 @@ _WEBSOCKET_ROWS: Final = (
     FieldRow("ping_interval", ("ping_interval",), "seconds"),
     FieldRow("headers", ("headers",), "mapping"),
 )
+_SHORTEST_LAME_DUCK_S: Final = 30.0
 _OPERATOR_KEYS: Final = ("operator", "operators", "root", "roots", "root_operator", "root_operators")
 _TOKEN: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _ADDRESS: Final = re.compile(r"(\[[^]]*\]|[^:]*):(-?[0-9]{1,5})", re.ASCII)
@@ -128,6 +129,8 @@ def server_of(section: ConfigSection, read: ReadFile) -> ServerConfig:
     if (websocket := section.section("websocket", "ws")) is not None:
         fields["websocket"] = _websocket(websocket)
     fields["operator"] = _operator(section, read)
+    if fields.get("lame_duck_duration", _SHORTEST_LAME_DUCK_S) < _SHORTEST_LAME_DUCK_S:
+        section.findings.error(section.at, "lame_duck_duration must be 30s or more")
     finish(section, "")
     found = ServerConfig(**fields)
     return msgspec.structs.replace(found, users=found.authorization.users + found.users)
