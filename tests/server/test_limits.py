@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pelton.api import ConfigError
 from pelton.server import Endpoint, ServerSettings, StoreSettings
-from pelton.server.auth import Credentials, Permissions, ServerUser, SubjectRules
+from pelton.server.auth import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
 from tests.server.conftest import Connected, Started
 from tests.server.raw import raw_client
 
@@ -69,9 +69,12 @@ class OneUser:
     is_required = True
     wants_nonce = True
 
-    async def user(self, credentials: Credentials) -> ServerUser | None:
-        if credentials.options.user != "me" or not credentials.nonce:
-            return None
+    def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        return LoginRefusal("nobody is anonymous")
+
+    async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        if credentials.user != "me" or not credentials.nonce:
+            return LoginRefusal("the user is not known")
         return ServerUser(
             name="me",
             permissions=Permissions(

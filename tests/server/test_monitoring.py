@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pelton.server import Endpoint, Server
-from pelton.server.auth import Credentials, ServerUser
+from pelton.server.auth import Credentials, LoginRefusal, ServerUser
 from pelton.testing.nats_server import free_ports, nats_server
 from tests.server.conftest import Connected, Started
 from tests.server.raw import raw_client
@@ -117,7 +117,10 @@ class Operator:
     is_required = True
     wants_nonce = False
 
-    async def user(self, credentials: Credentials) -> ServerUser | None:
+    def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        return LoginRefusal("nobody is anonymous")
+
+    async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
         return ServerUser(name="op", account="$SYS")
 
 

@@ -23,9 +23,12 @@ class ServedStoreError(Exception):
 
 
 class ServedStore:
-    """A server that can be killed and started again on the same port and file; ``flags`` are added to its command."""
+    """A server that can be killed and started again on the same port and file; ``flags`` are added to its command.
 
-    def __init__(self, store: Path, flags: Sequence[str] = ()) -> None:
+    Without a store, the flags say what is served.
+    """
+
+    def __init__(self, store: Path | None, flags: Sequence[str] = ()) -> None:
         self._store = store
         self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,7 +56,8 @@ class ServedStore:
         """Start, and return when it accepts connections. Raises ServedStoreError."""
         self._ready.clear()
         self._log.clear()
-        command = [sys.executable, "-m", "pelton", "serve", str(self._store), "-p", str(self.port), *self._flags]
+        store = [] if self._store is None else [str(self._store)]
+        command = [sys.executable, "-m", "pelton", "serve", *store, "-p", str(self.port), *self._flags]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
         if not self._ready.wait(_START_S) or self._process.poll() is not None:
@@ -99,7 +103,7 @@ class ServedStore:
 
 
 @contextmanager
-def served_store(store: Path, flags: Sequence[str] = ()) -> Iterator[ServedStore]:
+def served_store(store: Path | None, flags: Sequence[str] = ()) -> Iterator[ServedStore]:
     """Serve a store for as long as the context lasts."""
     server = ServedStore(store, flags)
     server.start()

@@ -16,6 +16,7 @@ from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.passwords import is_hash, is_password
 from pelton.server.settings.load import config_of
 from pelton.testing.nats_server import nats_server
+from pelton.testing.served import served_store
 from tests.server.auth.keys import Key, account_jwt, jwt, part, user_jwt
 from tests.server.auth.real import BareClient
 
@@ -44,6 +45,7 @@ def proof_of(fields: Fields, nonce: str) -> Credentials:
 
 def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -> list[ServerUser | LoginRefusal]:
     """Ask both servers to let clients in; the account, or None for a refusal, is expected of both."""
+    ask_served(folder, text, clients)
     users, found = users_of(text), []
     with nats_server(folder, jetstream=False, extra=text) as server:
         for fields, account in clients:
@@ -60,6 +62,17 @@ def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -
                 assert answer.text == client.errors[0]
             found.append(answer)
     return found
+
+
+def ask_served(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -> None:
+    """Ask `pelton serve` with this configuration to let clients in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pelton.conf").write_text(f"host: 127.0.0.1\n{text}")
+    with served_store(None, ("-c", str(folder / "pelton.conf"))) as server:
+        for fields, account in clients:
+            with closing(BareClient(server.port, fields)) as client:
+                assert client.ask() == (account is not None), (fields, client.errors)
+                assert account is not None or client.errors[0] in ("Authorization Violation", "")
 
 
 def signed(key: Key, by: Key | None = None, **more: Any) -> Callable[[str], dict[str, Any]]:
