@@ -24,6 +24,7 @@ from pelton.server.settings.config import (
 )
 from pelton.server.settings.load import config_of
 from pelton.testing.nats_server import nats_server
+from pelton.testing.served import served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt
 from tests.server.auth.real import BareClient
 
@@ -90,12 +91,20 @@ def test_requests_arrive_where_the_server_has_them(
 
 
 def received(folder: Path, text: str, sender: str, subject: str, receiver: str) -> list[str]:
-    """Return what arrives at a real server, and check that nothing arrives in a third account."""
+    """Return what arrives at a real server, and at ours; nothing arrives in a third account."""
+    with nats_server(folder, jetstream=False, extra=text) as server:
+        found = received_at(server.port, sender, subject, receiver)
+    (folder / "pelton.conf").write_text(text)
+    with served_store(None, ("-c", str(folder / "pelton.conf"))) as ours:
+        assert received_at(ours.port, sender, subject, receiver) == found
+    return found
+
+
+def received_at(port: int, sender: str, subject: str, receiver: str) -> list[str]:
     with (
-        nats_server(folder, jetstream=False, extra=text) as server,
-        closing(BareClient(server.port, {"user": sender, "pass": "p"})) as publishing,
-        closing(BareClient(server.port, {"user": receiver, "pass": "p"})) as receiving,
-        closing(BareClient(server.port, {"user": "c", "pass": "p"})) as third,
+        closing(BareClient(port, {"user": sender, "pass": "p"})) as publishing,
+        closing(BareClient(port, {"user": receiver, "pass": "p"})) as receiving,
+        closing(BareClient(port, {"user": "c", "pass": "p"})) as third,
     ):
         for client in (receiving, third):
             # Imports count for subjects that are theirs, not for everything.

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing
 from pelton.server.accounts import AccountUsage
+from pelton.server.crossing import AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import ClientSubscription, MessageFrame, Router
@@ -46,6 +47,7 @@ class ServerAccount:
         self.router = Router(choose)
         self.clients: set[Client] = set()
         self.link: StoreLink | None = None
+        self.crossing: AccountCrossing | None = None
         # By the first token of the subjects that they answer; a client cannot subscribe in their place.
         self.services: dict[str, SubjectService] = {}
         self._known: dict[str, _Beyond] = {}
@@ -97,6 +99,13 @@ class ServerAccount:
 
     def publish(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         """Pass on what a client publishes."""
+        if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
+            self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
+
+    def pass_on(
+        self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes, *, is_imported: bool = False
+    ) -> bool:
+        """Pass on a message of a client, perhaps one of another account; return whether somebody takes it."""
         found, router = 0, self.router
         targets = router.targets(subject)
         if targets.any:
@@ -104,19 +113,22 @@ class ServerAccount:
         if subject.startswith("$"):
             service = self.services.get(subject.partition(".")[0])
             if service is not None and service.take(Published(client, subject, reply, block, data)):
-                return
+                return True
+        if self.crossing is not None and not is_imported:
+            if is_answer(subject):
+                return self.crossing.answer(self.name, subject, subject, reply, block, data)
+            found += self.crossing.pass_on(self.name, client, subject, reply, block, data)
         link = self.link
         if link is not None:
             beyond = self._beyond(subject, link)
             if beyond.stream:
                 answered = "" if beyond.no_ack else reply
                 link.storing.add(client, Outgoing(subject, data, block), answered, beyond.stream)
-                return
+                return True
             if beyond.has_others:
                 link.announcing.add(Incoming(subject, data, block, reply))
-                return
-        if not found and reply and client.options.no_responders:
-            self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
+                return True
+        return bool(found)
 
     def _beyond(self, subject: str, link: StoreLink) -> _Beyond:
         """Return where a subject leads besides this server's clients."""
@@ -140,14 +152,20 @@ class ServerAccount:
         """Deliver a message of the server's own, or of the store, to the clients that subscribe to ``route``."""
         targets = self.router.targets(route)
         if not targets.any:
+            if self.crossing is not None and is_answer(route):
+                return int(self.crossing.answer(self.name, route, subject, reply, block, data))
             return 0
         return self.router.deliver_to(targets, route, MessageFrame(subject, reply, block, data))
+
+    def receives(self, subject: str) -> bool:
+        """Whether a client receives messages on a subject, perhaps one of another account that waits for an answer."""
+        return self.router.has_subscriber(subject) or (self.crossing is not None and self.crossing.awaits(subject))
 
     def answer(self, reply: str, block: bytes | None, data: bytes) -> None:
         """Answer a request: to a client of this server, or wherever else the request came from."""
         if not reply:
             return
-        if self.router.has_subscriber(reply):
+        if self.receives(reply):
             self.send(reply, reply, "", block, data)
         elif self.link is not None:
             # A request may name a stream's subject as the place for its answer, or come from another process.

@@ -205,6 +205,9 @@ class ServiceReplies:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, subject: str) -> bool:
+        return subject in self._open
+
     def open(self, account: str, reply: str, route: ServiceRoute, now: float) -> str:
         """Return the subject at which the exporting account answers a request of ``account``; ``now`` in seconds."""
         if not reply:

@@ -25,6 +25,8 @@ from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, OpenDoor
 from pelton.server.connection import SLOW_CONSUMER, STALE_CONNECTION, ClientConnection
+from pelton.server.crossing import AccountCrossing
+from pelton.server.exchange import AccountExchange
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.service import JetStreamService
 from pelton.server.jetstream.verbs import API_LEVEL
@@ -61,6 +63,7 @@ class Server:
         self.totals = TrafficTotals()
         self._monitoring: MonitoringListener | None = None
         self._accounts: dict[str, ServerAccount] = {}
+        self._crossing: AccountCrossing | None = None
         self._clients: dict[int, ClientConnection] = {}
         self._numbers = 0
         self._unflushed: list[Client] = []
@@ -76,6 +79,7 @@ class Server:
         try:
             for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *self.settings.stores, *self.settings.accounts):
                 self._accounts.setdefault(name, self._new_account(name))
+            self._connect_accounts()
             for name, store in self.settings.stores.items():
                 await self._open(name, store)
             for endpoint in self.settings.endpoints:
@@ -90,6 +94,15 @@ class Server:
             raise
         self._look()
 
+    def _connect_accounts(self) -> None:
+        """Let messages cross between accounts that import from each other."""
+        if not any(account.imports for account in self.settings.accounts.values()):
+            return
+        exchange = AccountExchange(self.settings.accounts.values())
+        self._crossing = AccountCrossing(exchange, self._accounts, self.clock, self._new_token)
+        for account in self._accounts.values():
+            account.crossing = self._crossing
+
     def _new_account(self, name: str) -> ServerAccount:
         config = self.settings.accounts.get(name, AccountConfig(name=name))
         account = ServerAccount(name, self._runtime.random.choice, AccountUsage(config.limits))
@@ -103,9 +116,8 @@ class Server:
         link = account.link = StoreLink(engine, account.router, account.send, self._runtime)
         engine.on_end(self._store_ended)
         await link.interest.open()
-        receives = account.router.has_subscriber
         account.services["$JS"] = JetStreamService(
-            link, account.send, account.answer, receives, self._runtime, self.settings.domain
+            link, account.send, account.answer, account.receives, self._runtime, self.settings.domain
         )
 
     def _store_ended(self, error: Exception) -> None:
@@ -242,6 +254,10 @@ class Server:
     def new_nonce(self) -> str:
         """Return a text for a client to sign."""
         # Drawn for each client: an id of this process begins as the last one did, and a signature could be replayed.
+        return self._new_token()
+
+    def _new_token(self) -> str:
+        """Return a text that nobody can guess."""
         return base64.urlsafe_b64encode(self._runtime.random.randbytes(_NONCE_BYTES)).decode().rstrip("=")
 
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -262,6 +278,8 @@ class Server:
     def _look(self) -> None:
         """Check what only time tells, now and again."""
         now = self.clock.monotonic()
+        if self._crossing is not None:
+            self._crossing.look()
         for client in list(self._clients.values()):
             client.look(now)
         for account in self._accounts.values():
