@@ -28,6 +28,7 @@ from pelton.server.connection import SLOW_CONSUMER, STALE_CONNECTION, ClientConn
 from pelton.server.crossing import AccountCrossing
 from pelton.server.exchange import AccountExchange
 from pelton.server.jetstream.link import StoreLink
+from pelton.server.jetstream.missing import MissingJetStream
 from pelton.server.jetstream.service import JetStreamService
 from pelton.server.jetstream.verbs import API_LEVEL
 from pelton.server.listening import Listener
@@ -80,6 +81,9 @@ class Server:
             for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *self.settings.stores, *self.settings.accounts):
                 self._accounts.setdefault(name, self._new_account(name))
             self._connect_accounts()
+            if self.settings.stores:
+                for account in self._accounts.values():
+                    account.services["$JS"] = MissingJetStream(account.answer)
             for name, store in self.settings.stores.items():
                 await self._open(name, store)
             for endpoint in self.settings.endpoints:
