@@ -17,7 +17,7 @@ from pelton.api.keys import key_bytes
 from pelton.cli.keys import add_key, key_of
 from pelton.cli.output import write_line
 from pelton.runtime import Runtime, Signal, system_runtime
-from pelton.server import Endpoint, Server, ServerSettings, StoreSettings
+from pelton.server import Endpoint, Server, ServerSettings, StoreSettings, TlsDoor, tls_context
 
 _ACCOUNT: Final = "$G"
 _UNITS: Final = {"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
@@ -41,6 +41,11 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ping_interval", type=_seconds, default=120.0, metavar="TIME", help="(default 2m)")
     parser.add_argument("--lame_duck_duration", type=_seconds, default=120.0, metavar="TIME", help="(default 2m)")
     parser.add_argument("--lame_duck_grace_period", type=_seconds, default=10.0, metavar="TIME", help="(default 10s)")
+    parser.add_argument("--tls", action="store_true", help="require TLS; implied by --tlscert")
+    parser.add_argument("--tlscert", default="", metavar="FILE", help="the server's certificate")
+    parser.add_argument("--tlskey", default="", metavar="FILE", help="its key")
+    parser.add_argument("--tlscacert", default="", metavar="FILE", help="the authority of clients' certificates")
+    parser.add_argument("--tlsverify", action="store_true", help="clients must show a certificate")
     parser.add_argument("-js", "--jetstream", action="store_true", help="always on; for starters that ask for it")
     parser.add_argument("-t", "--check", action="store_true", help="check the settings, and do not serve")
     add_key(parser)
@@ -70,6 +75,7 @@ def _settings(options: argparse.Namespace) -> ServerSettings:
     return ServerSettings(
         stores={_ACCOUNT: store},
         endpoints=tuple(endpoints),
+        tls=_tls(options),
         monitoring=None if options.http_port is None else Endpoint(host=options.addr, port=options.http_port),
         server_name=options.name,
         domain=options.domain,
@@ -80,6 +86,17 @@ def _settings(options: argparse.Namespace) -> ServerSettings:
         lame_duck_duration=options.lame_duck_duration,
         lame_duck_grace_period=options.lame_duck_grace_period,
     )
+
+
+def _tls(options: argparse.Namespace) -> TlsDoor | None:
+    given = (options.tls, options.tlscert, options.tlskey, options.tlscacert, options.tlsverify)
+    if not any(given):
+        return None
+    if not (options.tlscert and options.tlskey):
+        raise ConfigError("serve: TLS needs both --tlscert and --tlskey")
+    verify = options.tlsverify
+    context = tls_context(options.tlscert, options.tlskey, ca_file=options.tlscacert, verify=verify)
+    return TlsDoor(context=context, verify=verify)
 
 
 async def _serve(settings: ServerSettings, runtime: Runtime) -> int:

@@ -71,6 +71,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._permissions: Permissions | None = None
         self._answers: dict[str, tuple[int, float]] = {}
         self._nonce = ""
+        self._is_greeted = False
         self._deferred: list[Command] | None = None
         self._takes: dict[type[Command], Callable[..., None]] = {
             Pub: self._publish,
@@ -94,17 +95,26 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=1 << 16)
-        self.peer = _name_of(transport.get_extra_info("peername"))
+        address = transport.get_extra_info("peername")
         refused = self._host.admit(self)
-        if self._host.authenticator.wants_nonce:
-            self._nonce = self._host.new_nonce()
-        self.write(encode_info(self._host.hello(self, self._nonce)))
+        if self._is_greeted:
+            self.peer = _name_of(address)
+        else:
+            self.write(self.greeting(address))
         if refused:
             self.refuse(refused)
         elif not self._host.authenticator.is_required:
             # A client that never introduces itself may do everything, and is told everything.
             self.state = "open"
             self._join(ServerUser())
+
+    def greeting(self, address: object) -> bytes:
+        """Return what the client is told first; once it was returned, the connection does not write it by itself."""
+        self._is_greeted = True
+        self.peer = _name_of(address)
+        if self._host.authenticator.wants_nonce:
+            self._nonce = self._host.new_nonce()
+        return encode_info(self._host.hello(self, self._nonce))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that all connections read into."""

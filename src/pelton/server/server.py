@@ -23,6 +23,7 @@ from pelton.runtime import Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.auth import Authenticator, OpenDoor
 from pelton.server.connection import SLOW_CONSUMER, STALE_CONNECTION, ClientConnection
+from pelton.server.handshake import let_in
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.service import JetStreamService
 from pelton.server.jetstream.verbs import API_LEVEL
@@ -164,10 +165,12 @@ class Server:
     # --- connections
 
     async def _accept(self, accepted: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        door = None if accepted.family == socket.AF_UNIX else self.settings.tls
+        await let_in(accepted, self._new_client, door)
+
+    def _new_client(self) -> ClientConnection:
         self._numbers += 1
-        number = self._numbers
-        await loop.connect_accepted_socket(lambda: ClientConnection(self, number), accepted)
+        return ClientConnection(self, self._numbers)
 
     def admit(self, client: Client) -> str:
         """Count a new connection; return why it is refused, or an empty text."""
@@ -228,6 +231,8 @@ class Server:
             port=max(first.port, 0),
             headers=True,
             auth_required=self.authenticator.is_required,
+            tls_required=self.settings.tls is not None,
+            tls_verify=self.settings.tls is not None and self.settings.tls.verify,
             max_payload=self.settings.max_payload,
             jetstream=any(account.link is not None for account in self._accounts.values()),
             domain=self.settings.domain,
