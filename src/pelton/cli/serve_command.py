@@ -157,6 +157,10 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
         _write_pid(command.pid_file)
         for endpoint in server.endpoints:
             write_line(f"Listening for client connections on {endpoint}", error=True, flush=True)
+        if server.websocket_endpoint is not None:
+            scheme = "ws" if server.settings.websocket is None or server.settings.websocket.tls is None else "wss"
+            address = f"{scheme}://{server.websocket_endpoint}"
+            write_line(f"Listening for websocket clients on {address}", error=True, flush=True)
         if server.monitoring_endpoint is not None:
             write_line(f"Starting http monitor on {server.monitoring_endpoint}", error=True, flush=True)
         write_line("Server is ready", error=True, flush=True)

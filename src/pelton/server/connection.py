@@ -16,6 +16,7 @@ from typing import Final
 from pelton.server.accounts import smallest_limit
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
 from pelton.server.auth import refusals as said
+from pelton.server.auth.certificates import peer_of
 from pelton.server.auth.rights import ClientRights
 from pelton.server.ports import AccountPort, ServerHost
 from pelton.server.router import ClientSubscription, MessageFrame
@@ -72,6 +73,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._rights = ClientRights(ServerUser())
         self._max_payload = self._max_subscriptions = -1
         self._nonce = ""
+        self._is_greeted = self.is_bridged = False
         self._deferred: list[Command] | None = None
         self._takes: dict[type[Command], Callable[..., None]] = {
             Pub: self._publish,
@@ -95,17 +97,26 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=1 << 16)
-        self.peer = _name_of(transport.get_extra_info("peername"))
+        address = transport.get_extra_info("peername")
         refused = self._host.admit(self)
-        if self._host.authenticator.wants_nonce:
-            self._nonce = self._host.new_nonce()
-        self.write(encode_info(self._host.hello(self, self._nonce)))
+        if self._is_greeted:
+            self.peer = _name_of(address)
+        else:
+            self.write(self.greeting(address))
         if refused:
             self.refuse(refused)
         elif not self._host.authenticator.is_required:
             # A client that never introduces itself may do everything, and is told everything.
             self.state = "open"
             self._let_in(self._host.authenticator.anonymous(self._credentials(self.options)))
+
+    def greeting(self, address: object) -> bytes:
+        """Return what the client is told first; once it was returned, the connection does not write it by itself."""
+        self._is_greeted = True
+        self.peer = _name_of(address)
+        if self._host.authenticator.wants_nonce:
+            self._nonce = self._host.new_nonce()
+        return encode_info(self._host.hello(self, self._nonce))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that all connections read into."""
@@ -288,7 +299,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _credentials(self, options: ConnectOptions) -> Credentials:
         address = self.peer.rpartition(":")[0].strip("[]")
-        return credentials_of(options, nonce=self._nonce, address=address)
+        certificate = None if self._transport is None else self._transport.get_extra_info("peercert")
+        kind = "WEBSOCKET" if self.is_bridged else "STANDARD"
+        return credentials_of(options, nonce=self._nonce, kind=kind, address=address, peer=peer_of(certificate))
 
     def _let_in(self, user: ServerUser | LoginRefusal) -> bool:
         """Make the client a user of its account; return False if it was refused, and told."""

@@ -16,6 +16,7 @@ from pelton.server.settings.config import (
     JetStreamConfig,
     ServerConfig,
     TlsConfig,
+    WebSocketConfig,
 )
 from pelton.server.settings.refused import IGNORED_FLAGS, REFUSED_FLAGS
 from pelton.server.settings.scalars import duration_ns, scalar_of
@@ -57,6 +58,7 @@ FLAGS: Final[dict[str, ServerFlag]] = {
     "lame_duck_grace_period": ServerFlag(("lame_duck_grace_period",), "seconds", "before the first is let go (10s)"),
     "sync": ServerFlag(("sync",), "text", "commit, interval or off: what an acknowledgement promises (commit)"),
     "key_file": ServerFlag(("key-file", "key_file"), "text", "the key of an encrypted store"),
+    "websocket.port": ServerFlag(("websocket_port",), "integer", "port for WebSocket clients"),
     "http_port": ServerFlag(("m", "http_port"), "integer", "port for monitoring"),
     "https_port": ServerFlag(("ms", "https_port"), "integer", "port for monitoring with TLS"),
     "jetstream": ServerFlag(("js", "jetstream"), "switch", "enable JetStream"),
@@ -200,7 +202,13 @@ def with_flags(settings: ServerConfig, line: CommandLine) -> ServerConfig:
         changes["users"] = ()
     if tls or line.values.get("tls"):
         changes["tls"] = msgspec.structs.replace(settings.tls or TlsConfig(), **tls)
-    return msgspec.structs.replace(settings, **changes)
+    changed = msgspec.structs.replace(settings, **changes)
+    if websocket := _inside(line, "websocket"):
+        plain = WebSocketConfig(tls=changed.tls, no_tls=changed.tls is None, compression=True)
+        changed = msgspec.structs.replace(
+            changed, websocket=msgspec.structs.replace(changed.websocket or plain, **websocket)
+        )
+    return changed
 
 
 def _inside(line: CommandLine, block: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import msgspec
 from pelton.api import AccountLimits
 from pelton.api.errors import ConfigError
 from pelton.server.settings.config import AccountConfig
+from pelton.server.settings.tls import TlsDoor
+from pelton.server.settings.web_socket import WebSocketDoor
 from pelton.storage import SyncMode
 from pelton.wire import WireLimits
 
@@ -40,14 +42,17 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a server listens, and what it grants. Times are seconds, sizes bytes; names are nats-server's.
 
-    ``monitoring`` is where reports are told over HTTP. ``stores`` has the store of each account; an account without one
-    has no JetStream. ``accounts`` has their limits, and what they offer each other.
+    With ``tls`` all clients use it, except on Unix sockets; those of WebSockets have their own. ``monitoring`` is
+    where reports are told over HTTP. ``stores`` has the store of each account; an account without one has no JetStream.
+    ``accounts`` has their limits, and what they offer each other.
     """
 
     stores: Mapping[str, StoreSettings] = msgspec.field(default_factory=dict)
     accounts: Mapping[str, AccountConfig] = msgspec.field(default_factory=dict)
     endpoints: tuple[Endpoint, ...] = (Endpoint(),)
     monitoring: Endpoint | None = None
+    tls: TlsDoor | None = None
+    websocket: WebSocketDoor | None = None
     server_name: str = ""
     domain: str = ""
     max_payload: int = 1 << 20

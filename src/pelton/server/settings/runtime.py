@@ -1,4 +1,4 @@
-"""From what a file and flags say to what a server runs with. Pure.
+"""From what a file and flags say to what a server runs with. Only certificates are read here.
 
 What the server does not do yet is refused here, by the field that asks for it: nothing is silently ignored.
 """
@@ -12,13 +12,22 @@ from typing import Final
 import msgspec
 
 from pelton.api import AccountLimits, ConfigError
-from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig, JetStreamConfig, ServerConfig
+from pelton.server.settings.config import (
+    GLOBAL_ACCOUNT,
+    AccountConfig,
+    JetStreamConfig,
+    ServerConfig,
+    TlsConfig,
+    WebSocketConfig,
+)
 from pelton.server.settings.options import Endpoint, ServerSettings, StoreSettings
+from pelton.server.settings.section import SettingsError, SettingsFault
+from pelton.server.settings.tls import TlsDoor, tls_context
+from pelton.server.settings.web_socket import WebSocketDoor
 from pelton.storage import SyncMode
 
 _NOT_YET: Final = {
-    "tls": "clients connect without TLS",
-    "websocket": "clients connect by TCP or a Unix socket",
+    "allow_non_tls": "with TLS, all clients use it",
     "https_port": "reports are told over HTTP without TLS, with http_port",
     "http_base_path": "reports are at the root",
     "no_header_support": "clients always may send headers",
@@ -26,6 +35,15 @@ _NOT_YET: Final = {
     "ports_file_dir": "ports are on standard error, in the line 'Listening for client connections on'",
     "max_subscription_tokens": "subjects may have any number of tokens",
     "default_js_domain": "give the domain of this server with jetstream { domain: NAME }",
+}
+_NOT_YET_FOR_WEBSOCKETS: Final = {
+    "advertise": "clients are not told of other addresses",
+    "jwt_cookie": "credentials are in the CONNECT of a client",
+    "user_cookie": "credentials are in the CONNECT of a client",
+    "pass_cookie": "credentials are in the CONNECT of a client",
+    "token_cookie": "credentials are in the CONNECT of a client",
+    "ping_interval": "it is that of all clients",
+    "headers": "answers have no headers of yours",
 }
 _UNLIMITED: Final = -1
 
@@ -59,6 +77,8 @@ def runtime_settings(
         accounts=accounts,
         endpoints=tuple(endpoints),
         monitoring=reports,
+        tls=_tls(config.tls),
+        websocket=_websocket(config),
         server_name=config.server_name,
         domain=jetstream.domain,
         max_payload=config.max_payload,
@@ -76,13 +96,47 @@ def runtime_settings(
 
 
 def _check(config: ServerConfig) -> None:
-    default = ServerConfig()
-    asked = [name for name in _NOT_YET if getattr(config, name) != getattr(default, name)]
+    asked = _asked(config, ServerConfig(), _NOT_YET)
+    if config.websocket is not None:
+        asked += [f"websocket.{each}" for each in _asked(config.websocket, WebSocketConfig(), _NOT_YET_FOR_WEBSOCKETS)]
     jetstream = config.jetstream or JetStreamConfig()
     if jetstream.max_request_batch or jetstream.duplicate_window:
         raise ConfigError("jetstream.limits has max_ack_pending only: set the others for each stream and consumer")
     if asked:
-        raise ConfigError("\n".join(f"{name} is not supported yet: {_NOT_YET[name]}" for name in asked))
+        raise SettingsError([SettingsFault(None, each) for each in asked])
+
+
+def _asked(given: object, default: object, reasons: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name} is not supported yet: {reason}"
+        for name, reason in reasons.items()
+        if getattr(given, name) != getattr(default, name)
+    ]
+
+
+def _tls(config: TlsConfig | None) -> TlsDoor | None:
+    if config is None:
+        return None
+    verify = config.verify or config.verify_and_map
+    context = tls_context(
+        config.cert_file, config.key_file, ca_file=config.ca_file, verify=verify, min_version=config.min_version
+    )
+    return TlsDoor(context=context, first=config.handshake_first, timeout=config.timeout, verify=verify)
+
+
+def _websocket(config: ServerConfig) -> WebSocketDoor | None:
+    said = config.websocket
+    if said is None or not said.port:
+        return None
+    return WebSocketDoor(
+        host=said.host or config.host,
+        port=said.port,
+        tls=_tls(said.tls),
+        same_origin=said.same_origin,
+        allowed_origins=said.allowed_origins,
+        compression=said.compression,
+        timeout=said.handshake_timeout,
+    )
 
 
 def _paths(config: ServerConfig, accounts: Mapping[str, AccountConfig], store: str) -> dict[str, str]:
