@@ -15,6 +15,7 @@ from pelton.server.auth.configured import ConfiguredUsers
 from pelton.server.auth.identity import Credentials, ServerUser
 from pelton.server.settings.load import config_of
 from pelton.testing.nats_server import nats_server
+from pelton.testing.served import served_store
 
 USERS = [
     "ann@example.com",
@@ -106,7 +107,11 @@ def is_let_in(authority: Path, port: int, number: int) -> bool:
 
 def test_the_real_server_knows_the_same_users(authority: Path, tmp_path: Path) -> None:
     users = ConfiguredUsers(config_of(config(authority), read=lambda path: "").settings)
-    with nats_server(tmp_path, jetstream=False, extra=config(authority)) as server:
+    (tmp_path / "pelton.conf").write_text(config(authority))
+    with (
+        nats_server(tmp_path, jetstream=False, extra=config(authority)) as server,
+        served_store(None, ("-c", str(tmp_path / "pelton.conf"))) as ours,
+    ):
         for number, (subject, names, expected) in enumerate(CASES, start=1):
             peer = peer_of(certificate(authority, number))
             assert peer is not None
@@ -116,6 +121,7 @@ def test_the_real_server_knows_the_same_users(authority: Path, tmp_path: Path) -
             if isinstance(answer, ServerUser):
                 assert (answer.name, answer.account) == (expected, "A")
             assert is_let_in(authority, server.port, number) == (expected is not None), (subject, names)
+            assert is_let_in(authority, ours.port, number) == (expected is not None), (subject, names)
     assert not isinstance(users.identify(Credentials(user="plain"), 0.0), ServerUser)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -15,6 +17,7 @@ from pelton.server.auth.permissions import Permissions, SubjectRules, permission
 from pelton.server.settings.config import AllowDeny, PermissionRules, ResponseRules
 from pelton.subjects import is_subset, matches
 from pelton.testing.nats_server import nats_server
+from pelton.testing.served import ServedStore, served_store
 from tests.server.auth.real import BareClient
 
 QUEUES = ["", "q", "q.x", "z"]
@@ -56,10 +59,13 @@ def test_publishing_is_as_on_the_server(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     all_rules = [random_rules(random, queues=False) for _ in range(20)]
     subjects = sorted({random_filter(random) for _ in range(60)})
-    with nats_server(tmp_path, jetstream=False, extra=config("pub", all_rules)) as server:
-        for number, (allow, deny) in enumerate(all_rules):
+    with (
+        nats_server(tmp_path, jetstream=False, extra=config("pub", all_rules)) as server,
+        served(tmp_path, config("pub", all_rules)) as ours,
+    ):
+        for (number, (allow, deny)), port in product(enumerate(all_rules), (server.port, ours.port)):
             rules = SubjectRules(allow, deny)
-            with closing(BareClient(server.port, user(f"u{number}"))) as client:
+            with closing(BareClient(port, user(f"u{number}"))) as client:
                 for subject in subjects:
                     assert client.ask(f"PUB {subject} 0\r\n") == rules.allows(subject), (allow, deny, subject)
                     expected = [] if rules.allows(subject) else [f'Permissions Violation for Publish to "{subject}"']
@@ -97,6 +103,38 @@ def test_subscribing_and_receiving_are_as_on_the_server(seed: int, tmp_path: Pat
                             assert passes <= received, (allow, deny, filter, queue)
                             leaked = received - passes
                             assert all(is_overlap(deny, filter, subject) for subject in leaked), (deny, filter, leaked)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_our_server_holds_to_the_rules(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    all_rules = [random_rules(random, queues=True) for _ in range(10)]
+    filters = sorted({random_filter(random) for _ in range(20)} | {"a.a", "a.b", "b", "b.a.b"})
+    subjects = ["a", "b", "a.a", "a.b", "b.b", "b.a.b", "a.b.a", "b.b.b"]
+    with (
+        served(tmp_path, config("sub", all_rules)) as server,
+        closing(BareClient(server.port, user("all"))) as everybody,
+    ):
+        for number, (allow, deny) in enumerate(all_rules):
+            rules = SubjectRules(allow, deny)
+            with closing(BareClient(server.port, user(f"u{number}"))) as client:
+                for filter, queue in product(filters, QUEUES):
+                    accepted = client.ask(f"SUB {filter} {queue} 1")
+                    assert accepted == rules.allows_filter(filter, queue), (allow, deny, filter, queue)
+                    everybody.ask(*[f"PUB {subject} 0\r\n" for subject in subjects])
+                    client.ask()
+                    received = set(client.received)
+                    client.ask("UNSUB 1")
+                    expected = received_by(rules, filter, queue, subjects) if accepted else set()
+                    assert received == expected, (allow, deny, filter, queue)
+
+
+@contextmanager
+def served(folder: Path, text: str) -> Iterator[ServedStore]:
+    """Run `pelton serve` with a configuration."""
+    (folder / "pelton.conf").write_text(text)
+    with served_store(None, ("-c", str(folder / "pelton.conf"))) as server:
+        yield server
 
 
 def received_by(rules: SubjectRules, filter: str, queue: str, subjects: list[str]) -> set[str]:
