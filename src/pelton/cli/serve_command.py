@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
@@ -36,6 +37,7 @@ _NO_PREFIX: Final = "\0"
 class _Command(NamedTuple):
     """What a command line asks for, checked."""
 
+    line: CommandLine
     settings: ServerSettings
     users: ConfiguredUsers
     folder: str
@@ -111,7 +113,7 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
     )
     folder = loaded.settings.jetstream.store_dir if loaded.settings.jetstream is not None else ""
     warnings = tuple(map(str, loaded.warnings))
-    return _Command(settings, users, folder, loaded.settings.pid_file, warnings)
+    return _Command(line, settings, users, folder, loaded.settings.pid_file, warnings)
 
 
 def _read(path: str) -> str:
@@ -151,8 +153,11 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
     loop.add_signal_handler(signal.SIGUSR2, lame_duck)
     if command.folder:
         os.makedirs(command.folder, exist_ok=True)
-    server = Server(command.settings, runtime, ConfiguredDoor(command.users, runtime.clock))
+    door = ConfiguredDoor(command.users, runtime.clock)
+    server = Server(command.settings, runtime, door)
     await server.start()
+    reloading = partial(_reload, command.line, server, door, runtime)
+    loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloading(), "pelton reads its settings again"))
     try:
         _write_pid(command.pid_file)
         for endpoint in server.endpoints:
@@ -171,6 +176,22 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
     finally:
         await server.close()
     return 0
+
+
+async def _reload(line: CommandLine, server: Server, door: ConfiguredDoor, runtime: Runtime) -> None:
+    """Read the settings again; with a mistake in them, all stays as it was."""
+    users = door.users
+    try:
+        command = _command(line, runtime)
+        door.users = command.users
+        await server.reload(command.settings)
+    except ConfigError as error:
+        door.users = users
+        faults = error.faults if isinstance(error, SettingsError) else (error,)
+        for fault in faults:
+            write_line(f"pelton: the settings stay as they were: {fault}", error=True, flush=True)
+        return
+    write_line("Reloaded server configuration", error=True, flush=True)
 
 
 async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, seen: int) -> None:

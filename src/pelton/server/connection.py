@@ -323,6 +323,22 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._max_subscriptions = smallest_limit(settings.max_subscriptions or -1, limits.max_subscriptions)
         return True
 
+    async def reconsider(self) -> None:
+        """Let the client in again, by settings that were changed, or not; end what it may no longer subscribe to."""
+        if self.state != "open":
+            return
+        authenticator, shown = self._host.authenticator, self._credentials(self.options)
+        is_unknown = shown.is_anonymous and shown.peer is None and not authenticator.is_required
+        user = authenticator.anonymous(shown) if is_unknown else await authenticator.user(shown)
+        if self.state != "open" or not self._let_in(user):
+            return
+        rights = self._rights
+        for one in list(self._subscriptions.values()):
+            one.is_cut = rights.is_cut(one.subject, one.queue)
+            if not rights.may_subscribe(one.subject, one.queue):
+                self._deny(said.subscription_violation(one.subject, one.queue))
+                self._drop(one)
+
     def _leave(self) -> None:
         """Leave the account, with all subscriptions."""
         if self.account is not None:

@@ -171,6 +171,28 @@ class Server:
         if self._websocket is not None:
             await self._websocket.close()
 
+    async def reload(self, settings: ServerSettings) -> None:
+        """Go on with other limits, and with what the authenticator says now; what is open stays as it is.
+
+        Clients that are not let in any more are told, and go. Raises ConfigError if other stores, accounts or
+        addresses are asked for: they need a restart.
+        """
+        old = self.settings
+        if (settings.endpoints, set(settings.stores), set(settings.accounts)) != (
+            old.endpoints,
+            set(old.stores),
+            set(old.accounts),
+        ):
+            raise ConfigError("stores, accounts and addresses cannot be changed while the server runs: restart it")
+        if any(account.imports != old.accounts[name].imports for name, account in settings.accounts.items()):
+            raise ConfigError("imports cannot be changed while the server runs: restart it")
+        kept = ("stores", "endpoints", "monitoring", "tls", "websocket", "server_name", "domain")
+        self.settings = replace(settings, **{name: getattr(old, name) for name in kept})
+        for name, account in settings.accounts.items():
+            self._accounts[name].usage.limits = account.limits
+        for client in list(self._clients.values()):
+            await client.reconsider()
+
     async def lame_duck(self) -> None:
         """Accept no more clients, tell those that are connected, let go of them one by one, and close."""
         if self._is_lame or self._closed:
