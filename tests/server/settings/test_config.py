@@ -377,3 +377,12 @@ def test_variables_are_no_unknown_keys() -> None:
     assert read("P: 4333\nport: $P").port == 4333
     assert read("authorization { W: secret\n user: a\n password: $W }").authorization.password == "secret"
     assert "unknown key 'Q'" in faults("P: 4333\nQ: 2\nport: $P")
+
+
+def test_the_guide_shows_a_configuration() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "serve.md").read_text()
+    text = guide.partition("```text\nlisten")[2].partition("```")[0]
+    loaded = config_of(f"listen{text}", read=lambda path: "", environment={"WORKER_PASSWORD": "x"})
+    assert not loaded.warnings
+    assert [user.name or user.nkey for user in loaded.settings.users] == ["boss", "worker", NKEY]
+    assert [account.name for account in loaded.settings.accounts] == ["GARAGE", "SHOP"]
