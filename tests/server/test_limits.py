@@ -84,6 +84,19 @@ class OneUser:
         )
 
 
+class BrokenDoor(OneUser):
+    """Fails."""
+
+    async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        raise RuntimeError("broken")
+
+
+async def test_an_authenticator_that_fails_lets_nobody_in(started: Started) -> None:
+    server = await started(authenticator=BrokenDoor())
+    async with raw_client(server.endpoints[0].port, '{"user":"me","verbose":false}') as client:
+        assert await client.take(2) == ["-ERR Authorization Violation", "END"]
+
+
 async def test_permissions(started: Started) -> None:
     server = await started(authenticator=OneUser(), auth_timeout=0.3)
     port = server.endpoints[0].port

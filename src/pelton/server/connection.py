@@ -286,11 +286,19 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self.options, self.echo = options, options.echo
         self._deferred = []
+        # Nobody may fill the memory before it is known who it is.
+        self.stop_reading()
         self._host.spawn(self._log_in(options), f"pelton lets client {self.number} in")
 
     async def _log_in(self, options: ConnectOptions) -> None:
-        user = await self._host.authenticator.user(self._credentials(options))
+        user: ServerUser | LoginRefusal
+        try:
+            user = await self._host.authenticator.user(self._credentials(options))
+        except Exception as error:
+            _log.exception("client %d (%s) could not be let in", self.number, self.peer)
+            user = LoginRefusal(f"the authenticator failed: {error!r}")
         waiting, self._deferred = self._deferred or [], None
+        self.read_again()
         if self.state == "closed" or not self._let_in(user):
             return
         self.state = next_state(self.state, Connect)
