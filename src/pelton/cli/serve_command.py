@@ -17,7 +17,7 @@ from pelton.api.keys import key_bytes
 from pelton.cli.keys import add_key, key_of
 from pelton.cli.output import write_line
 from pelton.runtime import Runtime, Signal, system_runtime
-from pelton.server import Endpoint, Server, ServerSettings, StoreSettings, TlsDoor, tls_context
+from pelton.server import Endpoint, Server, ServerSettings, StoreSettings, TlsDoor, WebSocketDoor, tls_context
 
 _ACCOUNT: Final = "$G"
 _UNITS: Final = {"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
@@ -41,6 +41,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ping_interval", type=_seconds, default=120.0, metavar="TIME", help="(default 2m)")
     parser.add_argument("--lame_duck_duration", type=_seconds, default=120.0, metavar="TIME", help="(default 2m)")
     parser.add_argument("--lame_duck_grace_period", type=_seconds, default=10.0, metavar="TIME", help="(default 10s)")
+    parser.add_argument("--websocket_port", type=int, metavar="PORT", help="listen for WebSocket clients as well")
     parser.add_argument("--tls", action="store_true", help="require TLS; implied by --tlscert")
     parser.add_argument("--tlscert", default="", metavar="FILE", help="the server's certificate")
     parser.add_argument("--tlskey", default="", metavar="FILE", help="its key")
@@ -72,10 +73,13 @@ def _settings(options: argparse.Namespace) -> ServerSettings:
     if options.store_dir is not None:
         os.makedirs(options.store_dir, exist_ok=True)
     store = StoreSettings(path=path, sync=options.sync, key=None if key is None else key_bytes(key))
+    tls, port = _tls(options), options.websocket_port
+    websocket = None if port is None else WebSocketDoor(host=options.addr, port=port, tls=tls, compression=True)
     return ServerSettings(
         stores={_ACCOUNT: store},
         endpoints=tuple(endpoints),
-        tls=_tls(options),
+        tls=tls,
+        websocket=websocket,
         monitoring=None if options.http_port is None else Endpoint(host=options.addr, port=options.http_port),
         server_name=options.name,
         domain=options.domain,
@@ -116,6 +120,10 @@ async def _serve(settings: ServerSettings, runtime: Runtime) -> int:
     try:
         for endpoint in server.endpoints:
             write_line(f"Listening for client connections on {endpoint}", error=True, flush=True)
+        if server.websocket_endpoint is not None:
+            scheme = "ws" if settings.tls is None else "wss"
+            address = f"{scheme}://{server.websocket_endpoint}"
+            write_line(f"Listening for websocket clients on {address}", error=True, flush=True)
         if server.monitoring_endpoint is not None:
             write_line(f"Starting http monitor on {server.monitoring_endpoint}", error=True, flush=True)
         write_line("Server is ready", error=True, flush=True)

@@ -71,7 +71,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._permissions: Permissions | None = None
         self._answers: dict[str, tuple[int, float]] = {}
         self._nonce = ""
-        self._is_greeted = False
+        self._is_greeted = self.is_bridged = False
         self._deferred: list[Command] | None = None
         self._takes: dict[type[Command], Callable[..., None]] = {
             Pub: self._publish,

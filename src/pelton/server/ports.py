@@ -14,10 +14,11 @@ from pelton.wire import ConnectOptions, ServerHello
 
 
 class Client(Receiver, Protocol):
-    """A connected client; ``number`` names it, ``peer`` is its address."""
+    """A connected client; ``number`` names it, ``peer`` is its address. ``is_bridged``: it comes by WebSocket."""
 
     number: int
     peer: str
+    is_bridged: bool
     options: ConnectOptions
     user: ServerUser | None
 

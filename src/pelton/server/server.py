@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pelton._version import VERSION
-from pelton.api import PeltonError
+from pelton.api import ConfigError, PeltonError
 from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime, Timer
 from pelton.server.account import ServerAccount
@@ -31,7 +31,7 @@ from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, SystemService, TrafficTotals
 from pelton.server.monitoring.system import SYSTEM_ACCOUNT
 from pelton.server.ports import Client
-from pelton.server.settings import Endpoint, ServerSettings, StoreSettings
+from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.options import GLOBAL_ACCOUNT
 from pelton.wire import ServerHello, encode_info
 
@@ -64,6 +64,7 @@ class Server:
         self._numbers = 0
         self._unflushed: list[Client] = []
         self._listeners: list[Listener] = []
+        self._websocket: Listener | None = None
         self._look_timer: Timer | None = None
         self._is_lame = False
         self._closed = False
@@ -81,6 +82,8 @@ class Server:
                 listener = Listener(endpoint, self._accept, self._runtime)
                 listener.open()
                 self._listeners.append(listener)
+            if self.settings.websocket is not None:
+                self._open_websocket(self.settings.websocket)
             if self.settings.monitoring is not None:
                 self._monitoring = MonitoringListener(self, self.settings.monitoring, self.clock)
                 await self._monitoring.open()
@@ -128,8 +131,7 @@ class Server:
         self._closed = True
         if self._look_timer is not None:
             self._look_timer.cancel()
-        for listener in self._listeners:
-            await listener.close()
+        await self._stop_listening()
         if self._monitoring is not None:
             await self._monitoring.close()
         for client in self._clients.values():
@@ -144,13 +146,18 @@ class Server:
             if account.link is not None:
                 await account.link.close()
 
+    async def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            await listener.close()
+        if self._websocket is not None:
+            await self._websocket.close()
+
     async def lame_duck(self) -> None:
         """Accept no more clients, tell those that are connected, let go of them one by one, and close."""
         if self._is_lame or self._closed:
             return
         self._is_lame = True
-        for listener in self._listeners:
-            await listener.close()
+        await self._stop_listening()
         for client in list(self._clients.values()):
             client.write(encode_info(self.hello(client, "")))
         await self._runtime.clock.sleep(self.settings.lame_duck_grace_period)
@@ -167,6 +174,29 @@ class Server:
     async def _accept(self, accepted: socket.socket) -> None:
         door = None if accepted.family == socket.AF_UNIX else self.settings.tls
         await let_in(accepted, self._new_client, door)
+
+    def _open_websocket(self, door: WebSocketDoor) -> None:
+        try:
+            from pelton.server.websocket import WebSocketBridge
+        except ModuleNotFoundError:
+            raise ConfigError("WebSocket clients need websockets: pip install 'pelton[serve]'") from None
+
+        async def accept(accepted: socket.socket) -> None:
+            loop, tls = asyncio.get_running_loop(), door.tls
+            await loop.connect_accepted_socket(
+                lambda: WebSocketBridge(door, self._new_bridged, self.buffer),
+                accepted,
+                ssl=None if tls is None else tls.context,
+                ssl_handshake_timeout=None if tls is None else tls.timeout,
+            )
+
+        self._websocket = Listener(Endpoint(host=door.host, port=door.port), accept, self._runtime)
+        self._websocket.open()
+
+    def _new_bridged(self) -> ClientConnection:
+        client = self._new_client()
+        client.is_bridged = True
+        return client
 
     def _new_client(self) -> ClientConnection:
         self._numbers += 1
@@ -209,6 +239,11 @@ class Server:
         }
 
     @property
+    def websocket_endpoint(self) -> Endpoint | None:
+        """Where WebSocket clients connect, with the port that it got; None if nowhere."""
+        return None if self._websocket is None else self._websocket.endpoint
+
+    @property
     def monitoring_endpoint(self) -> Endpoint | None:
         """Where reports are told over HTTP, with the port that it got; None if nowhere."""
         return None if self._monitoring is None else self._monitoring.endpoint
@@ -216,7 +251,10 @@ class Server:
     def hello(self, client: Client, nonce: str) -> ServerHello:
         """Return what a client is told of the server."""
         address = client.peer.rpartition(":")[0].strip("[]")
-        return replace(self.about(), client_id=client.number, client_ip=address, nonce=nonce)
+        about = self.about()
+        # What lies below a WebSocket has its own TLS, and has used it by now.
+        tls = about.tls_required and not client.is_bridged
+        return replace(about, tls_required=tls, client_id=client.number, client_ip=address, nonce=nonce)
 
     def about(self) -> ServerHello:
         """Return what everybody is told of the server."""

@@ -10,6 +10,7 @@ import msgspec
 from pelton.api import AccountLimits
 from pelton.api.errors import ConfigError
 from pelton.server.settings.tls import TlsDoor
+from pelton.server.settings.web_socket import WebSocketDoor
 from pelton.storage import SyncMode
 from pelton.wire import WireLimits
 
@@ -41,14 +42,15 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a server listens, and what it grants. Times are seconds, sizes bytes; names are nats-server's.
 
-    With ``tls`` all clients but those of Unix sockets use it. ``monitoring`` is where reports are told over HTTP.
-    ``stores`` has the store of each account; an account without one has no JetStream.
+    With ``tls`` all clients use it, but for those of Unix sockets; those of WebSockets have their own. ``monitoring`` is
+    where reports are told over HTTP. ``stores`` has the store of each account; an account without one has no JetStream.
     """
 
     stores: Mapping[str, StoreSettings] = msgspec.field(default_factory=dict)
     endpoints: tuple[Endpoint, ...] = (Endpoint(),)
     monitoring: Endpoint | None = None
     tls: TlsDoor | None = None
+    websocket: WebSocketDoor | None = None
     server_name: str = ""
     domain: str = ""
     max_payload: int = 1 << 20
