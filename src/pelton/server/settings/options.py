@@ -42,7 +42,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a server listens, and what it grants. Times are seconds, sizes bytes; names are nats-server's.
 
-    With ``tls`` all clients use it, but for those of Unix sockets; those of WebSockets have their own. ``monitoring`` is
+    With ``tls`` all clients use it, except on Unix sockets; those of WebSockets have their own. ``monitoring`` is
     where reports are told over HTTP. ``stores`` has the store of each account; an account without one has no JetStream.
     """
 
