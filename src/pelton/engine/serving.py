@@ -53,8 +53,7 @@ class Serving:
         self._committer = committer
         self._standing = standing
         self._settle = settle
-        # Lets push consumers continue that wait for room.
-        self.poke = poke
+        self._poke = poke
         self._bus = host.session.bus
         self.pull: Callable[[str, str, PullRequest, float, PullSink], None] = standing.pull
 
@@ -89,6 +88,11 @@ class Serving:
         """A value that changes when a subject may lead elsewhere: streams, or subscriptions of others, have changed."""
         session = self._host.session
         return session.registry.version, session.bus.version
+
+    def poke(self) -> None:
+        """Let push consumers and pulls continue that wait for a client's room."""
+        self._poke()
+        self._standing.poke()
 
     # --- messages
 
