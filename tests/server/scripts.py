@@ -5,6 +5,7 @@ Each script gets a function that connects, and returns what its clients saw.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -551,3 +552,20 @@ async def an_ephemeral_consumer_goes(connect: Connect) -> list[Any]:
         seen.extend(await client.take(1))
         seen.append(await client.request("$JS.API.CONSUMER.INFO.S.e"))
         return seen
+
+
+@script
+async def an_audit(connect: Connect) -> list[Any]:
+    async with connect('{"verbose":false,"headers":true,"name":"me","lang":"x","version":"1"}') as client:
+        client.sub("$JS.EVENT.ADVISORY.API", "1")
+        await client.settle()
+        client.pub("$JS.API.STREAM.NAMES", b"", "nowhere")
+        command = await client.next()
+        event = json.loads(command.data)  # type: ignore[union-attr]
+        about = event["client"]
+        return [
+            sorted(event.keys() - {"domain", "server"}),
+            [about.get(name) for name in ("kind", "name", "lang", "ver", "client_type")],
+            event["subject"],
+            event["type"],
+        ]

@@ -116,6 +116,7 @@ async def _serve(settings: ServerSettings, runtime: Runtime) -> int:
         loop.add_signal_handler(number, over.notify)
     loop.add_signal_handler(signal.SIGUSR2, lame_duck)
     server = Server(settings, runtime)
+    server.on_failure(over.notify)
     await server.start()
     try:
         for endpoint in server.endpoints:
@@ -133,7 +134,10 @@ async def _serve(settings: ServerSettings, runtime: Runtime) -> int:
             await _first_of(duck, runtime, over, seen)
     finally:
         await server.close()
-    return 0
+    if server.failure is None:
+        return 0
+    write_line(f"pelton: {server.failure}", error=True)
+    return 1
 
 
 async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, seen: int) -> None:

@@ -30,6 +30,7 @@ from pelton.api import (
 from pelton.api.admission import check_request, check_subject
 from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
+from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
 from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
@@ -160,17 +161,17 @@ class Engine:
 
     # --- the port
 
-    async def call(self, request: Request[R]) -> R:
-        """Handle one administrative request."""
+    async def call(self, request: Request[R], client: ClientInfo | None = None) -> R:
+        """Handle one administrative request; ``client`` is whom an audit names, if it is not this process."""
         self._check()
         check_request(request)
         try:
-            return await self._call(request)
+            return await self._call(request, client)
         except ApiError as error:
             error.locate(**names_of(request))
             raise
 
-    async def _call(self, request: Request[R]) -> R:
+    async def _call(self, request: Request[R], client: ClientInfo | None) -> R:
         kind = type(request)
         with self.account.counting():
             inside = self._transactions.of_caller() if kind in QUESTIONS else None
@@ -181,7 +182,7 @@ class Engine:
                 found = self.read(lambda: None if self._writes(request) else (answer(self.session, request),))
                 if found is not None:
                     return found[0]
-            reply: R = await self.stage(lambda: self._audit.call(request), durable=True)
+            reply: R = await self.stage(lambda: self._audit.call(request, client), durable=True)
             return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -273,7 +274,6 @@ class Engine:
         return "" if self._channel.polled else self._channel.name
 
     async def is_gone(self, presence: str) -> bool:
-        """Whether no opener of this name is on the wake-up channel."""
         self._check()
         return self._channel.is_gone(presence)
 
@@ -287,7 +287,6 @@ class Engine:
         return Serving(self, self._committer, standing, self._submissions.settle, self._pushes.poke)
 
     def clone(self) -> Engine:
-        """Open the same store for the event loop of the calling thread."""
         with self._connections.unchanged() as settings:
             self.check_place()
             return Engine(settings, self._runtime)
