@@ -188,7 +188,7 @@ class Engine:
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; return when it is as durable as the store's sync mode promises."""
         future = self._loop.create_future()
-        self._submissions.publish(Publishing((Outgoing(subject, data, headers),), True, future))
+        self._submissions.publish_one(Outgoing(subject, data, headers), future)
         ack: PubAck = await future
         return ack
 
@@ -197,7 +197,7 @@ class Engine:
         if not messages:
             return []
         future = self._loop.create_future()
-        self._submissions.publish(Publishing(messages, False, future))
+        self._submissions.publish(Publishing(messages, future))
         acks: list[PubAck] = await future
         return acks
 
@@ -221,7 +221,7 @@ class Engine:
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all, in one transaction."""
         ack: asyncio.Future[PubAck] = self._loop.create_future()
-        self._submissions.publish(Publishing(messages, False, ack, self._runtime.ids.new()))
+        self._submissions.publish(Publishing(messages, ack, self._runtime.ids.new()))
         return await ack
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
@@ -229,14 +229,14 @@ class Engine:
         if not acks:
             return []
         future = self._loop.create_future()
-        self._submissions.settle(Settling(stream, consumer, acks, None, future))
+        self._submissions.settle((stream, consumer), Settling(acks, future))
         answers: list[PeltonError | None] = await future
         return answers
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages and acknowledge a delivery in one transaction."""
         future = self._loop.create_future()
-        self._submissions.settle(Settling(stream, consumer, (ack,), publishes, future))
+        self._submissions.settle((stream, consumer), Settling((ack,), future, publishes))
         acks: list[PubAck] = await future
         return acks
 
@@ -246,7 +246,7 @@ class Engine:
         def stage(some: Sequence[Settled]) -> asyncio.Future[list[PeltonError | None]]:
             future = self._loop.create_future()
             # Other work of this round, such as the next deliveries, shares their transaction.
-            self._submissions.settle(settling_apart(stream, consumer, some, future), at_once=False)
+            self._submissions.settle((stream, consumer), settling_apart(some, future), at_once=False)
             return future
 
         return await settle_all(stage, endings)
