@@ -1,6 +1,7 @@
 """What `make test` leaves to `make test-slow`: long Spark tests, three servers, kills.
 
-Enough of each part stays in `make test`; a new test is part of it unless it is listed here.
+Enough of each part stays in `make test`; a new test is part of it unless it is listed here, or is the
+"long" one of its parameters.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ _SLOW: Final = {
     "tests/cli/test_pipeline.py": "Spark sessions of its own",
     "tests/cluster/test_losses.py": "kills of three servers",
     "tests/cluster/test_outage.py": "kills of three servers",
-    "tests/crash/queue": "kills",
-    "tests/crash/test_batches.py": "kills",
+    "tests/crash/queue/test_crash.py::test_paused": "pauses",
+    "tests/crash/queue/test_crash_cluster.py": "kills",
     "tests/crash/test_failed_syncs.py": "kills",
     "tests/crash/test_feeding.py": "kills",
-    "tests/crash/test_kill.py": "kills",
     "tests/crash/test_sourcing.py": "kills",
-    "tests/crash/test_transactions.py": "kills",
     "tests/differential/test_differential.py": "programs on the engine and on nats-server",
+    "tests/differential/test_served.py": "programs on a served store and on nats-server",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[pipelines.md]": "Spark",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[spark": "Spark",
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",
@@ -45,12 +45,13 @@ _SLOW: Final = {
     "tests/storm": "kills, cancellations and full disks",
 }
 _BEGINNINGS: Final = tuple(_SLOW)
+_ENDINGS: Final = ("-nats-cluster]", "[long]", "-long]")
 
 
 def mark_what_is_slow(items: list[pytest.Item]) -> None:
     """Mark tests: `slow` for one of the two targets; `at_length` for Hypothesis tests, which are in both."""
     for item in items:
-        if item.nodeid.startswith(_BEGINNINGS) or item.nodeid.endswith("-nats-cluster]"):
+        if item.nodeid.startswith(_BEGINNINGS) or item.nodeid.endswith(_ENDINGS):
             item.add_marker(pytest.mark.slow)
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.at_length)

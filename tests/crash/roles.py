@@ -27,6 +27,29 @@ def name_of(data: bytes) -> str:
     return name
 
 
+def subject_of(name: str) -> str:
+    """The subject under which a message is published, by whomever and however often."""
+    chance = zlib.crc32(name.encode())
+    return f"{(STREAM, WORK)[chance % 2]}.{chance // 2 % 5}"
+
+
+async def resender(pipe: Connection, path: Path, who: str, seed: int, first: int, limit: int = 1 << 30) -> None:
+    """Publish the messages ``first`` to ``limit`` of ``who``, as one that was killed did before; report each ack.
+
+    Those that were stored, but not reported, are duplicates.
+    """
+    random = Random(seed)
+    async with pelton.open(path) as jet:
+        pipe.send("open")
+        while first < limit:
+            names = [f"{who}-{first + n}" for n in range(min(random.choice((1, 1, 1, 5, 40)), limit - first))]
+            first += len(names)
+            subjects = [subject_of(name) for name in names]
+            acks = await _publish(jet, random, subjects, names, ids=True)
+            for subject, name, ack in zip(subjects, names, acks, strict=True):
+                pipe.send((subject, name, ack.seq))
+
+
 async def publisher(pipe: Connection, path: Path, who: str, seed: int, limit: int = 1 << 30) -> None:
     """Publish forever, alone, many at once and in batches; report ``(subject, name, seq)`` of each after its ack."""
     random = Random(seed)
@@ -44,9 +67,14 @@ async def publisher(pipe: Connection, path: Path, who: str, seed: int, limit: in
                 pipe.send((subject, name, ack.seq))
 
 
-async def _publish(jet: pelton.Jet, random: Random, subjects: list[str], names: list[str]) -> list[PubAck]:
+async def _publish(
+    jet: pelton.Jet, random: Random, subjects: list[str], names: list[str], *, ids: bool = False
+) -> list[PubAck]:
+    """``ids``: batches have message ids, too."""
     if random.random() < 0.5:
-        return await jet.publish_batch([(s, payload(n)) for s, n in zip(subjects, names, strict=True)])
+        return await jet.publish_batch(
+            [(s, payload(n), {"Nats-Msg-Id": n} if ids else None) for s, n in zip(subjects, names, strict=True)]
+        )
     calls = [jet.publish(s, payload(n), msg_id=n) for s, n in zip(subjects, names, strict=True)]
     return list(await asyncio.gather(*calls))
 

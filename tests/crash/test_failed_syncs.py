@@ -248,6 +248,28 @@ async def test_who_is_killed_in_a_sync_that_works_stops_nobody(played: Played, t
     await other.close()
 
 
+async def test_others_are_killed_in_their_syncs_while_the_log_is_written_again(played: Played, tmp_path: Path) -> None:
+    other, dead = played.open(), SyncRecord(str(played.path))
+    await played.some(other)
+    dead.slot().begin()
+    repairs = 0
+
+    def another_dies(descriptor: int, data: bytes, offset: int) -> int:
+        nonlocal repairs
+        if not offset:
+            repairs += 1
+            dead.slot().begin()
+        return played.disk.write_file(descriptor, data, offset)
+
+    async with played.open(write_file=another_dies) as again:
+        await played.some(again)
+        await played.some(other)
+        await played.check(tmp_path / "images")
+    assert repairs > 0
+    dead.release()
+    await other.close()
+
+
 @pytest.mark.parametrize("seen", [True, False])
 async def test_who_saw_it_is_killed(played: Played, tmp_path: Path, seen: bool) -> None:
     first, other = played.open(), played.open()

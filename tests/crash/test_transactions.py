@@ -9,13 +9,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
+import pytest
+
 import pelton
 from pelton.api import AckRejectedError
 from pelton.testing import recount
 from tests.crash.test_kill import killed
 from tests.storage.processes import Child
 
-_ROUNDS = 15
+_WRITERS = 4
 _OUT_OF_EACH = 3
 
 
@@ -51,7 +53,8 @@ async def _process(jet: pelton.Jet, message: pelton.Message, random: Random) -> 
         await tx.sql("INSERT INTO seen VALUES(?)", (int(number),))
 
 
-async def test_transactions_survive_kills_as_a_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [pytest.param(2, id="short"), pytest.param(8, id="long")])
+async def test_transactions_survive_kills_as_a_whole(tmp_path: Path, rounds: int) -> None:
     path = tmp_path / "a.pelton"
     async with pelton.open(path) as jet:
         stream = await jet.create_stream("in", subjects=["in"], retention="workqueue")
@@ -61,18 +64,18 @@ async def test_transactions_survive_kills_as_a_whole(tmp_path: Path) -> None:
         async with jet.transaction() as tx:
             await tx.sql("CREATE TABLE seen(number INTEGER PRIMARY KEY)")
     random, said, fed = Random(20251121), set[object](), 0
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         async with pelton.open(path) as jet:
-            await jet.publish_batch([("in", b"%d" % number) for number in range(fed, fed + 60)])
-            fed += 60
+            await jet.publish_batch([("in", b"%d" % number) for number in range(fed, fed + 100)])
+            fed += 100
         with ExitStack() as stack:
-            children = [stack.enter_context(Child(processor, path, random.randrange(1 << 30))) for _ in range(2)]
+            children = [stack.enter_context(Child(processor, path, random.randrange(1 << 30))) for _ in range(_WRITERS)]
             for child in children:
                 said.update(killed(child, random, 25))
         assert recount(str(path)) == []
         async with pelton.open(path) as jet:
             await _check(jet, fed, said)
-    assert len(said) > 50
+    assert len(said) > 4 * rounds
 
 
 async def _check(jet: pelton.Jet, fed: int, said: set[object]) -> None:

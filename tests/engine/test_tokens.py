@@ -255,6 +255,7 @@ async def test_tokens_grow_in_a_store_of_the_first_schema(tmp_path: Path, monkey
         connection.execute("ALTER TABLE consumers RENAME COLUMN token_floor TO epoch")
         connection.execute("UPDATE consumers SET epoch=6")
         connection.execute("DROP TABLE pending_removed")
+        connection.execute("ALTER TABLE stream_state DROP COLUMN subjects_upto")
         connection.execute("PRAGMA user_version=1")
     async with pelton.open(path) as jet:
         await jet.publish("s", b"")

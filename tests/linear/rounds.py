@@ -64,7 +64,7 @@ class Worker:
 class Rounds:
     """Clients of one address. A seed determines which are killed, and when."""
 
-    def __init__(self, address: str, seed: int, clients: int = 3) -> None:
+    def __init__(self, address: str, seed: int, clients: int = 4) -> None:
         self._address = address
         self._random = random.Random(seed)
         self._names = (f"c{number}" for number in count())

@@ -1,4 +1,4 @@
-"""A store in a file, with two openers on one manual clock: what the state machines drive."""
+"""A store in a file, with four openers on one manual clock: what the state machines drive."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import asyncio
 import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import pelton
 from pelton.testing import manual_runtime, recount
+from tests.model.processes import Host
 
 T = TypeVar("T")
 
+_OPENERS: Final = 4
+openers: Final = st.integers(0, _OPENERS - 1)
+
 
 class StoreMachine(RuleBasedStateMachine):
-    """Runs coroutines on its own event loop. ``jets`` are two openers, as two processes would be."""
+    """Runs coroutines on its own event loop. ``jets`` are the openers, as several processes would be."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +37,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     async def _open(self) -> None:
-        self.jets = [await pelton.open(self.path, sync="off", runtime=self.runtime) for _ in range(2)]
+        self.jets = [await pelton.open(self.path, sync="off", runtime=self.runtime) for _ in range(_OPENERS)]
 
     async def _close(self) -> None:
         for jet in self.jets:
@@ -45,6 +49,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.05, 0.2, 1.0, 7.0]))
     def advance(self, seconds: float) -> None:
+        self.pass_time(seconds)
+
+    def pass_time(self, seconds: float) -> None:
         self.runtime.clock.advance(seconds)
 
     @precondition(lambda self: self.jets)
@@ -61,3 +68,38 @@ class StoreMachine(RuleBasedStateMachine):
         self.run(self._close())
         self.loop.close()
         self.folder.cleanup()
+
+
+_hosts: Final[list[Host]] = []
+"""The processes of the machines below, one machine after the other."""
+
+
+class ProcessesMachine(StoreMachine):
+    """The same with openers in processes of their own, which may be killed between two steps."""
+
+    async def _open(self) -> None:
+        _hosts.extend(Host() for _ in range(_OPENERS - len(_hosts)))
+        for number in range(_OPENERS):
+            await self._open_one(number)
+        self.jets = [host.jet for host in _hosts]
+
+    async def _open_one(self, number: int) -> None:
+        await _hosts[number].itself.open(self.path, number, self.runtime.clock.monotonic())
+
+    async def _close(self) -> None:
+        for host in _hosts:
+            await host.itself.close()
+            host.leave()
+
+    def pass_time(self, seconds: float) -> None:
+        super().pass_time(seconds)
+        for host in _hosts:
+            self.run(host.itself.advance(seconds))
+
+    @precondition(lambda self: self.jets)
+    @rule(opener=openers)
+    def kill(self, opener: int) -> None:
+        _hosts[opener].kill()
+        _hosts[opener] = Host()
+        self.run(self._open_one(opener))
+        self.jets[opener] = _hosts[opener].jet

@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 import pelton
 from pelton.api import ApiError, PubAck
-from tests.model.machine import StoreMachine
+from tests.model.machine import StoreMachine, openers
 
 SUBJECTS = ("s.a", "s.b", "s.c")
 IDS = ("", "", "one", "two", "three")
@@ -23,7 +23,7 @@ Wanted = tuple[str, int, str, int | None]
 
 
 class BatchMachine(StoreMachine):
-    """Two openers of one file; the expected messages of the stream, by sequence."""
+    """Four openers of one file; the expected messages of the stream, by sequence."""
 
     @initialize(per_subject=st.sampled_from([-1, 1, 2]), most=st.sampled_from([-1, 4]), new=st.booleans())
     def create(self, per_subject: int, most: int, new: bool) -> None:
@@ -70,7 +70,7 @@ class BatchMachine(StoreMachine):
             self.kept, self.last, self.ids = kept, last, ids
         return sent, good
 
-    @rule(wanted=st.lists(batches, min_size=1, max_size=4), broken=st.booleans(), opener=st.integers(0, 1))
+    @rule(wanted=st.lists(batches, min_size=1, max_size=4), broken=st.booleans(), opener=openers)
     def publish(self, wanted: list[list[Wanted]], broken: bool, opener: int) -> None:
         """Publish batches at once, so that all share a transaction, possibly with one that rolls it back."""
         jet, nothing = self.jets[opener], _nothing()
@@ -89,7 +89,7 @@ class BatchMachine(StoreMachine):
             assert isinstance(got, PubAck) == (last > 0), got
             assert isinstance(got, ApiError) or got.seq == last
 
-    @rule(subject=st.sampled_from(SUBJECTS), opener=st.integers(0, 1))
+    @rule(subject=st.sampled_from(SUBJECTS), opener=openers)
     def publish_one(self, subject: str, opener: int) -> None:
         sent, good = self._batch([(subject, 1, "", None)])
         found = self.run(_together([self.jets[opener].publish(subject, sent[0][1])]))

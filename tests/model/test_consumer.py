@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pelton
 from pelton.api import AckOp, PullRequest, consumer_config, resolved_consumer, resolved_stream, stream_config
-from tests.model.machine import StoreMachine
+from tests.model.machine import StoreMachine, openers
 from tests.model.reference import Asked, ConsumerModel, StreamModel
 
 SUBJECTS = ("s.a", "s.b", "s.c", "s.b.c")
@@ -38,7 +38,7 @@ streams = st.fixed_dictionaries(
 
 
 class ConsumerMachine(StoreMachine):
-    """One consumer, two openers of its file, one model."""
+    """One consumer, four openers of its file, one model."""
 
     @initialize(stream=streams, config=configs, before=st.lists(st.sampled_from(SUBJECTS), max_size=6))
     def create(self, stream: dict[str, Any], config: dict[str, Any], before: list[str]) -> None:
@@ -47,7 +47,7 @@ class ConsumerMachine(StoreMachine):
         middle = self.now
         for index, subject in enumerate(before):
             if index == len(before) // 2:
-                self.runtime.clock.advance(0.5)
+                self.pass_time(0.5)
                 middle = self.now
             self.publish(subject, 1, 0)
         fields = _fields(config, stream["retention"] == "workqueue", middle)
@@ -75,13 +75,13 @@ class ConsumerMachine(StoreMachine):
         }
         return starts[config.deliver_policy]
 
-    @rule(subject=st.sampled_from(SUBJECTS), count=st.integers(1, 4), opener=st.integers(0, 1))
+    @rule(subject=st.sampled_from(SUBJECTS), count=st.integers(1, 4), opener=openers)
     def publish(self, subject: str, count: int, opener: int) -> None:
         for _ in range(count):
             self.stream.publish(subject, b"x", -1, Asked(), self.now)
         self.run(self.jets[opener].publish_batch([(subject, b"x")] * count))
 
-    @rule(batch=st.integers(1, 6), opener=st.integers(0, 1))
+    @rule(batch=st.integers(1, 6), opener=openers)
     def fetch(self, batch: int, opener: int) -> None:
         expected = self.model.fetch(batch, self.now)
         got = self.run(self.jets[opener].backend.pull("S", "c", PullRequest(batch=batch, no_wait=True)))
@@ -93,7 +93,7 @@ class ConsumerMachine(StoreMachine):
         picks=st.lists(st.integers(0, 40), min_size=1, max_size=5),
         kind=st.sampled_from(["ack", "ack", "ack", "nak", "progress", "term"]),
         delay=st.sampled_from([0, 0, 100_000_000, 3_000_000_000]),
-        opener=st.integers(0, 1),
+        opener=openers,
     )
     def settle(self, picks: list[int], kind: Any, delay: int, opener: int) -> None:
         """Acknowledge old and new deliveries, some of them more than once."""
@@ -104,19 +104,19 @@ class ConsumerMachine(StoreMachine):
             self.model.ack(kind, seq, name, delay, self.now) for seq, name in chosen
         ]
 
-    @rule(seq=st.integers(1, 30), opener=st.integers(0, 1))
+    @rule(seq=st.integers(1, 30), opener=openers)
     def delete_message(self, seq: int, opener: int) -> None:
         self.stream.age(self.now)
         if self.stream.messages.pop(seq, None) is not None:
             self.run(_delete(self.jets[opener], seq))
 
-    @rule(subject=st.sampled_from(["", "s.a", "s.b", "s.b.>"]), keep=st.integers(0, 2), opener=st.integers(0, 1))
+    @rule(subject=st.sampled_from(["", "s.a", "s.b", "s.b.>"]), keep=st.integers(0, 2), opener=openers)
     def purge(self, subject: str, keep: int, opener: int) -> None:
         self.stream.age(self.now)
         assert self.run(_purge(self.jets[opener], subject, keep)) == self.stream.purge(subject, 0, keep)
 
     @precondition(lambda self: getattr(self, "model", None) and self.model.config.max_ack_pending_per_subject)
-    @rule(opener=st.integers(0, 1))
+    @rule(opener=openers)
     def raise_limit(self, opener: int) -> None:
         config = self.model.config
         more = {"max_ack_pending_per_subject": config.max_ack_pending_per_subject + 1}

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 import pelton
-from tests.model.machine import StoreMachine
+from tests.model.machine import StoreMachine, openers
 
 SUBJECTS = ("s.a", "s.b", "s.c.d")
 AMOUNTS = st.one_of(st.integers(-3, 3), st.integers(-(10**30), 10**30))
 
 
 class CounterMachine(StoreMachine):
-    """Two openers of one file; for each subject the totals after each message that is still stored."""
+    """Four openers of one file; for each subject the totals after each message that is still stored."""
 
     @initialize(per_subject=st.sampled_from([-1, 1, 2]))
     def create(self, per_subject: int) -> None:
@@ -45,7 +45,7 @@ class CounterMachine(StoreMachine):
     @rule(
         adds=st.lists(st.tuples(st.sampled_from(SUBJECTS), AMOUNTS), min_size=1, max_size=6),
         broken=st.sampled_from([None, None, 0, 2]),
-        opener=st.integers(0, 1),
+        opener=openers,
     )
     def add(self, adds: list[tuple[str, int]], broken: int | None, opener: int) -> None:
         """Add at once, so that all share a transaction; a failing one rolls it back for all."""
@@ -58,7 +58,7 @@ class CounterMachine(StoreMachine):
             assert isinstance(found.pop(min(broken, len(adds))), Exception)
         assert found == [self._added(subject, amount) for subject, amount in adds]
 
-    @rule(subject=st.sampled_from(SUBJECTS), amount=AMOUNTS, msg_id=st.sampled_from("xy"), opener=st.integers(0, 1))
+    @rule(subject=st.sampled_from(SUBJECTS), amount=AMOUNTS, msg_id=st.sampled_from("xy"), opener=openers)
     def add_once(self, subject: str, amount: int, msg_id: str, opener: int) -> None:
         known = self.ids.get(msg_id)
         found = self.run(self.jets[opener].add(subject, amount, msg_id=msg_id))
@@ -68,7 +68,7 @@ class CounterMachine(StoreMachine):
         self.ids[msg_id] = self.now
         assert found == self._added(subject, amount)
 
-    @rule(subject=st.sampled_from(SUBJECTS), what=st.sampled_from(["purge", "last", "first"]), opener=st.integers(0, 1))
+    @rule(subject=st.sampled_from(SUBJECTS), what=st.sampled_from(["purge", "last", "first"]), opener=openers)
     def remove(self, subject: str, what: str, opener: int) -> None:
         mine = self.totals[subject]
         if what == "purge":

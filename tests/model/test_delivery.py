@@ -11,10 +11,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 import pelton
 from pelton.api import AckOp, PullRequest, consumer_config
+from tests.model.machine import openers
 from tests.model.reference import Asked
 from tests.model.test_consumer import SUBJECTS, ConsumerMachine
-
-openers = st.integers(0, 1)
 
 
 def _exists(machine: Any) -> bool:

@@ -10,13 +10,12 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pelton
 from pelton.api import AckOp, PullRequest, consumer_config, resolved_consumer, resolved_stream, stream_config
-from tests.model.machine import StoreMachine
+from tests.model.machine import StoreMachine, openers
 from tests.model.reference import Asked, ConsumerModel, StreamModel
 
 SUBJECTS = ("s.a", "s.b", "s.c", "s.b.c")
 NAMES = ("one", "two", "three")
 
-openers = st.integers(0, 1)
 names = st.sampled_from(NAMES)
 streams = st.fixed_dictionaries(
     {
@@ -63,7 +62,7 @@ class Wanting(ConsumerModel):
 
 
 class InterestMachine(StoreMachine):
-    """Up to three consumers, two openers of their file, one model."""
+    """Up to three consumers, four openers of their file, one model."""
 
     @initialize(stream=streams)
     def create(self, stream: dict[str, Any]) -> None:

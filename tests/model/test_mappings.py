@@ -35,7 +35,7 @@ class MappedModel(StreamModel):
 
 
 class MappedMachine(StreamMachine):
-    """One opener subscribes; both publish."""
+    """One opener subscribes; all publish."""
 
     MAPPINGS: ClassVar[dict[str, dict[str, str]]] = {
         "subject_transform": {"src": "s.*.c", "dest": "s.b"},

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pelton
-from tests.model.machine import StoreMachine
+from tests.model.machine import StoreMachine, openers
 
 _KEPT = 3
 _SUBJECTS = st.sampled_from(["in.a", "in.b", "in.c"])
-_WHO = st.sampled_from([0, 1])
 _WORK: dict[str, Any] = {
     "retention": "workqueue",
     "discard": "new",
@@ -43,7 +42,7 @@ class Sourcing(StoreMachine):
         await work.create_consumer(durable_name="c", ack_wait=1_000_000)
         await jet.create_stream("copy", mirror={"name": "inbox"})
 
-    @rule(who=_WHO, subjects=st.lists(_SUBJECTS, min_size=1, max_size=6))
+    @rule(who=openers, subjects=st.lists(_SUBJECTS, min_size=1, max_size=6))
     def publish(self, who: int, subjects: list[str]) -> None:
         first = max(self.published, default=0) + 1
         messages = [(subject, b"%d" % seq) for seq, subject in enumerate(subjects, first)]
@@ -57,7 +56,7 @@ class Sourcing(StoreMachine):
                 self._lose(old)
 
     @precondition(lambda self: self.work)
-    @rule(who=_WHO)
+    @rule(who=openers)
     def acknowledge(self, who: int) -> None:
         """All that can be delivered is, in order, and the first is acknowledged; the others are given back."""
         messages = self.run(self._fetch(who))
@@ -74,13 +73,13 @@ class Sourcing(StoreMachine):
         return sorted(messages, key=lambda message: message.metadata.stream_seq)
 
     @precondition(lambda self: self.inbox)
-    @rule(who=_WHO, data=st.data())
+    @rule(who=openers, data=st.data())
     def delete(self, who: int, data: st.DataObject) -> None:
         seq = data.draw(st.sampled_from(sorted(self.inbox)))
         self.run(self._stream(who, "inbox", "delete_message", seq))
         self._lose(seq)
 
-    @rule(who=_WHO, name=st.sampled_from(["inbox", "work"]))
+    @rule(who=openers, name=st.sampled_from(["inbox", "work"]))
     def purge(self, who: int, name: str) -> None:
         self.run(self._stream(who, name, "purge"))
         if name == "inbox":
@@ -91,7 +90,7 @@ class Sourcing(StoreMachine):
         for subject in sorted(self.waiting):
             self._move(subject)
 
-    @rule(who=_WHO, room=st.integers(1, 3))
+    @rule(who=openers, room=st.integers(1, 3))
     def change(self, who: int, room: int) -> None:
         self.run(self.jets[who].update_stream("work", max_msgs_per_subject=room))
         self.room = room

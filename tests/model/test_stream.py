@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 import pelton
 from pelton.api import headers, resolved_stream, stream_config
-from tests.model.machine import StoreMachine
+from tests.model.machine import StoreMachine, openers
 from tests.model.reference import Asked, StreamModel
 
 SUBJECTS = ("s.a", "s.b", "s.b.c", "s.é.c", "s.0123456789")
@@ -53,7 +53,7 @@ def publishes(draw: st.DrawFn) -> tuple[str, bytes, dict[str, object]]:
 
 
 class StreamMachine(StoreMachine):
-    """Two openers of one file against one model."""
+    """Four openers of one file against one model."""
 
     MAPPINGS: ClassVar[dict[str, dict[str, str]]] = {}
     MODEL: ClassVar[type[StreamModel]] = StreamModel
@@ -94,7 +94,7 @@ class StreamMachine(StoreMachine):
             return MARKED.get(type(error)) or BY_CODE[error.err_code], error.seq or 0
         return ("duplicate" if ack.duplicate else "stored"), ack.seq
 
-    @rule(messages=st.lists(publishes(), min_size=1, max_size=5), opener=st.integers(0, 1))
+    @rule(messages=st.lists(publishes(), min_size=1, max_size=5), opener=openers)
     def publish(self, messages: list[tuple[str, bytes, dict[str, object]]], opener: int) -> None:
         """Publish at once, so that all of them share a transaction; the model does one after the other."""
         self.model.age(self.now)
@@ -111,7 +111,7 @@ class StreamMachine(StoreMachine):
 
     @rule(
         batch=st.lists(st.tuples(st.sampled_from(SUBJECTS), st.sampled_from([b"", b"12345", b"x" * 31])), max_size=6),
-        opener=st.integers(0, 1),
+        opener=openers,
     )
     def publish_batch(self, batch: list[tuple[str, bytes]], opener: int) -> None:
         expected: list[int] = []
@@ -126,7 +126,7 @@ class StreamMachine(StoreMachine):
             return
         assert [ack.seq for ack in self.run(self.jets[opener].publish_batch(batch))] == expected
 
-    @rule(seq=st.integers(1, 30), opener=st.integers(0, 1))
+    @rule(seq=st.integers(1, 30), opener=openers)
     def delete_message(self, seq: int, opener: int) -> None:
         self.model.age(self.now)
         there = self.model.messages.pop(seq, None)
@@ -145,7 +145,7 @@ class StreamMachine(StoreMachine):
         subject_filter=st.sampled_from(["", "", *FILTERS]),
         bound=st.sampled_from(["", "seq", "keep"]),
         amount=st.integers(0, 12),
-        opener=st.integers(0, 1),
+        opener=openers,
     )
     def purge(self, subject_filter: str, bound: str, amount: int, opener: int) -> None:
         self.model.age(self.now)
@@ -156,7 +156,7 @@ class StreamMachine(StoreMachine):
     async def _purge(self, opener: int, subject_filter: str, seq: int, keep: int) -> int:
         return await (await self.jets[opener].stream("S")).purge(filter=subject_filter, seq=seq, keep=keep)
 
-    @rule(limits=limits, opener=st.integers(0, 1))
+    @rule(limits=limits, opener=openers)
     def update(self, limits: dict[str, object], opener: int) -> None:
         self.model.age(self.now)
         limits = dict(limits, discard_new_per_subject=False)
@@ -168,7 +168,7 @@ class StreamMachine(StoreMachine):
         self.model.age(self.now)
         self.model.trim()
 
-    @rule(seq=st.integers(1, 12), subject_filter=st.sampled_from(FILTERS), opener=st.integers(0, 1))
+    @rule(seq=st.integers(1, 12), subject_filter=st.sampled_from(FILTERS), opener=openers)
     def look(self, seq: int, subject_filter: str, opener: int) -> None:
         self.model.age(self.now)
         got = self.run(self._look(opener, seq, subject_filter))

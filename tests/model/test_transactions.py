@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 import pelton
 from pelton.api import PeltonError
-from tests.model.machine import StoreMachine
+from tests.model.machine import StoreMachine, openers
 
 SUBJECTS = ("s.a", "s.b")
 
@@ -46,7 +46,7 @@ blocks = st.recursive(
 
 
 class TransactionMachine(StoreMachine):
-    """Two openers of one file; either may hold a transaction open."""
+    """Four openers of one file; each may hold a transaction open."""
 
     @initialize()
     def make(self) -> None:
@@ -60,7 +60,7 @@ class TransactionMachine(StoreMachine):
         async with self.jets[0].transaction() as tx:
             await tx.sql("CREATE TABLE mine(id INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE)")
 
-    @rule(block=blocks, keep=st.booleans(), opener=st.integers(0, 1), other=st.integers(0, 1))
+    @rule(block=blocks, keep=st.booleans(), opener=openers, other=openers)
     def transact(self, block: list[Any], keep: bool, opener: int, other: int) -> None:
         """Run a block in a transaction, keep or undo it; another task of the opener publishes at the same time."""
         after = self.run(self._transact(self.jets[opener], block, keep, copy.deepcopy(self.model)))
@@ -163,7 +163,7 @@ class TransactionMachine(StoreMachine):
         if msg_id:
             model.ids.add(msg_id)
 
-    @rule(opener=st.integers(0, 1))
+    @rule(opener=openers)
     def fetch(self, opener: int) -> None:
         for message in self.run(_fetched(self.jets[opener])):
             self.messages[message.delivered.seq] = message

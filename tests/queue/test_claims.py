@@ -123,7 +123,7 @@ async def test_a_lost_lease_is_told_and_nothing_of_it_counts(jet: Jet, another: 
     async with queue.claims(RULES) as stuck:
         jobs = await stuck.take()
         # Its keeper is paused, as its process would be.
-        stuck._keeper.stop()
+        stuck._held.stop()
         async with (await another("g")).claims(RULES) as claims:
             taken = await claims.take(timeout=PATIENT)
             assert [(job.id, job.attempt) for job in taken] == [("1", 2), ("2", 2)]
@@ -138,7 +138,7 @@ async def test_a_job_that_was_lost_and_is_claimed_again_is_settled(jet: Jet) -> 
     await enqueue(queue, 1)
     async with queue.claims(RULES) as claims:
         [first] = await claims.take()
-        claims._keeper.stop()
+        claims._held.stop()
         [again] = await claims.take(timeout=PATIENT)
         assert (again.id, again.attempt) == (first.id, 2)
         assert await complete(claims, [first]) == [first]

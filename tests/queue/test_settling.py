@@ -101,7 +101,7 @@ async def test_what_a_busy_store_refuses_together_is_settled_all_the_same(
         nonlocal refused
         if not refused:
             refused = len(endings)
-            raise StoreBusyError("x")
+            return [StoreBusyError("x")] * len(endings)
         return await settle_many(source, endings)
 
     monkeypatch.setattr(ConsumerJobSource, "settle_many", busy_once)

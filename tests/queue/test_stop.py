@@ -4,13 +4,13 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Sequence
 
 import pytest
 
 import pelton
 from pelton.queue import JobContext, JobCounts, Queue
 from pelton.queue.define.job import JobCall
-from pelton.queue.ports import TakenJob
 from pelton.queue.run.attempt import JobAttempt
 from pelton.queue.run.worker import Worker
 from tests.queue.helpers import Child, drain, working
@@ -61,14 +61,14 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
     keyed: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handing, go_on = asyncio.Event(), asyncio.Event()
-    hand_back = JobAttempt.hand_back
+    hand_back = Worker._hand_back
 
-    async def slowly(attempt: JobAttempt) -> None:
+    async def slowly(worker: Worker, attempts: Sequence[JobAttempt]) -> None:
         handing.set()
         await go_on.wait()
-        await hand_back(attempt)
+        await hand_back(worker, attempts)
 
-    async def for_nobody(worker: Worker, found: list[TakenJob], asked: float) -> None:
+    async def for_nobody(worker: Worker, found: list[JobAttempt], asked: float) -> None:
         monkeypatch.setattr(Worker, "_room", lambda worker: 0)
         # As if the other channel had filled the slots meanwhile.
         worker._taken_in_at = asked
@@ -76,7 +76,7 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
 
     take_in = Worker._take_in
     with monkeypatch.context() as patch:
-        patch.setattr(JobAttempt, "hand_back", slowly)
+        patch.setattr(Worker, "_hand_back", slowly)
         patch.setattr(Worker, "_take_in", for_nobody)
 
         @keyed.job(max_attempts=1)

@@ -5,6 +5,7 @@ Each script gets a function that connects, and returns what its clients saw.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -458,3 +459,113 @@ async def lines_of_the_documents(connect: Connect) -> list[Any]:
         seen.append(await client.request(message.reply, b"+ACK"))  # type: ignore[union-attr]
         seen.append(await client.request("tokens.a", b"3"))
         return seen
+
+
+# --- priority groups
+
+
+@script
+async def a_pinned_client(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        made = await consumer(
+            client, priority_groups=["g"], priority_policy="pinned_client", priority_timeout=60 * 10**9
+        )
+        await fill(client, 4)
+        client.sub("in.*", "1")
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g"}, "in.a")
+        first = await client.next()
+        pin = first.block.split(b"Nats-Pin-Id: ")[1].split(b"\r\n")[0].decode()  # type: ignore[union-attr]
+        seen: list[Any] = [made, len(pin)]
+        pull(client, {"batch": 1, "expires": 300_000_000, "group": "g"}, "in.b")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g", "id": pin}, "in.a")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g", "id": "wrong"}, "in.c")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 1, "expires": 5 * 10**9}, "in.d")
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "h"}, "in.e")
+        seen.append(await client.take(2))
+        seen.append(await client.request("$JS.API.CONSUMER.UNPIN.S.c", {"group": "g"}))
+        return seen
+
+
+@script
+async def an_overflow_group(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, priority_groups=["g"], priority_policy="overflow")
+        await fill(client, 3)
+        client.sub("in.*", "1")
+        pull(client, {"batch": 1, "expires": 300_000_000, "group": "g", "min_pending": 10}, "in.far")
+        seen = [await client.take(1)]
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g", "min_pending": 2}, "in.far")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 2, "expires": 5 * 10**9, "group": "g"}, "in.near")
+        seen.append(await client.take(2))
+        return seen
+
+
+@script
+async def priorities(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, priority_groups=["g"], priority_policy="prioritized")
+        client.sub("in.*", "1")
+        pull(client, {"batch": 2, "expires": 5 * 10**9, "group": "g", "priority": 5}, "in.later")
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g", "priority": 1}, "in.first")
+        await client.settle()
+        client.sub("acks", "2")
+        seen = []
+        for number in range(3):
+            client.pub("s.x", str(number), "acks")
+            seen.append(sorted(await client.take(2)))
+        return seen
+
+
+@script
+async def a_pause(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client)
+        await fill(client, 1)
+        client.sub("in", "1")
+        answer = await client.request("$JS.API.CONSUMER.PAUSE.S.c", {"pause_until": "2100-01-01T00:00:00Z"})
+        pull(client, {"batch": 1, "expires": 200_000_000})
+        seen: list[Any] = ['"paused": true' in answer, await client.take(1)]
+        # A pull that stands already is served at once here; nats-server lets it expire.
+        seen.append(await client.request("$JS.API.CONSUMER.PAUSE.S.c", "{}"))
+        pull(client, {"batch": 1, "expires": 5 * 10**9})
+        seen.append(await client.take(1))
+        return seen
+
+
+@script
+async def an_ephemeral_consumer_goes(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        config = {"name": "e", "ack_policy": "explicit", "inactive_threshold": 200_000_000}
+        made = {"stream_name": "S", "config": config}
+        seen = [await client.request("$JS.API.CONSUMER.CREATE.S.e", made)]
+        client.sub("in", "1")
+        client.pub("$JS.API.CONSUMER.MSG.NEXT.S.e", {"batch": 1, "expires": 700_000_000}, "in")
+        seen.extend(await client.take(1))
+        seen.append(await client.request("$JS.API.CONSUMER.INFO.S.e"))
+        return seen
+
+
+@script
+async def an_audit(connect: Connect) -> list[Any]:
+    async with connect('{"verbose":false,"headers":true,"name":"me","lang":"x","version":"1"}') as client:
+        client.sub("$JS.EVENT.ADVISORY.API", "1")
+        await client.settle()
+        client.pub("$JS.API.STREAM.NAMES", b"", "nowhere")
+        command = await client.next()
+        event = json.loads(command.data)  # type: ignore[union-attr]
+        about = event["client"]
+        return [
+            sorted(event.keys() - {"domain", "server"}),
+            [about.get(name) for name in ("kind", "name", "lang", "ver", "client_type")],
+            event["subject"],
+            event["type"],
+        ]

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import nats
@@ -114,3 +115,16 @@ async def test_a_folder_for_stores_and_a_unix_socket(tmp_path: Path) -> None:
     assert await process.wait() == 0
     assert (tmp_path / "stores" / "$G.pelton").exists()
     assert not path.exists()
+
+
+async def test_a_store_that_is_gone_ends_the_server(tmp_path: Path) -> None:
+    with served_store(tmp_path / "s.pelton") as server:
+        client = await nats.connect(server.url, allow_reconnect=False)
+        js = client.jetstream(timeout=1)
+        await js.add_stream(name="S", subjects=["s"])
+        (tmp_path / "s.pelton").rename(tmp_path / "moved.pelton")
+        with suppress(nats.errors.Error, nats.js.errors.Error):
+            await js.publish("s", b"x")
+        assert await asyncio.to_thread(server.wait) == 1
+        assert "is not at its path any more" in server.log
+        await client.close()

@@ -34,6 +34,9 @@ class Child:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        self.close()
+
+    def close(self) -> None:
         self.kill()
         self.pipe.close()
         self.process.close()

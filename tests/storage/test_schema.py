@@ -11,7 +11,7 @@ from pelton.api import StoreVersionError
 from pelton.storage import SCHEMA_VERSION, Database, Fault, schema
 from pelton.storage import database as database_module
 from pelton.testing import recount
-from tests.storage.stores import a_store, last_seq
+from tests.storage.stores import a_store, last_seq, raw
 
 
 def next_version(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -95,6 +95,21 @@ async def test_subscriptions_of_an_older_store_get_their_new_names(
             message = await subscription.next(timeout=10)
             assert message is not None
             assert message.data == b"x"
+    assert recount(str(path)) == []
+
+
+async def test_the_subjects_of_an_older_store_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        await jet.create_stream("s", subjects=["s.>"], max_msgs_per_subject=9)
+        await jet.publish_batch([("s.1", b"1"), ("s.2", b"2"), ("s.1", b"3")])
+    with raw(path) as connection:
+        connection.execute("ALTER TABLE stream_state DROP COLUMN subjects_upto")
+        connection.execute("PRAGMA user_version=3")
+    async with pelton.open(path) as jet:
+        await jet.publish("s.1", b"4")
+        stream = await jet.stream("s")
+        assert (await stream.info(subjects_filter=">")).state.subjects == {"s.1": 3, "s.2": 1}
     assert recount(str(path)) == []
 
 

@@ -57,16 +57,21 @@ def direct_request(subject: str, body: bytes) -> DirectGet:
 # --- replies
 
 
-def direct_frames(stream: str, request: DirectGet, reply: DirectReply) -> Iterator[DirectFrame]:
-    """Return the replies to a request."""
+def direct_frames(
+    stream: str, request: DirectGet, reply: DirectReply, *, after: int = 0, is_over: bool = True
+) -> Iterator[DirectFrame]:
+    """Return the replies to a request.
+
+    A batch may come in pages: each continues `after` the last sequence of the one before, and only one `is_over`.
+    """
     is_batch = bool(request.batch or request.multi_last)
-    pending, last = reply.num_pending + len(reply.messages), 0
+    pending, last = reply.num_pending + len(reply.messages), after
     for message in reply.messages:
         pending -= 1
         counts = f"{headers.NUM_PENDING}: {pending}\r\n{headers.LAST_SEQUENCE}: {last}\r\n" if is_batch else ""
         yield DirectFrame(_block(stream, message, counts), message.data)
         last = message.seq
-    if is_batch:
+    if is_batch and is_over:
         yield DirectFrame(_end(reply))
 
 

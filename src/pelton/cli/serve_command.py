@@ -155,6 +155,7 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
         os.makedirs(command.folder, exist_ok=True)
     door = ConfiguredDoor(command.users, runtime.clock)
     server = Server(command.settings, runtime, door)
+    server.on_failure(over.notify)
     await server.start()
     reloading = partial(_reload, command.line, server, door, runtime)
     loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloading(), "pelton reads its settings again"))
@@ -175,7 +176,10 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
             await _first_of(duck, runtime, over, seen)
     finally:
         await server.close()
-    return 0
+    if server.failure is None:
+        return 0
+    write_line(f"pelton: {server.failure}", error=True)
+    return 1
 
 
 async def _reload(line: CommandLine, server: Server, door: ConfiguredDoor, runtime: Runtime) -> None:

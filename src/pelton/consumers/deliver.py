@@ -144,24 +144,30 @@ class Delivery:
             rows = decoded(_ReadyRow, c.db.execute(sql, (c.id, limit)).fetchall())
             if not rows:
                 return
-            for ready in rows:
-                if not self._deliver_one_ready(ready.seq, ready.subject):
-                    return
+            unsound: set[int] = set()
+            done = self._deliver_those_ready(rows, unsound)
+            c.no_longer_ready([ready.seq for ready in done])
+            c.waiting -= len(done)
+            c.dirty = True
+            # Their subjects go on with what follows: only now, since that becomes ready in turn.
+            c.claims.release(
+                [(ready.subject, ready.seq) for ready in done if ready.seq in unsound] if c.per_subject else ()
+            )
+            if len(done) < len(rows):
+                return
 
-    def _deliver_one_ready(self, seq: int, subject: str) -> bool:
-        c = self._c
-        row = self._log.reader.get(seq)
-        sound = row is not None and self._intact(row)
-        if row is not None and sound and not self._take(row, 1):
-            return False
-        c.db.execute("DELETE FROM ready WHERE consumer=? AND seq=?", (c.id, seq))
-        c.waiting -= 1
-        c.dirty = True
-        if row is not None and sound:
-            self._keep_pending(row, subject if c.per_subject else None)
-        elif c.per_subject:
-            c.release(subject, seq)
-        return True
+    def _deliver_those_ready(self, rows: Sequence[_ReadyRow], unsound: set[int]) -> Sequence[_ReadyRow]:
+        """Deliver as many as fit; return those that need no longer wait, delivered or ``unsound``."""
+        found = {row.seq: row for row in self._log.reader.get_many([ready.seq for ready in rows])}
+        for place, ready in enumerate(rows):
+            row = found.get(ready.seq)
+            if row is None or not self._intact(row):
+                unsound.add(ready.seq)
+            elif self._take(row, 1):
+                self._keep_pending(row, ready.subject if self._c.per_subject else None)
+            else:
+                return rows[:place]
+        return rows
 
     # --- new
 
@@ -216,6 +222,8 @@ class Delivery:
     def _offer(self, rows: list[MessageRow]) -> bool:
         """Deliver new rows one by one; return whether all of them were passed."""
         c = self._c
+        if c.per_subject:
+            c.claims.learn([row.subject for row in rows])
         for row in rows:
             if not self._wants():
                 return False
@@ -276,7 +284,7 @@ class Delivery:
     def _claim(self, subject: str, seq: int) -> bool:
         """Claim a subject for a message; return False if it has to wait behind others."""
         c = self._c
-        taken = c.taken_of(subject)
+        taken = c.claims.of(subject)
         free = taken.held < c.per_subject and not taken.has_parked
         if free:
             taken.held += 1
@@ -286,7 +294,7 @@ class Delivery:
         return free
 
     def _unclaim(self, subject: str) -> None:
-        self._c.taken_of(subject).held -= 1
+        self._c.claims.of(subject).held -= 1
         self._claims.pop()
 
     # --- shared

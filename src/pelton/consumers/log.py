@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api import ConsumerConfig, parse_rfc3339
-from pelton.consumers.claims import Claim, SubjectClaims
+from pelton.consumers.claims import Claim, ClaimTable
 from pelton.consumers.sampling import sample_percent
-from pelton.storage import Condition, Database, column, decoded, integer, integers, subject_condition, text
+from pelton.storage import Condition, Database, decoded, integer, integers, subject_condition
 from pelton.streams import Advisories, StreamLog
 from pelton.subjects import has_wildcard
 
@@ -71,7 +71,7 @@ class ConsumerLog:
         self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
         self.replay_upto = self.replay_shift = self.replay_due = 0
         self.due = NEVER
-        self.taken: dict[str, SubjectClaims] = {}
+        self.claims = ClaimTable(database, consumer)
         self._loaded = loaded
         self.configure(config)
 
@@ -83,7 +83,7 @@ class ConsumerLog:
         )
         self.condition = subject_condition(self.filters)
         self.literal = self.filters[0] if len(self.filters) == 1 and not has_wildcard(self.filters[0]) else ""
-        self.per_subject = config.max_ack_pending_per_subject
+        self.per_subject = self.claims.limit = config.max_ack_pending_per_subject
         self.sampled = sample_percent(config.sample_freq) if config.ack_policy == "explicit" else 0
         self.room = config.max_ack_pending if config.max_ack_pending > 0 else NEVER
         self.paused_until = parse_rfc3339(config.pause_until) if config.pause_until else 0
@@ -108,7 +108,7 @@ class ConsumerLog:
             self.replay_shift,
             self.replay_due,
         ) = integers(row)
-        self.taken.clear()
+        self.claims.forget()
         self.stale = False
         self._loaded.add(self)
 
@@ -219,14 +219,10 @@ class ConsumerLog:
 
     def _drop_waiting(self, rows: list[Claim]) -> None:
         """Drop claims of messages that were never delivered."""
-        parked = [(self.id, subject, seq) for subject, seq, held in rows if not held]
-        self.db.executemany("DELETE FROM claims WHERE consumer=? AND subject=? AND seq=?", parked)
-        for _, subject, _ in parked:
-            self.taken.pop(subject, None)
-        for subject, seq, held in rows:
-            if held:
-                self.db.execute("DELETE FROM ready WHERE consumer=? AND seq=?", (self.id, seq))
-                self.release(subject, seq)
+        self.claims.drop_parked([(subject, seq) for subject, seq, held in rows if not held])
+        ready = [(subject, seq) for subject, seq, held in rows if held]
+        self.no_longer_ready([seq for _, seq in ready])
+        self.claims.release(ready)
         self.waiting -= len(rows)
         self.dirty = True
 
@@ -234,43 +230,11 @@ class ConsumerLog:
         """Return how many messages this consumer has yet to deliver for the first time."""
         return self.count_ahead() + self.waiting
 
-    # --- exclusive subjects
+    # --- messages that became ready
 
-    def taken_of(self, subject: str) -> SubjectClaims:
-        """Return the claims of a subject."""
-        taken = self.taken.get(subject)
-        if taken is None:
-            # Held claims are the oldest, so this reads only them, however many wait.
-            parked = self._parked(subject, 1)
-            sql = "SELECT count(*) FROM claims WHERE consumer=? AND subject=? AND seq<?"
-            held = self.db.value(sql, (self.id, subject, parked[0] if parked else NEVER))
-            taken = self.taken[subject] = SubjectClaims(int(held), bool(parked))
-        return taken
-
-    def _parked(self, subject: str, limit: int) -> list[int]:
-        sql = "SELECT seq FROM claims WHERE consumer=? AND subject=? AND held=0 ORDER BY seq LIMIT ?"
-        return column(self.db.execute(sql, (self.id, subject, limit)))
-
-    def release(self, subject: str, seq: int) -> None:
-        """Give up the claim of a settled message, and make the next of its subject ready."""
-        self.db.execute("DELETE FROM claims WHERE consumer=? AND subject=? AND seq=?", (self.id, subject, seq))
-        taken = self.taken.get(subject)
-        if taken is None:
-            taken = self.taken_of(subject)
-        else:
-            taken.held -= 1
-        self._promote(subject, taken)
-        if not (taken.held or taken.has_parked):
-            del self.taken[subject]
-
-    def _promote(self, subject: str, taken: SubjectClaims) -> None:
-        while taken.has_parked and taken.held < self.per_subject:
-            seq, *others = self._parked(subject, 2)
-            key = (self.id, subject, seq)
-            self.db.execute("UPDATE claims SET held=1 WHERE consumer=? AND subject=? AND seq=?", key)
-            self.db.execute("INSERT INTO ready VALUES(?, ?, ?)", (self.id, seq, subject))
-            taken.held += 1
-            taken.has_parked = bool(others)
+    def no_longer_ready(self, sequences: Sequence[int]) -> None:
+        """Remove messages from those that became ready: they are delivered, or gone."""
+        self.db.executemany("DELETE FROM ready WHERE consumer=? AND seq=?", [(self.id, seq) for seq in sequences])
 
     def reconfigured(self, old: ConsumerConfig) -> bool:
         """Apply a change of filters or of the limit per subject, in the transaction that made it.
@@ -285,9 +249,7 @@ class ConsumerLog:
             if self.waiting and self.condition is not None:
                 self._drop_unwanted(self.condition)
         if self.waiting and self.per_subject > old.max_ack_pending_per_subject:
-            sql = "SELECT DISTINCT subject FROM claims WHERE consumer=? AND held=0"
-            for (subject,) in self.db.execute(sql, (self.id,)).fetchall():
-                self._promote(text(subject), self.taken_of(text(subject)))
+            self.claims.promote_all()
         return other
 
     def _drop_unwanted(self, condition: Condition) -> None:
@@ -308,7 +270,7 @@ class ConsumerLog:
         """Forget every delivery, and continue from a sequence."""
         for table in ("pending", "pending_removed", "claims", "ready", "exhausted"):
             self.db.execute(f"DELETE FROM {table} WHERE consumer=?", (self.id,))
-        self.taken.clear()
+        self.claims.forget()
         self.cursor = self.delivered = seq - 1
         self.unsettled = self.waiting = self.replay_shift = self.replay_due = 0
         self.due = NEVER
@@ -374,7 +336,7 @@ class ConsumerLog:
         self.unsettled -= 1
         self.dirty = True
         if subject is not None:
-            self.release(subject, seq)
+            self.claims.release([(subject, seq)])
 
     def is_idle(self, now: int) -> bool:
         """Return whether it was unused for its ``inactive_threshold``: it then counts as removed."""

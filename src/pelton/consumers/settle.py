@@ -91,7 +91,9 @@ class Settlement:
             return False
         sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
         held: dict[int, int] = dict(c.db.execute(sql, (c.id, first, last)))
-        if not done.items() <= held.items() or any(map(self._is_of_another, acks)):
+        # Like `_is_of_another`, for all of them.
+        floor = c.token_floor
+        if not done.items() <= held.items() or any(TOKEN_EPOCH <= ack.token <= floor for ack in acks):
             return False
         self._done = dict.fromkeys(done)
         return True
@@ -217,6 +219,4 @@ class Settlement:
         c.dirty = True
         remove_settled(c, self._done, self._interest)
         if c.per_subject:
-            for seq, subject in self._done.items():
-                if subject is not None:
-                    c.release(subject, seq)
+            c.claims.release([(subject, seq) for seq, subject in self._done.items() if subject is not None])

@@ -52,7 +52,8 @@ class DirectGets:
             return None if subject else log.fast_get.by_seq(seq, self._session.registry.version)
         if not subject or has_wildcard(subject):
             return None
-        return log.fast_get.last_of(subject, self._session.registry.version)
+        seen, last = log.state.subjects.last_uncounted(subject)
+        return log.fast_get.last_of(subject, last, seen, self._session.registry.version)
 
     def look(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer inside a snapshot; return None if expired messages must be removed first."""

@@ -30,6 +30,7 @@ from pelton.api import (
 from pelton.api.admission import check_request, check_subject
 from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
+from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
 from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
@@ -160,17 +161,17 @@ class Engine:
 
     # --- the port
 
-    async def call(self, request: Request[R]) -> R:
-        """Handle one administrative request."""
+    async def call(self, request: Request[R], client: ClientInfo | None = None) -> R:
+        """Handle one administrative request; ``client`` is whom an audit names, if it is not this process."""
         self._check()
         check_request(request)
         try:
-            return await self._call(request)
+            return await self._call(request, client)
         except ApiError as error:
             error.locate(**names_of(request))
             raise
 
-    async def _call(self, request: Request[R]) -> R:
+    async def _call(self, request: Request[R], client: ClientInfo | None) -> R:
         kind = type(request)
         with self.account.counting():
             inside = self._transactions.of_caller() if kind in QUESTIONS else None
@@ -181,13 +182,13 @@ class Engine:
                 found = self.read(lambda: None if self._writes(request) else (answer(self.session, request),))
                 if found is not None:
                     return found[0]
-            reply: R = await self.stage(lambda: self._audit.call(request), durable=True)
+            reply: R = await self.stage(lambda: self._audit.call(request, client), durable=True)
             return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; return when it is as durable as the store's sync mode promises."""
         future = self._loop.create_future()
-        self._submissions.publish(Publishing((Outgoing(subject, data, headers),), True, future))
+        self._submissions.publish_one(Outgoing(subject, data, headers), future)
         ack: PubAck = await future
         return ack
 
@@ -196,7 +197,7 @@ class Engine:
         if not messages:
             return []
         future = self._loop.create_future()
-        self._submissions.publish(Publishing(messages, False, future))
+        self._submissions.publish(Publishing(messages, future))
         acks: list[PubAck] = await future
         return acks
 
@@ -220,7 +221,7 @@ class Engine:
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all, in one transaction."""
         ack: asyncio.Future[PubAck] = self._loop.create_future()
-        self._submissions.publish(Publishing(messages, False, ack, self._runtime.ids.new()))
+        self._submissions.publish(Publishing(messages, ack, self._runtime.ids.new()))
         return await ack
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
@@ -228,14 +229,14 @@ class Engine:
         if not acks:
             return []
         future = self._loop.create_future()
-        self._submissions.settle(Settling(stream, consumer, acks, None, future))
+        self._submissions.settle((stream, consumer), Settling(acks, future))
         answers: list[PeltonError | None] = await future
         return answers
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages and acknowledge a delivery in one transaction."""
         future = self._loop.create_future()
-        self._submissions.settle(Settling(stream, consumer, (ack,), publishes, future))
+        self._submissions.settle((stream, consumer), Settling((ack,), future, publishes))
         acks: list[PubAck] = await future
         return acks
 
@@ -245,7 +246,7 @@ class Engine:
         def stage(some: Sequence[Settled]) -> asyncio.Future[list[PeltonError | None]]:
             future = self._loop.create_future()
             # Other work of this round, such as the next deliveries, shares their transaction.
-            self._submissions.settle(settling_apart(stream, consumer, some, future), at_once=False)
+            self._submissions.settle((stream, consumer), settling_apart(some, future), at_once=False)
             return future
 
         return await settle_all(stage, endings)
@@ -273,7 +274,6 @@ class Engine:
         return "" if self._channel.polled else self._channel.name
 
     async def is_gone(self, presence: str) -> bool:
-        """Whether no opener of this name is on the wake-up channel."""
         self._check()
         return self._channel.is_gone(presence)
 
@@ -287,7 +287,6 @@ class Engine:
         return Serving(self, self._committer, standing, self._submissions.settle, self._pushes.poke)
 
     def clone(self) -> Engine:
-        """Open the same store for the event loop of the calling thread."""
         with self._connections.unchanged() as settings:
             self.check_place()
             return Engine(settings, self._runtime)

@@ -29,7 +29,7 @@ from pelton.engine.host import Host
 from pelton.engine.pubsub.subscribers import Subscriber
 from pelton.engine.session import Session
 from pelton.engine.transactions.settlements import Settling
-from pelton.engine.transactions.works import append_all, make_ready
+from pelton.engine.transactions.works import append_alike, append_all, make_ready
 from pelton.storage import Committer, Fault, Work
 from pelton.streams import StreamLog, is_bare
 
@@ -45,7 +45,7 @@ class Serving:
         host: Host,
         committer: Committer,
         standing: StandingPulls,
-        settle: Callable[[Settling], None],
+        settle: Callable[[tuple[str, str], Settling], None],
         poke: Callable[[], None],
     ) -> None:
         self._host = host
@@ -53,8 +53,7 @@ class Serving:
         self._committer = committer
         self._standing = standing
         self._settle = settle
-        # Lets push consumers continue that wait for room.
-        self.poke = poke
+        self._poke = poke
         self._bus = host.session.bus
         self.pull: Callable[[str, str, PullRequest, float, PullSink], None] = standing.pull
 
@@ -90,6 +89,11 @@ class Serving:
         session = self._host.session
         return session.registry.version, session.bus.version
 
+    def poke(self) -> None:
+        """Let push consumers and pulls continue that wait for a client's room."""
+        self._poke()
+        self._standing.poke()
+
     # --- messages
 
     def store(self, messages: Sequence[Outgoing], answered: Answered) -> None:
@@ -120,7 +124,7 @@ class Serving:
     def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> asyncio.Future[list[PeltonError | None]]:
         """Acknowledge deliveries; the future ends when that is durable."""
         future: asyncio.Future[list[PeltonError | None]] = self._loop.create_future()
-        self._settle(Settling(stream, consumer, acks, None, future))
+        self._settle((stream, consumer), Settling(acks, future))
         return future
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -167,6 +171,9 @@ class _StoreWork:
 
     def _stored(self) -> list[PubAck | PeltonError]:
         now = self._session.now()
+        alike = append_alike(self._session, self._messages, now)
+        if alike is not None:
+            return [*alike]
         results: list[PubAck | PeltonError] = []
         for log, group in groupby(self._messages, self._plain_log):
             run = list(group)

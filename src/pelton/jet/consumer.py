@@ -100,6 +100,7 @@ class Consumer:
             check_whole(about, "min_ack_pending", min_ack_pending)
         # The consumer limits how long one pull may wait: to wait longer, pull again.
         longest = self.config.max_expires.ns or None
+        is_pinned = self.config.priority_policy == "pinned_client"
         request = PullRequest(
             batch=batch,
             max_bytes=max_bytes,
@@ -110,9 +111,8 @@ class Consumer:
             min_pending=min_pending,
             min_ack_pending=min_ack_pending,
             failover_ns=seconds_to_ns("failover", failover, about) if failover else 0,
+            renew_ns=self.config.priority_timeout.ns // 2 if is_pinned else 0,
         )
-        pinned = self.config.priority_policy == "pinned_client"
-        request = msgspec.structs.replace(request, renew_ns=self.config.priority_timeout.ns // 2 if pinned else 0)
         while True:
             found = await self._pull(request, on_pinned, on_unpinned)
             if found or no_wait or timeout is not None or request.expires_ns is None:

@@ -64,7 +64,12 @@ class Message:
 
         Returns when that is durable. Raises AckRejectedError if the message was redelivered.
         """
-        await self._say("ack")
+        d = self.delivered
+        ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq, num_delivered=d.num_delivered, token=d.token)
+        answers = await self._backend.ack(d.stream, d.consumer, (ack,))
+        self.is_settled = True
+        if answers[0] is not None:
+            raise answers[0]
 
     async def ack_sync(self) -> None:
         """The same as :meth:`ack`, which already awaits durability; NATS's name for it."""

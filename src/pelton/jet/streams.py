@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pelton.api import (
     AccountInfo,
@@ -35,6 +35,8 @@ from pelton.jet.outgoing import AnyMessage, HeaderValues, all_outgoing, batch_of
 from pelton.jet.stream import Stream, total_of
 from pelton.jet.subscription import Subscription
 from pelton.runtime import Runtime
+
+_NO_OPTIONS: Final = (None,) * 8
 
 
 class Streams:
@@ -133,6 +135,18 @@ class Streams:
         """
         if type(subject) is not str or type(data) is not bytes:
             subject, data = message_of(subject, data)
+        options = (
+            msg_id,
+            headers,
+            expected_stream,
+            expected_last_msg_id,
+            expected_last_seq,
+            expected_last_subject_seq,
+            expected_last_subject_seq_subject,
+            ttl,
+        )
+        if options == _NO_OPTIONS:
+            return await self.backend.publish(subject, data)
         block = publish_block(
             {
                 "msg_id": msg_id,

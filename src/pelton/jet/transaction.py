@@ -91,15 +91,20 @@ class StreamsTransaction:
     async def _say(self, kind: AckKind, messages: Sequence[Message], *, delay_ns: int = 0, reason: str = "") -> None:
         groups: dict[tuple[str, str], list[Message]] = {}
         for message in messages:
-            check_instance("transaction", "a message", message, Message, "give messages, not a list of them")
-            groups.setdefault((message.delivered.stream, message.delivered.consumer), []).append(message)
+            if not isinstance(message, Message):
+                check_instance("transaction", "a message", message, Message, "give messages, not a list of them")
+            key = message.delivered.stream, message.delivered.consumer
+            if key in groups:
+                groups[key].append(message)
+            else:
+                groups[key] = [message]
         refused: list[PeltonError] = []
         for (stream, consumer), group in groups.items():
             acks = [ack_of(message.delivered, kind, delay_ns=delay_ns, reason=reason) for message in group]
             answers = await self._port().ack(stream, consumer, acks)
-            for message, answer in zip(group, answers, strict=True):
+            for message in group:
                 message.is_settled = True
-                refused += [answer] if answer is not None else []
+            refused += filter(None, answers)
         if refused:
             raise refused[0]
 

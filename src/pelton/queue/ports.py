@@ -75,7 +75,10 @@ class JobSource(Protocol):
         ...
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect."""
+        """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect.
+
+        Raises StoreError only if the store fails for good.
+        """
         ...
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:

@@ -73,7 +73,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._rights = ClientRights(ServerUser())
         self._max_payload = self._max_subscriptions = -1
         self._nonce = ""
-        self._is_greeted = self.is_bridged = False
+        self._is_greeted = self.is_bridged = self._is_full = False
         self._deferred: list[Command] | None = None
         self._takes: dict[type[Command], Callable[..., None]] = {
             Pub: self._publish,
@@ -201,6 +201,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         transport.write(b"".join(out))
         if transport.get_write_buffer_size() > self._host.settings.max_pending:
             self._cut_slow()
+        elif self._is_full and self.room and self.account is not None:
+            self.account.has_room()
 
     def _cut_slow(self) -> None:
         if self.state != "closed":
@@ -213,7 +215,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is None or self.state == "closed":
             return 0
         waiting = self._out_bytes + self._transport.get_write_buffer_size()
-        return 0 if waiting >= _ROOM_BYTES or self.stalled_since is not None else _ROOM
+        self._is_full = waiting >= _ROOM_BYTES or self.stalled_since is not None
+        return 0 if self._is_full else _ROOM
 
     # --- the end
 

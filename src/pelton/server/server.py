@@ -11,7 +11,7 @@ import asyncio
 import base64
 import platform
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
@@ -74,6 +74,8 @@ class Server:
         self._look_timer: Timer | None = None
         self._is_lame = False
         self._closed = False
+        self.failure: Exception | None = None
+        self._on_failure: list[Callable[[], None]] = []
 
     # --- life
 
@@ -129,9 +131,16 @@ class Server:
         )
 
     def _store_ended(self, error: Exception) -> None:
-        """Let go of all clients: a store has failed for good."""
+        """Let go of all clients, and tell who runs the server: a store has failed for good."""
+        self.failure = error
+        for told in self._on_failure:
+            told()
         for client in list(self._clients.values()):
             client.close(_SHUTDOWN)
+
+    def on_failure(self, told: Callable[[], None]) -> None:
+        """Call back when a store has failed for good (``failure``): close the server then."""
+        self._on_failure.append(told)
 
     @property
     def endpoints(self) -> list[Endpoint]:

@@ -1,7 +1,14 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. It knows rows, not their meaning."""
 
 from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
-from pelton.storage.checksum import PlacedSums, SumsOfColumns, content_checksums, placed_sums, sums_of_columns
+from pelton.storage.checksum import (
+    PlacedSums,
+    SumsOfColumns,
+    checksums_of_one,
+    content_checksums,
+    placed_sums,
+    sums_of_columns,
+)
 from pelton.storage.columns import FIELD, Columns
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.connection_end import ConnectionEnd
@@ -61,6 +68,7 @@ __all__ = [
     "all_intact",
     "as_fault",
     "blob",
+    "checksums_of_one",
     "column",
     "content_checksums",
     "decoded",

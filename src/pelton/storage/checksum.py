@@ -47,6 +47,11 @@ def content_checksums(subjects: Iterable[str], payloads: Iterable[bytes]) -> lis
     return list(map(crc32, payloads, map(crc32, map(str.encode, subjects))))
 
 
+def checksums_of_one(subject: bytes, payloads: Iterable[bytes]) -> list[int]:
+    """Return the checksums of the contents of rows that have one encoded subject, and no headers."""
+    return list(map(crc32, payloads, repeat(crc32(subject))))
+
+
 def placed_checksums(sequences: Sequence[int], ts: int, contents: Iterable[int]) -> Iterator[int]:
     """Return the checksums of rows without headers from those of their contents."""
     return map(crc32, map(_POSITION.pack, sequences, repeat(ts), repeat(-1)), contents)

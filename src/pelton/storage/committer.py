@@ -31,15 +31,14 @@ import apsw
 from pelton.runtime import cpu_wait, pause, stopwatch
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
+from pelton.storage.write_lock import WriteLock
 
 SyncMode = Literal["commit", "interval", "off"]
 
 _SMALL_GROUP: Final = 12
 _SLOW_SYNC_S: Final = 0.002
 _SUSPECT_S: Final = 0.0005
-_SPINS: Final = 8
 _SPIN_S: Final = 0.00005
-_RETRY_S: Final = 0.001
 
 
 class Work(Protocol):
@@ -104,9 +103,9 @@ class Committer:
         self._scheduled = False
         # Set while another process has the writer.
         self._retry: asyncio.TimerHandle | None = None
+        self._lock = WriteLock(database, busy_timeout)
         self._held = False
         self._ran_now: set[bool] = set()
-        self._busy_since: float | None = None
         self._unsynced: list[Work] = []
         self._syncing = False
         self._sync_cost = 0.0
@@ -149,12 +148,12 @@ class Committer:
     def woken(self) -> None:
         """Retry now: another process has committed, so the writer may be free before the retry timer fires."""
         if self._retry is not None:
-            # Other waiting processes were woken as well, so try only once.
-            self._drain(spins=1)
+            self._drain()
 
     def hold(self) -> None:
         """Run nothing until :meth:`let_go`: another connection of this process has the writer."""
         self._held = True
+        self._lock.give_up()
 
     def let_go(self, *committed: Work) -> None:
         """Run the work staged since :meth:`hold`, and finish what the other connection ``committed``, in one sync."""
@@ -179,12 +178,13 @@ class Committer:
             self._sync_interval()
 
     def close(self) -> None:
+        self._lock.give_up()
         if self._interval_timer is not None:
             self._interval_timer.cancel()
         if self._thread is not None:
             self._thread.shutdown(wait=True)
 
-    def _drain(self, spins: int = _SPINS) -> None:
+    def _drain(self) -> None:
         self._scheduled = False
         if self._retry is not None:
             self._retry.cancel()
@@ -193,10 +193,13 @@ class Committer:
             return
         try:
             self._db.check()
-            if not self._begin(spins):
-                return
+            wait = self._lock.begin(self._loop.time())
         except Fault as fault:
             self._fail_all(fault)
+            return
+        if wait is not None:
+            self._scheduled = True
+            self._retry = self._loop.call_later(wait, self._drain)
             return
         works, self._staged = self._staged, []
         self._run_group(works)
@@ -204,34 +207,11 @@ class Committer:
 
     def _fail_all(self, error: Exception) -> None:
         works, self._staged = self._staged, []
+        self._lock.give_up()
         self._participant.rolled_back()
         for work in works:
             work.fail(error)
         self._tell_idle()
-
-    def _begin(self, spins: int) -> bool:
-        """Open a write transaction; return False if another process holds the lock and a retry is scheduled."""
-        for spin in range(spins):
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-            except apsw.BusyError:
-                if spin < spins - 1:
-                    pause(_SPIN_S)
-                continue
-            except apsw.Error as error:
-                raise self._db.ending.met(error) from error
-            self._busy_since = None
-            return True
-        now = self._loop.time()
-        if self._busy_since is None:
-            self._busy_since = now
-        if now - self._busy_since > self._busy_timeout:
-            self._busy_since = None
-            detail = f"another process has held the write lock for {self._busy_timeout:g} s; is it stopped or hung?"
-            raise Fault("busy", self._db.path, detail)
-        self._scheduled = True
-        self._retry = self._loop.call_later(_RETRY_S, self._drain)
-        return False
 
     def _run_group(self, works: list[Work]) -> None:
         """Run one open transaction to its end; on an error, run each piece again alone."""

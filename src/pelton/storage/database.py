@@ -33,6 +33,7 @@ from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, mi
 from pelton.storage.store_file import OWNER_ONLY, StoreFile
 from pelton.storage.sync_record import SyncRecord, has_failed
 from pelton.storage.wal import Medium, WalSync
+from pelton.storage.writer_priority import WriterPriority, claims_in_memory
 
 _CACHE_KIB: Final = 32 * 1024
 _BUSY_OPENING_MS: Final = 10_000
@@ -117,7 +118,7 @@ class Database:
             raise Fault("busy", self.path, "it was replaced while it was being opened; open it again")
 
     def _is_sound(self) -> bool:
-        """Whether the next sync covers the whole log; if not, the log was rewritten, and must be opened again."""
+        """Whether the next sync covers the whole log; if not, the store must be opened again."""
         record, medium = self._record, self._medium
         if record is None or medium is None:
             return True
@@ -263,6 +264,12 @@ class Database:
     def log_bytes(self) -> int:
         """The length of the log at the last commit of this connection."""
         return 0 if self._checkpointer is None else self._checkpointer.log_bytes
+
+    def writer_priority(self) -> WriterPriority:
+        """Return this connection's view of who is to write next, shared by all openers of the store."""
+        if self._record is not None:
+            return self._record.writer_priority()
+        return WriterPriority(claims_in_memory(self.path), 0)
 
     def fold_on_commit(self, folds: bool) -> None:
         """Set whether a commit that makes the log long folds it into the file; if not, closing does."""

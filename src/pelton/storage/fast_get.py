@@ -27,24 +27,29 @@ class FastGet:
     def __init__(self, database: Database, stream: int) -> None:
         self._database = database
         self._by_seq = f"SELECT {_COLUMNS} FROM m_{stream} m WHERE m.seq=?1"
-        # ``subjects.last`` is a bound: if its message is gone, there is no row, and the result is None.
+        # ``subjects.last`` is a bound: if its message is gone, there is no row, and the result is None. It counts, or
+        # the caller's last sequence does, if no message came since; else, the result is None as well.
         self._last_of = (
-            f"SELECT {_COLUMNS} FROM m_{stream} m "
-            f"WHERE m.seq=(SELECT last FROM subjects WHERE stream={stream} AND subject=?1) AND m.subject=?1"
+            f"SELECT {_COLUMNS} FROM stream_state s CROSS JOIN m_{stream} m WHERE s.id={stream} AND "
+            "(s.last=?3 OR (s.subjects_upto=s.last AND ?2 IS NULL)) AND m.subject=?1 AND "
+            f"m.seq=ifnull(?2, (SELECT last FROM subjects WHERE stream={stream} AND subject=?1))"
         )
 
     def by_seq(self, seq: int, version: int) -> MessageRow | None:
         """Return the message with a sequence, if the catalogue is still at ``version``."""
-        return self._one(self._by_seq, seq, version)
+        return self._one(self._by_seq, (seq,), version)
 
-    def last_of(self, subject: str, version: int) -> MessageRow | None:
-        """Return the last message of a literal subject, if the catalogue is still at ``version``."""
-        return self._one(self._last_of, subject, version)
+    def last_of(self, subject: str, last: int | None, seen: int, version: int) -> MessageRow | None:
+        """Return the last message of a literal subject, if the catalogue is still at ``version``.
 
-    def _one(self, sql: str, value: int | str, version: int) -> MessageRow | None:
+        ``last``: its sequence, if it is among the messages that are not counted, which are known up to ``seen``.
+        """
+        return self._one(self._last_of, (subject, last, seen), version)
+
+    def _one(self, sql: str, bindings: tuple[int | str | None, ...], version: int) -> MessageRow | None:
         rows: Any
         try:
-            rows = self._database.read_whole(sql, (value,)).fetchall()
+            rows = self._database.read_whole(sql, bindings).fetchall()
             for seq, ts, subject, hdr, data, crc, present in rows:
                 if present == version and row_checksum(seq, ts, subject, hdr, data) == crc:
                     return MessageRow(seq, ts, subject, hdr, data, crc)

@@ -99,19 +99,22 @@ def is_whole(
     writing: Callable[[], AbstractContextManager[None]],
     connect: Callable[[], apsw.Connection],
 ) -> bool:
-    """Whether the next sync covers the whole log of a store; if not, the log is repaired, and must be opened again.
+    """Whether the next sync covers the whole log of a store. If not, open it again: SQLite may recover the log then.
 
-    ``writing`` holds SQLite's write lock, ``connect`` opens another connection. Raises Fault of kind ``failed`` if the
-    disk fails again.
+    If the result of an earlier sync is unknown, because its process was killed or takes long, the repaired log is
+    whole: this opener's descriptors report later failures, as those of all others do. After the repair of a failed
+    sync, every opener has to open the store again. ``writing`` holds SQLite's write lock, ``connect`` opens another
+    connection. Raises Fault of kind ``failed`` if the disk fails again.
     """
     suspects = record.suspects()
-    if not suspects and not record.is_doubtful:
-        return True
-    with writing():
-        # Another process may have repaired it while this one waited.
-        if (suspects := record.remaining(suspects)) and _mend(path, _frames(connect()), medium):
-            record.clear(suspects)
-    return False
+    if suspects:
+        with writing():
+            # Another process may have repaired it while this one waited.
+            if suspects := record.remaining(suspects):
+                if not _mend(path, _frames(connect()), medium):
+                    return False
+                record.clear(suspects)
+    return not record.is_doubtful
 
 
 def _frames(connection: apsw.Connection) -> int:

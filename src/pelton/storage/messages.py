@@ -98,6 +98,7 @@ class MessageTable:
         begin, length = (f"CAST(substr(?6, rowid * {2 * FIELD + 1} - {end}, {FIELD}) AS INTEGER)" for end in (15, 7))
         self._insert_uneven = _INSERT_PACKED.format(name=name, begin=begin, length=length)
         self._get = f"SELECT {_COLUMNS} FROM {name} WHERE seq=?"
+        self._get_many = f"SELECT {_COLUMNS} FROM {name} WHERE seq IN (SELECT value FROM json_each(?))"
         self._scan = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?"
         self._scan_filtered = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? AND {{}} ORDER BY seq LIMIT ?"
         self._sums = (
@@ -108,6 +109,7 @@ class MessageTable:
         self._remove_quietly = f"DELETE FROM {name} WHERE seq BETWEEN ? AND ?"
         self._remove_range = f"DELETE FROM {name} WHERE seq BETWEEN ? AND ? {_REMOVED}"
         self._remove_front = f"DELETE FROM {name} WHERE seq IN (SELECT seq FROM {name} ORDER BY seq LIMIT ?) {_REMOVED}"
+        self._remove_first = f"DELETE FROM {name} WHERE seq=? AND subject=? {_REMOVED}"
         self._subject = f"SELECT CAST(subject AS BLOB) FROM {name} WHERE seq=?"
         self._next = f"SELECT min(seq) FROM {name} WHERE seq>=?"
         self._sizes = (
@@ -131,8 +133,9 @@ class MessageTable:
         # No row exists as a Python object longer than SQLite needs it.
         rows = zip(sequences, repeat(ts), subjects, repeat(None), payloads, placed_checksums(sequences, ts, contents))
         values = chain.from_iterable(rows)
-        many = (tuple(islice(values, _MANY * 6)) for _ in range(len(subjects) // _MANY))
-        self._db.executemany(self._insert_many, many)
+        if len(subjects) >= _MANY:
+            many = (tuple(islice(values, _MANY * 6)) for _ in range(len(subjects) // _MANY))
+            self._db.executemany(self._insert_many, many)
         self._db.executemany(self._insert, rows)
 
     def insert_packed(self, first: int, ts: int, columns: Columns, sums: PlacedSums = placed_sums) -> None:
@@ -148,6 +151,11 @@ class MessageTable:
     def get(self, seq: int) -> MessageRow | None:
         found = self._read(self._get, (seq,))
         return MessageRow._make(found[0]) if found else None
+
+    def get_many(self, sequences: Iterable[int]) -> list[MessageRow]:
+        """Return those of these rows that exist, in one statement."""
+        listed = ",".join(map(str, sequences))
+        return list(map(MessageRow._make, self._read(self._get_many, (f"[{listed}]",)))) if listed else []
 
     def scan(self, first: int, last: int, limit: int, condition: Condition | None = None) -> list[MessageRow]:
         """Return rows from ``first`` to ``last`` inclusive in order, at most ``limit``, that meet ``condition``."""
@@ -260,6 +268,9 @@ class MessageTable:
 
     def remove_oldest_of(self, subject: str, first: int, last: int, count: int) -> list[Removed]:
         """Remove the ``count`` oldest rows of a subject, all of which are from ``first`` to ``last``."""
+        if count == 1 and (removed := self._removed(self._remove_first, (first, subject))):
+            # Usually the bound is exact: this takes an eighth of the time.
+            return removed
         sql = (
             f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? "
             f"AND subject=? ORDER BY seq LIMIT ?) {_REMOVED}"

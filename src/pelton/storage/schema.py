@@ -4,8 +4,9 @@
 message table (``m_<id>``), so that messages are appended at the end of one tree and a dropped stream frees its pages
 at once. Small hot rows (``stream_state``, ``consumer_state``) are apart from the configurations, which rarely change.
 
-- ``subjects``: one row per subject. ``first`` and ``last`` are bounds: no message of the subject is outside them;
-after deletions they may be wider than the messages.
+- ``subjects``: one row per subject, for the messages up to ``stream_state.subjects_upto``; later messages are not
+counted yet. ``first`` and ``last`` are bounds: no counted message of the subject is outside them; after deletions they
+may be wider than the messages.
 - ``ids``: message ids of the duplicate window, appended by sequence, removed from the front.
 - ``timers``: when single messages expire, ``schedules``: subjects that hold a schedule, its message, and when it
 fires next. Indexed by deadline, apart from the messages: those without a deadline cost nothing.
@@ -48,7 +49,7 @@ from pelton.storage.rows import text
 from pelton.subjects import matches
 
 APPLICATION_ID: Final = 0x50454C54
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 # The token floor is raised by this if it is unknown which tokens were given.
 TOKEN_EPOCH: Final = 1 << 40
@@ -127,8 +128,14 @@ ALTER TABLE pubsub_outbox RENAME COLUMN listener TO subscription;
 UPDATE meta SET key='subscriptions' WHERE key='listeners';
 """
 
+# Subjects are counted later than their messages are stored; until now, they were counted at once.
+_VERSION_4: Final = """
+ALTER TABLE stream_state ADD COLUMN subjects_upto INTEGER NOT NULL DEFAULT 0;
+UPDATE stream_state SET subjects_upto=last;
+"""
+
 # The script at position v migrates a store from version v to v + 1; version 0 is an empty file.
-MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)
+MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 _MADE: Final = re.compile(r"(?:CREATE TABLE|RENAME TO) (\w+)")
 _OURS: Final = frozenset(name.lower() for script in MIGRATIONS for name in _MADE.findall(script))
 _MESSAGES: Final = re.compile(r"m_\d+")

@@ -14,7 +14,8 @@ death of a process invalidates no other opener: nearly always its sync succeeded
 open then report the error themselves.
 
 The file need not be synced, it must only outlive the processes. It records the state of the kernel's cache, and a power
-loss takes both: SQLite verifies what it then reads from the medium.
+loss takes both: SQLite verifies what it then reads from the medium. The same page holds the claim to the next turn of
+writing (:mod:`pelton.storage.writer_priority`), which shares its life and nothing else.
 
 Each opener holds a shared ``flock`` on it. The last to leave removes it, unless the log could not be folded.
 """
@@ -29,6 +30,7 @@ from typing import Final, NamedTuple
 
 from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault
+from pelton.storage.writer_priority import WriterPriority
 
 _SIZE: Final = 4096
 _MAGIC: Final = b"pelsync1"
@@ -37,6 +39,7 @@ _GENERATION: Final = 8
 _FAILED: Final = 16
 _UNDER_WAY: Final = 256
 _NEXT: Final = 496
+_PRIORITY: Final = 512
 _SOUND: Final = bytes(_SLOTS)
 _TURNS: Final = 255
 # Do not wait longer for a sync: rewriting the log without need is harmless.
@@ -78,6 +81,10 @@ class SyncRecord:
         number = int.from_bytes(self._map[_NEXT : _NEXT + 2], "little") % _SLOTS
         self._map[_NEXT : _NEXT + 2] = ((number + 1) % _SLOTS).to_bytes(2, "little")
         return Slot(self._map, number)
+
+    def writer_priority(self) -> WriterPriority:
+        """Return a connection's view of the claim to the next turn of writing, which is kept in the same page."""
+        return WriterPriority(self._map, _PRIORITY)
 
     # --- on opening
 

@@ -18,7 +18,7 @@ from pelton.streams.mappings import Mappings
 from pelton.streams.publish_checks import AtomicBatch, Checked, StorageOptions, check_capacity, check_headers
 from pelton.streams.reader import Reader
 from pelton.streams.remover import Remover
-from pelton.streams.state import StreamState, SubjectRow
+from pelton.streams.state import StreamState
 from pelton.streams.timers import Firing
 
 _NOTHING: Final = Checked()
@@ -122,7 +122,8 @@ class Appender:
             messages = self.mappings.prepared(messages, now)
         state = self.state
         seq, size, header_cost = state.last, 0, state.cost.header
-        rows, deltas, known, name = state.rows, state.deltas, state.known, state.name
+        rows, name = state.rows, state.name
+        subjects: list[str] = []
         acks: list[PubAck] = []
         for message in messages:
             subject, data, hdr = message.subject, message.data, message.headers
@@ -131,19 +132,10 @@ class Appender:
             size += len(data) + (len(subject) if subject.isascii() else len(subject.encode()))
             if hdr is not None:
                 size += len(hdr) + header_cost
-            delta = deltas.get(subject)
-            if delta is None:
-                deltas[subject] = SubjectRow(seq, seq, 1)
-            else:
-                delta.last = seq
-                delta.msgs += 1
+            subjects.append(subject)
             acks.append(PubAck(name, seq))
-            if known and (row := known.get(subject)) is not None:
-                if row.msgs == 0:
-                    row.first = seq
-                row.last = seq
-                row.msgs += 1
         added = len(acks)
+        state.subjects.add_all(subjects, seq - added + 1)
         state.msgs += added
         state.bytes += size + added * state.cost.message
         state.last = seq
@@ -201,7 +193,7 @@ class Appender:
         state.msgs += 1
         state.bytes += state.size_of(subject, hdr, data)
         state.last, state.last_ts, state.dirty = seq, now, True
-        state.count_subject(subject, seq)
+        state.subjects.add(subject, seq)
         if self._trims_early and state.bytes > state.config.max_bytes:
             self.flush()
         return seq
@@ -255,7 +247,6 @@ class Appender:
             state.env.sources.written(state.id)
         if state.is_trimmed:
             self._remover.trim()
-        state.write_subjects()
         state.save()
 
     def apply_limits(self) -> None:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 import msgspec
 
 from pelton.api import Outgoing
-from pelton.storage import Columns, content_checksums
-
-Span = tuple[str, int, int, int]
+from pelton.storage import Columns, checksums_of_one, content_checksums
 
 
 class Bulk(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Messages without headers. ``size`` is the bytes of subjects and payloads.
-
-    ``spans`` has the first index, the last index and the count of each subject; None if each occurs once.
-    """
+    """Messages without headers. ``size`` is the bytes of subjects and payloads."""
 
     subjects: list[str]
     payloads: list[bytes]
     contents: list[int]
     size: int
-    spans: list[Span] | None
 
 
 class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -46,19 +37,16 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 def bulk_of(subjects: list[str], payloads: list[bytes]) -> Bulk:
     """Return messages as a bulk."""
+    distinct = set(subjects)
+    if len(distinct) == 1:
+        return _bulk_of_one(distinct.pop(), subjects, payloads)
     lengths = map(len, subjects if all(map(str.isascii, subjects)) else map(str.encode, subjects))
     size = sum(map(len, payloads)) + sum(lengths)
-    spans = None if len(set(subjects)) == len(subjects) else _spans(subjects)
-    return Bulk(subjects, payloads, content_checksums(subjects, payloads), size, spans)
+    return Bulk(subjects, payloads, content_checksums(subjects, payloads), size)
 
 
-def spans_of(bulk: Bulk) -> list[Span]:
-    """Return the spans of a bulk, even if each subject occurs once."""
-    return _spans(bulk.subjects) if bulk.spans is None else bulk.spans
-
-
-def _spans(subjects: Sequence[str]) -> list[Span]:
-    count = len(subjects)
-    lasts = dict(zip(subjects, range(count), strict=True))
-    firsts = dict(zip(reversed(subjects), reversed(range(count)), strict=True))
-    return [(subject, firsts[subject], lasts[subject], number) for subject, number in Counter(subjects).items()]
+def _bulk_of_one(subject: str, subjects: list[str], payloads: list[bytes]) -> Bulk:
+    """Return messages of one subject as a bulk: what depends on the subject is computed once."""
+    count, encoded = len(subjects), subject.encode()
+    size = sum(map(len, payloads)) + count * len(encoded)
+    return Bulk(subjects, payloads, checksums_of_one(encoded, payloads), size)

@@ -122,7 +122,7 @@ class Copier:
         state.rows += rows
         for seq, _, subject, hdr, data, _ in rows:
             state.bytes += state.size_of(subject, hdr, data)
-            state.count_subject(subject, seq)
+            state.subjects.add(subject, seq)
         state.msgs += len(rows)
         state.removals += gaps
         state.last, state.last_ts, state.dirty = rows[-1].seq, rows[-1].ts, True

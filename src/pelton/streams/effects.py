@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from pelton.api import Outgoing
 from pelton.storage import Removed
+
+# Pulls that wait for some subjects are woken for all if more have arrived: to look for theirs would cost more.
+MANY: Final = 64
 
 
 class StreamEffects:
     """Collected while a stream is written; the owner of the transaction takes them (``engine/session``)."""
 
     def __init__(self) -> None:
-        # Subjects that got messages, and the number of removals, as of the last announcement to others.
+        # Subjects that got messages (not each of them, if they are many), and the number of removals, as of the last
+        # announcement to others.
         self.arrived: set[str] = set()
         self.known_removals = 0
         # Subjects that were rolled up; an empty text means all.
@@ -20,6 +27,13 @@ class StreamEffects:
         # Removed messages, if a source or mirror needs them; and whether the stream was emptied at once.
         self.removed: list[Removed] = []
         self.emptied = False
+
+    def add_arrived(self, subjects: Sequence[str]) -> None:
+        """Add the subjects of messages; more than `MANY` of them mean the same as all."""
+        for begin in range(0, len(subjects), 2 * MANY):
+            if len(self.arrived) > MANY:
+                return
+            self.arrived.update(subjects[begin : begin + 2 * MANY])
 
     def clear(self) -> None:
         """Forget everything after a rollback."""

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from pelton.api import LastHeaders
-from pelton.storage import subject_condition
+from pelton.storage import Condition, subject_condition
 from pelton.streams.log import StreamLog
-from pelton.streams.reader import ANY
 
 _PAGE: Final = (
-    "SELECT s.subject, m.seq, m.hdr FROM (SELECT subject, last FROM subjects WHERE stream=? AND msgs>0 AND subject>? "
-    "AND {} ORDER BY subject LIMIT ?) s LEFT JOIN m_{} m ON m.seq=s.last AND m.subject=s.subject ORDER BY s.subject"
+    "SELECT s.subject, m.seq, m.hdr FROM (SELECT subject, last FROM {} ORDER BY subject LIMIT ?) s "
+    "LEFT JOIN {table} m ON m.seq=s.last AND m.subject=s.subject ORDER BY s.subject"
 )
 
 
@@ -25,11 +24,12 @@ def last_headers_of(log: StreamLog, filters: Sequence[str], after: str, limit: i
 
     Flush the stream first.
     """
-    condition = subject_condition(filters) or ANY
-    sql = _PAGE.format(condition.sql, log.id)
-    rows = cast(
-        "list[tuple[str, int | None, bytes | None]]", log.reader.rows(sql, log.id, after, *condition.bindings, limit)
-    )
+    wanted = subject_condition(filters)
+    further = Condition("subject>?", (after,))
+    if wanted is not None:
+        further = Condition(f"{further.sql} AND {wanted.sql}", (after, *wanted.bindings))
+    found = log.reader.subjects(_PAGE.replace("{table}", log.table.name), further, limit)
+    rows = cast("list[tuple[str, int | None, bytes | None]]", found)
     heads = (
         LastHeaders(subject, seq, hdr) if seq is not None else _looked_for(log, subject) for subject, seq, hdr in rows
     )

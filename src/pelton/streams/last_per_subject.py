@@ -1,6 +1,6 @@
 """The last message of each subject, now or as it was at an earlier sequence.
 
-The ``subjects`` table answers for the subjects that have not been written since. For the others, the stream is scanned
+The rows of subjects answer for those that have not been written since. For the others, the stream is scanned
 backwards from the requested sequence until each of them is found.
 """
 
@@ -12,12 +12,9 @@ from typing import Final
 from pelton.api.errors import from_reply
 from pelton.storage import Condition, integer, subject_condition, text
 from pelton.streams.log import StreamLog
-from pelton.streams.reader import ANY
 
-_SETTLED: Final = "SELECT subject, last FROM subjects WHERE stream=? AND msgs>0 AND last<=? AND {} LIMIT ?"
-_LATER: Final = (
-    "SELECT count(*), ifnull(min(first), 0) FROM subjects WHERE stream=? AND msgs>0 AND last>? AND first<=? AND {}"
-)
+_SETTLED: Final = "SELECT CAST(subject AS BLOB), last FROM {} WHERE last<=? LIMIT ?"
+_LATER: Final = "SELECT count(*), ifnull(min(first), 0) FROM {} WHERE last>? AND first<=?"
 
 
 def last_of_each(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> list[int]:
@@ -27,7 +24,7 @@ def last_of_each(log: StreamLog, filters: Sequence[str], up_to: int, limit: int)
     """
     found = _settled(log, filters, up_to, limit)
     if up_to < log.state.last:
-        _add_later(log, subject_condition(filters) or ANY, up_to, limit, found)
+        _add_later(log, subject_condition(filters), up_to, limit, found)
     return sorted(found.values())
 
 
@@ -36,8 +33,7 @@ def _settled(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> 
     bounds: dict[str, int] = {}
     # One statement per filter: a single one for all would scan every subject.
     for each in filters:
-        condition = subject_condition([each]) or ANY
-        pairs = log.reader.rows(_SETTLED.format(condition.sql), log.id, up_to, *condition.bindings, limit + 1)
+        pairs = log.reader.subjects(_SETTLED, subject_condition([each]), up_to, limit + 1)
         bounds.update((text(subject), integer(last)) for subject, last in pairs)
         _check(log, len(bounds), limit)
     return {subject: _present(log, subject, bound) for subject, bound in bounds.items()}
@@ -51,9 +47,9 @@ def _present(log: StreamLog, subject: str, bound: int) -> int:
     return bound if row is None else row.seq
 
 
-def _add_later(log: StreamLog, condition: Condition, up_to: int, limit: int, found: dict[str, int]) -> None:
+def _add_later(log: StreamLog, condition: Condition | None, up_to: int, limit: int, found: dict[str, int]) -> None:
     """Find the subjects that were written again since; ``first`` is a bound, so some may not have existed yet."""
-    ((number, first),) = log.reader.rows(_LATER.format(condition.sql), log.id, up_to, up_to, *condition.bindings)
+    ((number, first),) = log.reader.subjects(_LATER, condition, up_to, up_to)
     missing = integer(number)
     if not missing:
         return

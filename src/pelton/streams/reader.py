@@ -7,7 +7,8 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pelton.storage import Condition, MessageRow, column, intact, integer, integers, subject_condition, text
-from pelton.streams.state import StreamState, SubjectRow
+from pelton.streams.state import StreamState
+from pelton.streams.subject_rows import SubjectRow
 from pelton.subjects import has_wildcard
 
 ANY: Final = Condition("1", ())
@@ -33,6 +34,11 @@ class Reader:
         """Return the message with a sequence."""
         self._state.write_rows()
         return self._state.table.get(seq)
+
+    def get_many(self, sequences: Sequence[int]) -> list[MessageRow]:
+        """Return those of these messages that exist."""
+        self._state.write_rows()
+        return self._state.table.get_many(sequences)
 
     def next_row_of(self, seq: int, subject_filter: str) -> MessageRow | None:
         """Return the first message at or after ``seq`` that matches."""
@@ -66,9 +72,7 @@ class Reader:
 
     def last_rows(self, condition: Condition | None) -> list[MessageRow]:
         """Return the last message of every subject that meets a condition, in order of sequence."""
-        where = condition or ANY
-        sql = f"SELECT subject FROM subjects WHERE stream=? AND msgs>0 AND {where.sql}"
-        subjects = self.rows(sql, self._state.id, *where.bindings)
+        subjects = self.subjects("SELECT CAST(subject AS BLOB) FROM {}", condition)
         found = (self.last_row_of(text(subject)) for (subject,) in subjects)
         return sorted((row for row in found if row is not None), key=attrgetter("seq"))
 
@@ -117,7 +121,7 @@ class Reader:
     def deleted(self) -> list[int]:
         """Return the sequences missing between first and last."""
         state = self._state
-        present = set(column(self.rows(f"SELECT seq FROM {state.table.name}")))
+        present = set(column(state.db.execute(f"SELECT seq FROM {state.table.name}")))
         return [seq for seq in range(state.first, state.last + 1) if seq not in present]
 
     # --- message ids
@@ -138,11 +142,9 @@ class Reader:
         state = self._state
         if condition is None:
             return SubjectRow(state.first, state.last, state.msgs)
-        sql = (
-            "SELECT ifnull(min(first), 0), ifnull(max(last), 0), ifnull(sum(msgs), 0) FROM subjects "
-            f"WHERE stream=? AND msgs>0 AND {condition.sql}"
-        )
-        [row] = self.rows(sql, state.id, *condition.bindings)
+        query = state.subjects.parts(condition, state.last)
+        sql = f"SELECT ifnull(min(first), 0), ifnull(max(last), 0), ifnull(sum(msgs), 0) FROM {query.sql}"
+        [row] = state.db.execute(sql, query.bindings).fetchall()
         return SubjectRow(*integers(row))
 
     def count_of(self, condition: Condition | None) -> int:
@@ -150,20 +152,27 @@ class Reader:
         state = self._state
         if condition is None:
             return state.msgs
-        sql = f"SELECT ifnull(sum(msgs), 0) FROM subjects WHERE stream=? AND {condition.sql}"
-        return int(state.db.value(sql, (state.id, *condition.bindings)))
+        query = state.subjects.parts(condition, state.last)
+        return int(state.db.value(f"SELECT ifnull(sum(msgs), 0) FROM {query.sql}", query.bindings))
 
     def subject_counts(self, subject_filter: str) -> dict[str, int]:
         """Return the number of messages of each subject that matches."""
-        condition = subject_condition([subject_filter]) or ANY
-        sql = f"SELECT subject, msgs FROM subjects WHERE stream=? AND msgs>0 AND {condition.sql} ORDER BY subject"
-        rows = self.rows(sql, self._state.id, *condition.bindings)
+        condition = subject_condition([subject_filter])
+        rows = self.subjects("SELECT CAST(subject AS BLOB), msgs FROM {} ORDER BY subject", condition)
         return {text(subject): integer(count) for subject, count in rows}
 
     def num_subjects(self) -> int:
         """Return how many subjects hold messages."""
-        return int(self._state.db.value("SELECT count(*) FROM subjects WHERE stream=? AND msgs>0", (self._state.id,)))
+        state = self._state
+        state.write_rows()
+        return state.subjects.number(state.last)
 
-    def rows(self, sql: str, *bindings: int | str) -> list[tuple[object, ...]]:
-        """Return the rows of a query on the ``subjects`` table."""
-        return self._state.db.execute(sql, bindings).fetchall()
+    def subjects(self, sql: str, condition: Condition | None, *bindings: int | str) -> list[tuple[object, ...]]:
+        """Return the rows of a query from ``{}``, which is replaced by the subjects that meet a condition.
+
+        Its columns are ``subject``, ``first``, ``last`` and ``msgs``; the condition's bindings come first.
+        """
+        state = self._state
+        state.write_rows()
+        query = state.subjects.each(condition, state.last)
+        return state.db.execute(sql.format(query.sql), (*query.bindings, *bindings)).fetchall()

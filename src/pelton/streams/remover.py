@@ -8,7 +8,7 @@ from typing import Final
 
 from pelton.storage import Removed, runs, subject_condition, text
 from pelton.streams.reader import ANY, Reader
-from pelton.streams.state import StreamState, SubjectRow
+from pelton.streams.state import StreamState
 
 _CHUNK: Final = 4096
 _FEW: Final = 8
@@ -27,7 +27,7 @@ class Remover:
         """Apply the limits to what the open transaction has appended."""
         state, config = self._state, self._state.config
         if config.max_msgs_per_subject > 0:
-            grown = [subject for subject, delta in state.deltas.items() if delta.msgs > 0]
+            grown = state.subjects.grown()
             for subject in self._replace(grown) if config.max_msgs_per_subject == 1 else grown:
                 self.trim_subject(subject, config.max_msgs_per_subject)
         if config.discard == "new":
@@ -42,6 +42,7 @@ class Remover:
         """Apply the limit per subject to every subject, after a change of the configuration."""
         state, limit = self._state, self._state.config.max_msgs_per_subject
         if limit > 0:
+            state.count_subjects()
             sql = "SELECT subject FROM subjects WHERE stream=? AND msgs>?"
             for (subject,) in state.db.execute(sql, (state.id, limit)).fetchall():
                 self.trim_subject(text(subject), limit)
@@ -49,6 +50,7 @@ class Remover:
     def trim_subject(self, subject: str, limit: int) -> None:
         """Remove the oldest messages of a subject beyond ``limit``."""
         state = self._state
+        state.count_subjects()
         row = state.subject_row(subject)
         excess = row.msgs - limit
         if excess > 0:
@@ -61,7 +63,7 @@ class Remover:
                 first = row.last
             elif removed:
                 first = removed[-1].seq + 1
-            state.begin_with(subject, first)
+            state.subjects.begin_with(subject, first, state.last)
 
     def _replace(self, subjects: Sequence[str]) -> Sequence[str]:
         """Remove at once the messages that were replaced one for one, and return the subjects left to trim."""
@@ -70,7 +72,7 @@ class Remover:
             return subjects
         self._evict(self._state.table.remove_each(pair.first for pair in exact.values()))
         for subject, pair in exact.items():
-            self._state.begin_with(subject, pair.last)
+            self._state.subjects.begin_with(subject, pair.last, self._state.last)
         return [subject for subject in subjects if subject not in exact]
 
     def _front_over(self, limit: int) -> int:
@@ -94,17 +96,11 @@ class Remover:
         state.totals.clear()
         if state.is_watched:
             state.effects.removed += removed
-        touched_first, deltas, known, lasts = False, state.deltas, state.known, state.lasts
+        state.subjects.remove(removed)
+        touched_first, lasts = False, state.lasts
         for one in removed:
             seq, subject = one.seq, one.subject
             state.bytes -= state.cost.size(len(subject.encode()), one.data, one.hdr)
-            delta = deltas.get(subject)
-            if delta is None:
-                deltas[subject] = SubjectRow(seq, seq, -1)
-            else:
-                delta.msgs -= 1
-            if (row := known.get(subject)) is not None:
-                row.msgs -= 1
             if lasts and lasts.get(subject) == seq:
                 del lasts[subject]
             touched_first = touched_first or seq <= state.first
@@ -130,9 +126,10 @@ class Remover:
     def remove_settled(self, sequences: Iterable[int]) -> None:
         """Remove messages that no consumer wants any more (work-queue and interest retention)."""
         self._state.write_rows()
-        for first, last in runs(sequences):
-            if last - first < _FEW or not self._remove_alike(first, last):
-                self._forget(self._state.table.remove_range(first, last))
+        for run in runs(sequences):
+            for first, last in self._state.subjects.ranges(*run):
+                if last - first < _FEW or not self._remove_alike(first, last):
+                    self._forget(self._state.table.remove_range(first, last))
 
     def _remove_alike(self, first: int, last: int) -> bool:
         """Remove a range at once if all its messages have one subject, and nothing needs to know which they were."""
@@ -146,9 +143,7 @@ class Remover:
         state.msgs -= count
         state.bytes -= count * cost.size(len(subject.encode()), 0, -1)
         state.bytes -= removed.data + removed.hdr + removed.with_headers * cost.header
-        state.deltas.setdefault(subject, SubjectRow(first, first, 0)).msgs -= count
-        if subject in state.known:
-            state.known[subject].msgs -= count
+        state.subjects.remove_alike(subject, first, last, count)
         if first <= state.first:
             self._find_first()
             state.forget_oldest()
@@ -190,7 +185,6 @@ class Remover:
         count = state.msgs
         state.last, state.effects.emptied = last, True
         state.db.execute(f"DELETE FROM {state.table.name}")
-        state.db.execute("DELETE FROM subjects WHERE stream=?", (state.id,))
         state.forget_subjects()
         state.msgs = state.bytes = 0
         state.first = state.last + 1

@@ -5,15 +5,12 @@ appended; ``write_rows`` must run before anything reads message rows. After anot
 after a rollback, the cache is read again.
 
 Invariants, after a flush (``appender.py``): ``msgs`` and ``bytes`` equal a recount of the rows; ``first`` is the lowest
-stored sequence, or ``last + 1`` if there is none; ``last`` never falls. In ``subjects``, ``msgs`` equals a recount, and
-no message of the subject lies outside ``first..last``.
+stored sequence, or ``last + 1`` if there is none; ``last`` never falls. For subjects, see ``subject_rows.py``.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
-
-import msgspec
 
 from pelton.api import StreamConfig
 from pelton.api.times import NEVER
@@ -22,15 +19,13 @@ from pelton.streams.counters import Total
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.effects import StreamEffects
 from pelton.streams.env import StreamEnv
+from pelton.streams.subject_rows import SubjectRow, SubjectRows
 from pelton.streams.timers import Timers
 
-_UPSERT_SUBJECT: Final = (
-    "INSERT INTO subjects VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "
-    "first=iif(?6, excluded.first, first), last=max(last, excluded.last), msgs=msgs+excluded.msgs"
+_LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals, subjects_upto FROM stream_state WHERE id=?"
+_SAVE_STATE: Final = (
+    "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=?, subjects_upto=? WHERE id=?"
 )
-_KNOWN_LIMIT: Final = 50_000
-_LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals FROM stream_state WHERE id=?"
-_SAVE_STATE: Final = "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=? WHERE id=?"
 
 
 class Cost(NamedTuple):
@@ -46,14 +41,6 @@ class Cost(NamedTuple):
 
 # As NATS's two kinds of storage account for it; the real size in the file differs.
 COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
-
-
-class SubjectRow(msgspec.Struct, gc=False):
-    """A subject: the bounds of its messages (see the module's invariants), and their number."""
-
-    first: int
-    last: int
-    msgs: int
 
 
 class StreamState:
@@ -72,12 +59,9 @@ class StreamState:
         self.dirty = False
         self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
         self.first = 1
-        # Rows to write; the change of each subject (messages more or less); new first sequences of subjects.
+        # Rows to write.
         self.rows: list[RowValues] = []
-        self.deltas: dict[str, SubjectRow] = {}
-        self._firsts: dict[str, int] = {}
-        # Rows of subjects that were read, kept up to date.
-        self.known: dict[str, SubjectRow] = {}
+        self.subjects = SubjectRows(env.database, stream, self.table.name, self.effects)
         # The last sequences of republished subjects, which are exact (``mappings.py``).
         self.lasts: dict[str, int] = {}
         # The totals of counters after their last message; read once per transaction (``counting.py``).
@@ -91,6 +75,7 @@ class StreamState:
         self.cost = COSTS[config.storage]
         self.ids.window = config.duplicate_window.ns
         self.lasts.clear()
+        self.subjects.configure(self.last, is_limited=config.max_msgs_per_subject > 0, is_dirty=self.dirty)
         self.is_trimmed = config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
         # Whether single messages have deadlines, and whether anything in the stream depends on time.
         self.is_timed = config.allow_msg_ttl or config.allow_msg_schedules
@@ -119,10 +104,12 @@ class StreamState:
         """Reload the cached rows, which another process may have changed."""
         row = self.db.execute(_LOAD_STATE, (self.id,)).fetchone()
         assert row is not None, f"stream {self.name} has no state row"
-        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals = integers(row)
+        excess = self.last - self.msgs
+        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, upto = integers(row)
+        # Every removal widens the difference, and nothing narrows it.
+        self.subjects.load(upto, self.last, only_grew=self.last - self.msgs == excess)
         # Other processes announce their own changes.
         self.effects.known_removals = self.removals
-        self.known.clear()
         self.lasts.clear()
         self._oldest_ts = None
         self.ids.invalidate()
@@ -132,8 +119,7 @@ class StreamState:
     def reset(self) -> None:
         """Forget everything that was not committed."""
         self.rows.clear()
-        self.deltas.clear()
-        self._firsts.clear()
+        self.subjects.reset()
         self.totals.clear()
         self.effects.clear()
         self.ids.reset()
@@ -149,35 +135,21 @@ class StreamState:
                 self.first, *_ = self.rows[0]
             self.rows.clear()
 
-    def write_subjects(self) -> None:
-        """Write the changes of subjects."""
-        if not self.deltas:
-            return
-        firsts, known = self._firsts, self.known
-        changed = [
-            (self.id, subject, firsts.get(subject, d.first), d.last, d.msgs, subject in firsts)
-            for subject, d in self.deltas.items()
-        ]
-        self.effects.arrived.update(self.deltas)
-        self.deltas.clear()
-        firsts.clear()
-        if len(changed) == 1:
-            self.db.execute(_UPSERT_SUBJECT, changed[0])
-        else:
-            self.db.executemany(_UPSERT_SUBJECT, changed)
-        shrunk = (subject for _, subject, _, _, count, _ in changed if count <= 0)
-        emptied = [(self.id, subject) for subject in shrunk if not ((row := known.get(subject)) and row.msgs > 0)]
-        if emptied:
-            self.db.executemany("DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=0", emptied)
-        if len(known) > _KNOWN_LIMIT:
-            known.clear()
+    def count_subjects(self) -> None:
+        """Bring the rows of subjects up to date, before a limit is applied to some of them."""
+        self.write_rows()
+        if self.subjects.count(self.last):
+            self.dirty = True
 
     def save(self) -> None:
-        """Write ids, deadlines, counts and bounds: the last step of a flush."""
+        """Write subjects, ids, deadlines, counts and bounds: the last step of a flush."""
         self.totals.clear()
+        self.subjects.write()
+        self.subjects.flushed(self.last)
         self.ids.flush()
         self.timers.flush()
-        row = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.id)
+        numbers = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals)
+        row = (*numbers, self.subjects.upto, self.id)
         self.db.execute(_SAVE_STATE, row)
         self.dirty = False
 
@@ -185,43 +157,13 @@ class StreamState:
 
     def subject_row(self, subject: str) -> SubjectRow:
         """Return the bounds and number of messages of a literal subject."""
-        known = self.known.get(subject)
-        if known is None:
-            sql = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
-            row = self.db.execute(sql, (self.id, subject)).fetchone()
-            known = SubjectRow(0, 0, 0) if row is None else SubjectRow(*integers(row))
-            delta = self.deltas.get(subject)
-            if delta is not None:
-                known = SubjectRow(known.first or delta.first, max(known.last, delta.last), known.msgs + delta.msgs)
-            self.known[subject] = known
-        return known
-
-    def count_subject(self, subject: str, seq: int) -> None:
-        """Count one more message of a subject."""
-        delta = self.deltas.get(subject)
-        if delta is None:
-            self.deltas[subject] = SubjectRow(seq, seq, 1)
-        else:
-            delta.last = seq
-            delta.msgs += 1
-        known = self.known.get(subject)
-        if known is not None:
-            if known.msgs == 0:
-                known.first = seq
-            known.last = seq
-            known.msgs += 1
-
-    def begin_with(self, subject: str, first: int) -> None:
-        """Set the first sequence of a subject."""
-        row = self.subject_row(subject)
-        row.first = self._firsts[subject] = first
-        self.deltas.setdefault(subject, SubjectRow(first, row.last, 0))
+        if self.rows and self.subjects.reads_messages(subject, self.last):
+            self.write_rows()
+        return self.subjects.row(subject, self.last)
 
     def forget_subjects(self) -> None:
-        """Forget all subjects: the stream is empty."""
-        self.deltas.clear()
-        self._firsts.clear()
-        self.known.clear()
+        """Remove all subjects: the stream is empty."""
+        self.subjects.clear(self.last)
         self.lasts.clear()
         self.totals.clear()
 

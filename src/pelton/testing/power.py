@@ -14,6 +14,9 @@ A failing sync (:meth:`RecordingDisk.fail`) does what Linux does: the error is r
 are on the medium or not, and the kernel considers them written. Reads still return them, but no later sync writes
 them, unless they are written again. If the kernel also drops the pages from its cache, reads return the medium.
 
+If several processes write one store, each has a disk, and all record into one file (``shared``). When they have ended,
+:meth:`RecordingDisk.collect` reads it.
+
 A killed process leaves its files unchanged, except for its locks: :meth:`RecordingDisk.moved` continues recording
 them in another folder, as if the process that had them open there were gone.
 """
@@ -23,11 +26,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random  # noqa: TID251  # a type: whose chance it is, the test says
 from typing import Any, Final
 
 import apsw
+
+from pelton.testing.shared_events import SharedEvents
 
 _SECTOR: Final = 512
 _SYSTEM_CALLS: Final = {"xNextSystemCall", "xGetSystemCall", "xSetSystemCall"}
@@ -100,9 +105,14 @@ class RecordingDisk:
     Open it as ``EngineSettings(path, vfs=disk.vfs, sync_file=disk.sync_file, write_file=disk.write_file)``.
     """
 
-    def __init__(self, name: str) -> None:
-        """``name`` is unique in the process; close the disk when its stores are closed."""
+    def __init__(self, name: str, shared: str | os.PathLike[str] | None = None) -> None:
+        """``name`` is unique in the process; close the disk when its stores are closed.
+
+        ``shared`` is the file for the events of several processes, whose syncs cannot be made to fail.
+        """
         self.events: list[Event] = []
+        self._shared = None if shared is None else SharedEvents(shared)
+        self._recorded: list[Event] | SharedEvents = self.events if self._shared is None else self._shared
         self._vfs = _Recorder(name, self)
         self._files: set[str] = set()
         self._folder: str | None = None
@@ -112,10 +122,20 @@ class RecordingDisk:
     def close(self) -> None:
         """Stop recording, and forget the VFS."""
         self._vfs.unregister()
+        if self._shared is not None:
+            self._shared.close()
+
+    def collect(self) -> None:
+        """Read the events of all processes into :attr:`events`, when none records any more."""
+        assert self._shared is not None, "a disk that is not shared has its events"
+        events, index = self._shared.read()
+        for event in events:
+            covers = isinstance(event, Sync | FailedSync)
+            self.events.append(replace(event, upto=index(event.upto)) if covers else event)
 
     def mark(self, what: Any) -> None:
         """Record that something happened now."""
-        self.events.append(PowerMark(what))
+        self._recorded.append(PowerMark(what))
 
     def fail(self, ending: str, random: Random, *, times: int = 1, evicts: bool = False) -> None:
         """Make the next syncs of files whose names end with ``ending`` fail; ``evicts`` drops cached pages too."""
@@ -136,7 +156,7 @@ class RecordingDisk:
 
     def sync_file(self, descriptor: int) -> None:
         """Record the sync of a file through its own descriptor, without a real sync."""
-        upto = len(self.events)
+        upto = self.place
         for path in self._paths(descriptor):
             self.synced(path, upto, lambda data, offset: os.pwrite(descriptor, data, offset))
 
@@ -151,6 +171,11 @@ class RecordingDisk:
         found = os.fstat(descriptor)
         return [path for path in self._files if os.path.exists(path) and os.path.samestat(found, os.stat(path))]
 
+    @property
+    def place(self) -> int:
+        """The place after all recorded events: what a sync that begins now covers."""
+        return len(self._recorded)
+
     def opened(self, path: str) -> None:
         """Note the path of an opened file."""
         self._files.add(path)
@@ -158,7 +183,7 @@ class RecordingDisk:
     def record(self, path: str, event: Event) -> None:
         """Record an event of a file."""
         if self._is_recorded(path):
-            self.events.append(event)
+            self._recorded.append(event)
 
     def _is_recorded(self, path: str) -> bool:
         return self._folder is None or os.path.dirname(path) == self._folder
@@ -303,6 +328,6 @@ class _RecordedFile(apsw.VFSFile):
     def xSync(self, flags: int) -> None:  # noqa: N802  # SQLite's
         # No real sync is needed: the images keep the promise of a sync.
         try:
-            self._disk.synced(self._path, len(self._disk.events), super().xWrite)
+            self._disk.synced(self._path, self._disk.place, super().xWrite)
         except OSError as error:
             raise apsw.exception_for(apsw.SQLITE_IOERR_FSYNC) from error

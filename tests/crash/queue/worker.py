@@ -19,7 +19,8 @@ from pelton.testing.history import JobEvent
 
 QUEUE = "crash"
 LEASE_S = 0.5
-MAX_ATTEMPTS = 1000
+# Every second attempt of some fails, and those of a killed worker count.
+MAX_ATTEMPTS = 20
 EFFECTS = "effects"
 
 

@@ -213,6 +213,7 @@ class Pump:
 
     def _found(self, log: ConsumerLog, room: int, now: int) -> list[Delivered]:
         if room <= 0:
+            self._is_blocked = True
             return []
         registry = self._host.session.registry
         interest = registry.interests.get(log.log)

@@ -46,10 +46,12 @@ _RETRY_S: Final = 1.0
 
 
 class PullSink(Protocol):
-    """The client's side of a standing pull; ``is_gone``: nobody receives any more."""
+    """The client's side of a standing pull; ``is_gone``: nobody receives any more, ``has_room``: it keeps up."""
 
     @property
     def is_gone(self) -> bool: ...
+    @property
+    def has_room(self) -> bool: ...
     def deliver(self, messages: Sequence[Delivered]) -> None: ...
     def beat(self, last_consumer: int, last_stream: int) -> None: ...
     def end(self, status: PullStatus, left: int, left_bytes: int) -> None: ...
@@ -115,6 +117,11 @@ class StandingPulls:
             self._lines[key] = line
         line.add(one)
 
+    def poke(self) -> None:
+        """Continue with pulls whose clients had no room."""
+        for line in self._lines.values():
+            line.poke()
+
     async def close(self) -> None:
         """End all of them."""
         for line in list(self._lines.values()):
@@ -140,6 +147,7 @@ class _Line:
         self._clock = runtime.clock
         self._ended = ended
         self._line: list[StandingPull] = []
+        self._is_blocked = False
         self._signal = Signal()
         self._task = runtime.spawn(self._run(), "pelton serves the pulls of {}/{}".format(*key))
 
@@ -150,6 +158,10 @@ class _Line:
         # Each is counted; all have the same signal.
         self._signal = self._waiting.join(self._key, () if log is None else log.filters)
         self._signal.notify()
+
+    def poke(self) -> None:
+        if self._is_blocked:
+            self._signal.notify()
 
     async def close(self) -> None:
         self._task.cancel()
@@ -187,8 +199,9 @@ class _Line:
         if not self._line:
             return None
         await self._host.readable()
-        line = tuple(self._line)
-        if any(not one.checked for one in line) or self._host.read(self._look)[0]:
+        line = tuple(one for one in self._line if one.sink.has_room)
+        self._is_blocked = len(line) < len(self._line)
+        if line and (any(not one.checked for one in line) or self._host.read(self._look)[0]):
             try:
                 plan: _Plan = await self._host.stage(lambda: self._planned(line), durable=False, at_once=True)
             except StoreError as error:

@@ -89,14 +89,14 @@ def _count(copy: Database, stream: int, config: StreamConfig) -> int:
     ]
     first, last = copy.execute(f"SELECT min(seq), max(seq) FROM {table}").fetchall()[0]
     copy.execute(
-        f"INSERT OR IGNORE INTO stream_state VALUES(?, 0, 0, 0, ?, ifnull((SELECT max(ts) FROM {table}), 0), 0)",
+        f"INSERT OR IGNORE INTO stream_state VALUES(?, 0, 0, 0, ?, ifnull((SELECT max(ts) FROM {table}), 0), 0, 0)",
         (stream, last or 0),
     )
     copy.execute(
         "UPDATE stream_state SET msgs=?, bytes=?, last=max(last, ?), removals=removals+1 WHERE id=?",
         (len(sizes), sum(sizes), last or 0, stream),
     )
-    copy.execute("UPDATE stream_state SET first=ifnull(?, last + 1) WHERE id=?", (first, stream))
+    copy.execute("UPDATE stream_state SET first=ifnull(?, last + 1), subjects_upto=last WHERE id=?", (first, stream))
     copy.execute("DELETE FROM subjects WHERE stream=?", (stream,))
     sql = f"INSERT INTO subjects SELECT ?, subject, min(seq), max(seq), count(*) FROM {table} GROUP BY subject"
     copy.execute(sql, (stream,))

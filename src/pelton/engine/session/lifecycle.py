@@ -36,7 +36,7 @@ def create_stream(session: Session, config: StreamConfig) -> StreamLog:
     row_id = session.db.connection.last_insert_rowid()
     run(message_table(row_id))
     first = max(config.first_seq, 1)
-    run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0)", (row_id, first, first - 1))
+    run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0, ?)", (row_id, first, first - 1, first - 1))
     session.registry.add_stream(row_id, config, now)
     session.changed = True
     session.registry.source_graph.changed(config.name)

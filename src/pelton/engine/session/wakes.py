@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pelton.streams import StreamLog
+from pelton.streams.effects import MANY
 
 Key = tuple[str, str]
 """A consumer, by the name of its stream and its own name."""
-_FEW: Final = 64
 
 
 class Wakes:
@@ -24,7 +22,7 @@ class Wakes:
         effects, removals = log.state.effects, log.state.removals
         if not wanted:
             effects.known_removals = removals
-        elif removals != effects.known_removals or len(effects.arrived) > _FEW:
+        elif removals != effects.known_removals or len(effects.arrived) > MANY:
             effects.known_removals = removals
             self.streams.add(log.name)
         elif effects.arrived:

@@ -13,7 +13,7 @@ from pelton.api import AckOp, DirectGet, DirectReply, Outgoing, PeltonError, Pub
 from pelton.consumers import Settlement
 from pelton.engine.direct import DirectGets
 from pelton.engine.session import Session, SessionMark
-from pelton.engine.transactions.works import append_all, make_ready
+from pelton.engine.transactions.works import append_alike, append_all, make_ready
 from pelton.storage import Database, PlacedSums, UserSql, Writer
 from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare
@@ -28,12 +28,15 @@ class _OpenSettlement(NamedTuple):
 
 
 class Operations:
-    """Runs the operations of one transaction at a time. ``is_late`` returns whether it has exceeded its timeout."""
+    """Runs the operations of one transaction at a time. ``is_late`` returns whether it has exceeded its timeout.
 
-    def __init__(self, session: Session, is_late: Callable[[], bool]) -> None:
+    ``busy_timeout`` (seconds) bounds the wait for the writer.
+    """
+
+    def __init__(self, session: Session, is_late: Callable[[], bool], busy_timeout: float) -> None:
         self.session = session
         self.db: Database = session.db
-        self.writer = Writer(self.db)
+        self.writer = Writer(self.db, busy_timeout)
         self._direct = DirectGets(session)
         self._sql = UserSql(self.db, is_late)
         self._settling: _OpenSettlement | None = None
@@ -46,11 +49,15 @@ class Operations:
     def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Append all messages, or none."""
         self._settle_up()
+        now = self.session.now()
+        alike = append_alike(self.session, messages, now)
+        if alike is not None:
+            return alike
         if len(messages) <= 1 or self._is_sure(messages):
-            return append_all(self.session, messages, self.session.now())
+            return append_all(self.session, messages, now)
         mark = self.mark()
         try:
-            acks = append_all(self.session, messages, self.session.now())
+            acks = append_all(self.session, messages, now)
         except PeltonError:
             self.go_back(mark)
             raise

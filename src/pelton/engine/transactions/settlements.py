@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain, groupby
+from itertools import chain
 from typing import NamedTuple
+
+import msgspec
 
 from pelton.api import AckOp, ApiError, ConfigError, Outgoing, PeltonError, Settled
 from pelton.consumers import Settlement
+from pelton.engine.faults import public_error
+from pelton.engine.session import Session
 from pelton.engine.transactions.families import Family, families_of, store_families
-from pelton.engine.transactions.works import Future, SharedWork, append_all
+from pelton.engine.transactions.works import Future, answer, answer_all, append_all
+from pelton.storage import Work
+
+ConsumerKey = tuple[str, str]
+"""A consumer, by the name of its stream and its own name."""
 
 
 class Apart(NamedTuple):
@@ -20,54 +28,76 @@ class Apart(NamedTuple):
     families: Sequence[Family]
 
 
-class Settling(NamedTuple):
-    """One caller's acks for a consumer, with messages to publish if (and only if) the acks take effect."""
+class Settling(msgspec.Struct, frozen=True, gc=False):
+    """One caller's acks of deliveries of one consumer.
 
-    stream: str
-    consumer: str
+    ``publishes`` are stored if (and only if) the acks take effect; None: the acks are all that was asked for.
+    """
+
     acks: Sequence[AckOp]
-    publishes: Sequence[Outgoing] | None
     future: Future
+    publishes: Sequence[Outgoing] | None = None
     apart: Apart | None = None
 
 
-def settling_apart(stream: str, consumer: str, endings: Sequence[Settled], future: Future) -> Settling:
+def settling_apart(endings: Sequence[Settled], future: Future) -> Settling:
     """Return the settling of many deliveries, each independent of the others."""
     messages = [ending.messages for ending in endings]
     apart = Apart(messages, families_of(list(chain.from_iterable(messages))))
-    return Settling(stream, consumer, [ending.ack for ending in endings], None, future, apart)
+    return Settling([ending.ack for ending in endings], future, None, apart)
 
 
-class SettleWork(SharedWork[Settling]):
-    """Acks of many callers, applied together; each caller's messages are stored with its ack or not at all."""
+class SettleWork:
+    """Acks of many callers, those of a consumer applied together; each caller's messages are stored with its acks."""
+
+    durable = True
+
+    def __init__(self, session: Session, now: Callable[[], int]) -> None:
+        self._session = session
+        self._now = now
+        self._groups: dict[ConsumerKey, list[Settling]] = {}
+        self._results: list[object] = []
+
+    def add(self, consumer: ConsumerKey, entry: Settling) -> None:
+        """Add one caller's acks."""
+        group = self._groups.get(consumer)
+        if group is None:
+            self._groups[consumer] = [entry]
+        else:
+            group.append(entry)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self._groups.values()))
 
     def run(self) -> None:
+        """Apply the acks, and store the messages; the answer to each caller is a result or an error."""
         now = self._now()
-        self._results = [None] * len(self.entries)
-        numbered = sorted(enumerate(self.entries), key=_consumer_of)
-        for (stream, name), group in groupby(numbered, _consumer_of):
-            self._settle(stream, name, list(group), now)
+        self._results = []
+        for (stream, name), entries in self._groups.items():
+            try:
+                consumer = self._session.registry.consumer(stream, name)
+            except PeltonError as error:
+                self._results += [error] * len(entries)
+                continue
+            settlement = Settlement(consumer, now, self._session.registry.interests.get(consumer.log))
+            self._results += self._settle(settlement, entries, now)
 
-    def _settle(self, stream: str, name: str, group: list[tuple[int, Settling]], now: int) -> None:
-        try:
-            consumer = self._session.registry.consumer(stream, name)
-        except PeltonError as error:
-            for index, _ in group:
-                self._results[index] = error
-            return
-        acks = [ack for _, entry in group for ack in entry.acks]
-        settlement = Settlement(consumer, now, self._session.registry.interests.get(consumer.log))
-        answers = settlement.run(acks)
+    def _settle(self, settlement: Settlement, entries: Sequence[Settling], now: int) -> list[object]:
+        answers = settlement.run([ack for entry in entries for ack in entry.acks])
+        alone = settlement.of_acks_alone(answers)
+        results: list[object] = []
         start = 0
-        for index, entry in group:
-            mine = answers[start : start + len(entry.acks)]
-            start += len(entry.acks)
+        for entry in entries:
+            end = start + len(entry.acks)
             if entry.apart is not None:
-                self._results[index] = self._publish_apart(entry.apart, mine, now)
+                results.append(self._publish_apart(entry.apart, answers[start:end], now))
             elif entry.publishes is None:
-                self._results[index] = settlement.of_acks_alone(mine)
+                results.append(alone[start:end])
             else:
-                self._results[index] = self._publish(entry.publishes, mine, now)
+                results.append(self._publish(entry.publishes, answers[start:end], now))
+            start = end
+        return results
 
     def _publish(self, publishes: Sequence[Outgoing], answers: list[PeltonError | None], now: int) -> object:
         if any(answers):
@@ -82,10 +112,24 @@ class SettleWork(SharedWork[Settling]):
         append_all(self._session, [message for publishes in held for message in publishes], now)
         return answers
 
+    def finish(self) -> None:
+        futures = [entry.future for entries in self._groups.values() for entry in entries]
+        answer_all(futures, self._results)
 
-def _consumer_of(numbered: tuple[int, Settling]) -> tuple[str, str]:
-    _, entry = numbered
-    return entry.stream, entry.consumer
+    def fail(self, error: Exception) -> None:
+        for entry in chain.from_iterable(self._groups.values()):
+            answer(entry.future, public_error(error))
+
+    def pieces(self) -> list[Work]:
+        if self.size == 1:
+            return [self]
+        alone: list[Work] = []
+        for consumer, entries in self._groups.items():
+            for entry in entries:
+                work = SettleWork(self._session, self._now)
+                work.add(consumer, entry)
+                alone.append(work)
+        return alone
 
 
 async def settle_all(
@@ -100,11 +144,11 @@ async def settle_all(
     # The refusal rolled back all of them. Staged together, they still share the next transaction.
     alone = await asyncio.gather(*(stage([ending]) for ending in endings), return_exceptions=True)
     answers: list[PeltonError | None] = []
-    for answer in alone:
-        if isinstance(answer, ApiError | ConfigError):
-            answers.append(answer)
-        elif isinstance(answer, BaseException):
-            raise answer
+    for each in alone:
+        if isinstance(each, ApiError | ConfigError):
+            answers.append(each)
+        elif isinstance(each, BaseException):
+            raise each
         else:
-            answers += answer
+            answers += each
     return answers

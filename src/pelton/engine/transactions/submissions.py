@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pelton.api import AckOp, Delivered
+from pelton.api import AckOp, Delivered, Outgoing
 from pelton.engine.faults import public_error
 from pelton.engine.session import Session
-from pelton.engine.transactions.settlements import SettleWork, Settling
+from pelton.engine.transactions.settlements import ConsumerKey, SettleWork, Settling
 from pelton.engine.transactions.transactions import Transactions
-from pelton.engine.transactions.works import CallWork, Publishing, PublishWork
+from pelton.engine.transactions.works import CallWork, Future, Publishing, PublishWork
+from pelton.runtime import running_loop
 from pelton.storage import Committer, Fault
 
 
@@ -28,6 +29,7 @@ class Submissions:
         self._session = session
         self._committer = committer
         self._check = check
+        self._transactions = transactions
         self._check_outside = transactions.check_outside
         self._loop = asyncio.get_running_loop()
         self._publishing: PublishWork | None = None
@@ -37,31 +39,55 @@ class Submissions:
         """Let later submissions start new work: the submitted work runs now, or failed before it ran."""
         self._publishing = self._settling = None
 
+    def publish_one(self, message: Outgoing, future: Future) -> None:
+        """Submit a message."""
+        work = self._publishing
+        if work is not None and running_loop() is self._loop and not self._transactions.entered:
+            # Whatever else would refuse it refuses all of this work.
+            work.add_one(message, future)
+            return
+        self._check()
+        self._check_outside()
+        if work is None:
+            work = PublishWork(self._session, self._session.now)
+            work.add_one(message, future)
+            self._begin(work)
+        else:
+            work.add_one(message, future)
+
     def publish(self, entry: Publishing) -> None:
         """Submit messages."""
         self._check()
         self._check_outside()
-        if self._publishing is None:
+        work = self._publishing
+        if work is None:
             work = PublishWork(self._session, self._session.now)
-            work.entries.append(entry)
-            if not self._committer.run_now(work):
-                self._publishing = work
+            work.add(entry)
+            self._begin(work)
         else:
-            self._publishing.entries.append(entry)
+            work.add(entry)
 
-    def settle(self, entry: Settling, *, at_once: bool = True) -> None:
-        """Submit acks."""
+    def _begin(self, work: PublishWork) -> None:
+        if not self._committer.run_now(work):
+            self._publishing = work
+
+    def settle(self, consumer: ConsumerKey, entry: Settling, *, at_once: bool = True) -> None:
+        """Submit acks of deliveries of a consumer."""
+        work = self._settling
+        if work is not None and running_loop() is self._loop and not self._transactions.entered:
+            work.add(consumer, entry)
+            return
         self._check()
         self._check_outside()
-        if self._settling is None:
+        if work is None:
             work = SettleWork(self._session, self._session.now)
-            work.entries.append(entry)
+            work.add(consumer, entry)
             if not at_once:
                 self._committer.stage(work)
             if not (at_once and self._committer.run_now(work)):
                 self._settling = work
         else:
-            self._settling.entries.append(entry)
+            work.add(consumer, entry)
 
     def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
         """Submit a function; return the future of its result."""
@@ -84,4 +110,4 @@ class Submissions:
             future = self._loop.create_future()
             # Ignore errors: a message that cannot be given back is redelivered after its ack wait.
             future.add_done_callback(lambda done: done.exception())
-            self.settle(Settling(stream, consumer, acks, None, future))
+            self.settle((stream, consumer), Settling(acks, future))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any
 
 from pelton.api import StoreBusyError, StoreClosedError, TransactionError
 from pelton.engine.faults import public_error
@@ -24,8 +24,6 @@ from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.works import CallWork
 from pelton.runtime import Clock, Signal, owner, within
 from pelton.storage import Committer, Database, Fault
-
-_RETRY_S: Final = 0.001
 
 
 class Transactions:
@@ -40,8 +38,10 @@ class Transactions:
         self.clock = clock
         self._busy_timeout = busy_timeout
         self._turn = asyncio.Lock()
+        self._queued = 0
         self._ended = Signal()
-        self._entered: dict[Hashable, OpenTransaction] = {}
+        # Those that have entered a block, by their owners.
+        self.entered: dict[Hashable, OpenTransaction] = {}
         self._holder: OpenTransaction | None = None
         self._operations: Operations | None = None
         self._closed = False
@@ -50,7 +50,7 @@ class Transactions:
 
     def of_caller(self) -> OpenTransaction | None:
         """Return the transaction that the caller is in, or None."""
-        return self._entered.get(owner()) if self._entered else None
+        return self.entered.get(owner()) if self.entered else None
 
     def check_outside(self) -> None:
         """Raise TransactionError if the caller would wait for its own transaction."""
@@ -84,6 +84,7 @@ class Transactions:
         if self._holder is not None:
             self._holder.abandon(StoreClosedError(self._db.path))
         if self._operations is not None:
+            self._operations.writer.give_up()
             self._operations.db.close()
 
     # --- for a transaction
@@ -99,18 +100,20 @@ class Transactions:
 
     def join(self, who: Hashable, transaction: OpenTransaction) -> None:
         """Register a transaction that ``who`` has entered."""
-        self._entered[who] = transaction
+        self.entered[who] = transaction
 
     def leave(self, who: Hashable) -> None:
         """Remove the transaction that ``who`` has left."""
-        self._entered.pop(who, None)
+        self.entered.pop(who, None)
 
     async def take(self, transaction: OpenTransaction) -> Operations:
         """Wait for the writer; return the operations on which the transaction is open now."""
         # Otherwise, a loop of transactions would never let other tasks run.
         await asyncio.sleep(0)
         try:
-            operations = await within(self.clock, self._busy_timeout, self._begun_in_turn())
+            operations = await self._begun_at_once()
+            if operations is None:
+                operations = await within(self.clock, self._busy_timeout, self._begun_in_turn())
         except TimeoutError:
             reason = f"a transaction waited {self._busy_timeout:g} s for other writers"
             raise StoreBusyError(self._db.path, reason) from None
@@ -118,25 +121,49 @@ class Transactions:
         self._committer.hold()
         return operations
 
-    async def _begun_in_turn(self) -> Operations:
+    async def _begun_at_once(self) -> Operations | None:
+        """Return the operations if nothing has to be waited for, which is usual and takes no timer; else None."""
+        if self._turn.locked() or self._queued:
+            return None
+        # This does not wait.
         await self._turn.acquire()
+        has_begun = False
         try:
-            return await self._begun()
+            has_begun = self._try_to_begin() is None
+        finally:
+            if not has_begun:
+                self._turn.release()
+        return self._operations if has_begun else None
+
+    async def _begun_in_turn(self) -> Operations:
+        self._queued += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._queued -= 1
+        try:
+            while True:
+                pause = self._try_to_begin()
+                if pause is None:
+                    break
+                await asyncio.sleep(pause)
         except BaseException:
+            if self._operations is not None:
+                self._operations.writer.give_up()
             self._turn.release()
             raise
+        assert self._operations is not None, "they have begun"
+        return self._operations
 
-    async def _begun(self) -> Operations:
-        while True:
-            self.check()
-            try:
-                if self._operations is None:
-                    self._operations = Operations(self._host.second_session(), self._is_late)
-                if self._operations.writer.begin():
-                    return self._operations
-            except Fault as fault:
-                raise public_error(fault) from fault
-            await asyncio.sleep(_RETRY_S)
+    def _try_to_begin(self) -> float | None:
+        """Take the writer; return how long to wait, in seconds, while another process has it, else None."""
+        self.check()
+        try:
+            if self._operations is None:
+                self._operations = Operations(self._host.second_session(), self._is_late, self._busy_timeout)
+            return self._operations.writer.begin(asyncio.get_running_loop().time())
+        except Fault as fault:
+            raise public_error(fault) from fault
 
     def _is_late(self) -> bool:
         return self._holder is not None and self._holder.is_late

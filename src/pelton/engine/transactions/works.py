@@ -7,29 +7,42 @@ Publishes of one round of the event loop share one :class:`PublishWork`, acks an
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from itertools import groupby
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, repeat
+from operator import attrgetter, methodcaller
+from typing import Any, Final, NamedTuple
 
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck
 from pelton.api.admission import not_taken
 from pelton.engine.faults import public_error
 from pelton.engine.session import Session, retire
 from pelton.storage import Work
-from pelton.streams import StreamLog, append_atomic, is_bare, is_member, spans_streams
+from pelton.streams import StreamLog, append_atomic, bulk_of, is_bare, is_member, spans_streams
 
 Future = asyncio.Future[Any]
+
+# From this number on, messages are stored by columns.
+_MANY: Final = 8
+_is_cancelled: Final = methodcaller("cancelled")
+_subject_of: Final = attrgetter("subject")
+_data_of: Final = attrgetter("data")
+_headers_of: Final = attrgetter("headers")
 
 
 def answer(future: Future, result: object) -> None:
     """Set a result, or an exception, on a future that is not done."""
-    if future.done():
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+    answer_all((future,), (result,))
+
+
+def answer_all(futures: Iterable[Future], results: Iterable[object]) -> None:
+    """Set a result, or an exception, on each of these futures that is not done."""
+    for future, result in zip(futures, results, strict=True):
+        if future.done():
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
 
 
 class CallWork:
@@ -60,98 +73,165 @@ class CallWork:
         return [self]
 
 
-class Submission(Protocol):
-    """What one caller submitted; ``future`` gets the answer."""
+class Publishing(NamedTuple):
+    """One caller's messages; the answer is a list of acks.
 
-    @property
-    def future(self) -> Future: ...
+    With a ``batch`` id they are stored together or not at all, and the answer is one ack.
+    """
+
+    messages: Sequence[Outgoing]
+    future: Future
+    batch: str = ""
 
 
-E = TypeVar("E", bound=Submission)
+class Singles:
+    """Messages of callers that publish one each, and whose answer is one ack; by columns, because they are many."""
+
+    __slots__ = ("futures", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[Outgoing] = []
+        self.futures: list[Future] = []
+
+    def __len__(self) -> int:
+        return len(self.futures)
 
 
-class SharedWork(ABC, Generic[E]):
-    """Work of many callers in one round of the event loop; ``entries`` has the submission of each."""
+class PublishWork:
+    """Messages of many callers in one round of the event loop, appended in the order in which they were published."""
 
     durable = True
 
     def __init__(self, session: Session, now: Callable[[], int]) -> None:
         self._session = session
         self._now = now
-        self.entries: list[E] = []
+        self._parts: list[Singles | Publishing] = []
+        # The last part, if further single messages join it.
+        self._singles: Singles | None = None
         self._results: list[object] = []
+
+    def add_one(self, message: Outgoing, future: Future) -> None:
+        """Add the message of one caller."""
+        singles = self._singles
+        if singles is None:
+            singles = self._singles = Singles()
+            self._parts.append(singles)
+        singles.messages.append(message)
+        singles.futures.append(future)
+
+    def add(self, entry: Publishing) -> None:
+        """Add the messages of one caller."""
+        self._parts.append(entry)
+        self._singles = None
 
     @property
     def size(self) -> int:
-        return len(self.entries)
-
-    @abstractmethod
-    def run(self) -> None:
-        """Fill ``_results``, one per entry; an error among them is the answer to that entry."""
-
-    def finish(self) -> None:
-        for entry, result in zip(self.entries, self._results, strict=True):
-            answer(entry.future, result)
-
-    def fail(self, error: Exception) -> None:
-        for entry in self.entries:
-            answer(entry.future, public_error(error))
-
-    def pieces(self) -> list[Work]:
-        if len(self.entries) == 1:
-            return [self]
-        alone: list[Work] = []
-        for entry in self.entries:
-            work = type(self)(self._session, self._now)
-            work.entries.append(entry)
-            alone.append(work)
-        return alone
-
-
-class Publishing(NamedTuple):
-    """One caller's messages; ``single`` if the answer is one ack and not a list.
-
-    With a ``batch`` id they are stored together or not at all.
-    """
-
-    messages: Sequence[Outgoing]
-    single: bool
-    future: Future
-    batch: str = ""
-
-
-class PublishWork(SharedWork[Publishing]):
-    """Messages of many callers, appended in the order in which they were published."""
+        return sum(len(part) if isinstance(part, Singles) else 1 for part in self._parts)
 
     def run(self) -> None:
+        """Store the messages; the answer to each caller is a result, or the error of its own messages."""
         now = self._now()
         self._results = []
-        for log, group in groupby(self.entries, self._plain_log):
+        for part in self._parts:
+            if isinstance(part, Singles):
+                self._results += self._store_singles(part, now)
+            else:
+                self._results.append(self._store(part, now))
+
+    def _store_singles(self, singles: Singles, now: int) -> list[object]:
+        messages, futures = singles.messages, singles.futures
+        if not any(map(_is_cancelled, futures)):
+            acks = append_alike(self._session, messages, now)
+            if acks is not None:
+                return list(acks)
+        results: list[object] = []
+        numbered = zip(messages, futures, strict=True)
+        for log, run in groupby(numbered, self._plain_log):
             if log is None:
-                self._results += [self._one(entry, now) for entry in group]
+                results += [self._store_one(message, future, now) for message, future in run]
                 continue
             make_ready(self._session, log, now)
-            self._results += _append_plain(self._session, log, [entry.messages[0] for entry in group], now)
+            results += _append_plain(self._session, log, [message for message, _ in run], now)
+        return results
 
-    def _plain_log(self, entry: Publishing) -> StreamLog | None:
+    def _plain_log(self, single: tuple[Outgoing, Future]) -> StreamLog | None:
         """Return the stream that takes a message, if neither of them needs any checks, else None."""
-        if not entry.single or entry.future.cancelled():
+        message, future = single
+        if future.cancelled():
             return None
-        message = entry.messages[0]
         log: StreamLog | None = self._session.registry.route(message.subject)
         return log if log is not None and log.appender.is_plain and is_bare(message.headers) else None
 
-    def _one(self, entry: Publishing, now: int) -> object:
-        """Return the answer to one caller."""
+    def _store_one(self, message: Outgoing, future: Future, now: int) -> object:
+        if future.cancelled():
+            return None
+        try:
+            return append_all(self._session, (message,), now)[0]
+        except PeltonError as error:
+            return error
+
+    def _store(self, entry: Publishing, now: int) -> object:
         if entry.future.cancelled():
             return None
         try:
             if entry.batch:
                 return append_as_one(self._session, entry.messages, entry.batch, now)
-            acks = append_all(self._session, entry.messages, now)
+            return append_all(self._session, entry.messages, now)
         except PeltonError as error:
             return error
-        return acks[0] if entry.single else acks
+
+    def _futures(self) -> list[Future]:
+        if len(self._parts) == 1 and self._singles is not None:
+            return self._singles.futures
+        futures: list[Future] = []
+        for part in self._parts:
+            if isinstance(part, Singles):
+                futures += part.futures
+            else:
+                futures.append(part.future)
+        return futures
+
+    def finish(self) -> None:
+        answer_all(self._futures(), self._results)
+
+    def fail(self, error: Exception) -> None:
+        for future in self._futures():
+            answer(future, public_error(error))
+
+    def pieces(self) -> list[Work]:
+        if self.size == 1:
+            return [self]
+        alone: list[Work] = []
+        for part in self._parts:
+            if isinstance(part, Singles):
+                alone += [self._alone(*single) for single in zip(part.messages, part.futures, strict=True)]
+            else:
+                work = PublishWork(self._session, self._now)
+                work.add(part)
+                alone.append(work)
+        return alone
+
+    def _alone(self, message: Outgoing, future: Future) -> PublishWork:
+        work = PublishWork(self._session, self._now)
+        work.add_one(message, future)
+        return work
+
+
+def append_alike(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck] | None:
+    """Store many messages by columns if one stream takes all of them unchanged; else return None."""
+    count = len(messages)
+    if count < _MANY or list(map(_headers_of, messages)).count(None) < count:
+        return None
+    subjects = list(map(_subject_of, messages))
+    logs = set(map(session.registry.route, set(subjects)))
+    log = logs.pop() if len(logs) == 1 else None
+    if log is None or not log.appender.takes_bulk:
+        return None
+    make_ready(session, log, now)
+    sequences = log.bulk.append(bulk_of(subjects, list(map(_data_of, messages))), now)
+    if session.bus.has_subscriptions:
+        session.bus.publish(messages)
+    return list(map(PubAck, repeat(log.name), sequences))
 
 
 def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
@@ -163,6 +243,9 @@ def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing]
 
 def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
     """Append messages in order; raises the error of the first refused one, after storing those before it."""
+    stored = append_alike(session, messages, now)
+    if stored is not None:
+        return stored
     acks: list[PubAck] = []
     bus = session.bus
     for log, group in groupby(messages, lambda message: session.registry.route(message.subject)):

@@ -34,36 +34,37 @@ class Audit:
         """Whether audit advisories have a recipient."""
         return self._session.would_reach(_SUBJECT)
 
-    def call(self, request: Request[R]) -> R:
-        """Handle one request inside a transaction, and send its audit advisory."""
+    def call(self, request: Request[R], client: ClientInfo | None) -> R:
+        """Handle one request inside a transaction, and send its audit advisory; None: this process asked."""
         kind = type(request)
         try:
             reply = answer(self._session, request)
         except ApiError as error:
             if kind in VERB_OF and self.is_wanted:
-                self._tell(request, encode_error(kind, error))
+                self._tell(request, encode_error(kind, error), client)
             raise
         if kind in VERB_OF and kind is not MsgGet and self.is_wanted:
-            self._tell(request, encode_reply(kind, reply))
+            self._tell(request, encode_reply(kind, reply), client)
         return reply
 
-    def _tell(self, request: Request[Any], response: bytes) -> None:
+    def _tell(self, request: Request[Any], response: bytes, client: ClientInfo | None) -> None:
         try:
             subject = api_subject(request)
         except ConfigError:
             # Its names form no valid subject, so a NATS server could not have received it.
             return
-        server = str(self._session.db.value("SELECT value FROM meta WHERE key='uuid'"))
+        client = self._client() if client is None else client
         event = ApiAudit(
-            server=server,
-            client=self._client(server),
+            server=client.server,
+            client=client,
             api_subject=subject,
             request=encode_body(request).decode(),
             response=response.decode(),
         )
         self._session.advise(event)
 
-    def _client(self, server: str) -> ClientInfo:
+    def _client(self) -> ClientInfo:
+        server = str(self._session.db.value("SELECT value FROM meta WHERE key='uuid'"))
         return ClientInfo(
             start=self._start,
             host=platform.node(),

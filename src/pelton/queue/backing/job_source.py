@@ -6,10 +6,12 @@ and a job's lease is the ack wait of its delivery. An exclusive queue on a clust
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pelton.api import Backend, Delivered, PeltonError, PullRequest, Settled
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.queue.ports import Extender, TakenJob
 
 if TYPE_CHECKING:
@@ -48,15 +50,22 @@ class ConsumerJobSource:
         if len(self._consumers) == 1:
             return await self._settle_on(self._consumers[0], endings)
         answers: dict[int, PeltonError | None] = {}
-        for consumer in self._consumers:
-            mine = [ended for ended in endings if ended.delivered.consumer == consumer.name]
-            found = await self._settle_on(consumer, mine)
-            answers.update((ended.delivered.seq, refused) for ended, refused in zip(mine, found, strict=True))
+        groups = [[ended for ended in endings if ended.delivered.consumer == one.name] for one in self._consumers]
+        found = await asyncio.gather(*map(self._settle_on, self._consumers, groups))
+        for group, refusals in zip(groups, found, strict=True):
+            answers.update((ended.delivered.seq, refused) for ended, refused in zip(group, refusals, strict=True))
         return [answers[ended.delivered.seq] for ended in endings]
 
     async def _settle_on(self, consumer: Consumer, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        if not endings:
+            return []
         settled = [Settled(ended.messages, ended.ack) for ended in endings]
-        return await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
+        try:
+            return await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
+        except FINAL_ERRORS:
+            raise
+        except PeltonError as error:
+            return [error] * len(endings)
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:
         """Do nothing: the consumer redelivers it to another worker after its ack wait."""

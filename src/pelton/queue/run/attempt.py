@@ -14,110 +14,82 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pelton.api import (
-    AckRejectedError,
-    ApiError,
-    ConfigError,
-    Delivered,
     JobResultError,
     JobTimeoutError,
     LeaseLostError,
-    MessageTooLargeError,
     PeltonError,
-    StoreError,
-    UnknownJobError,
 )
-from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import Seconds
-from pelton.queue.backing.outage import can_pass
 from pelton.queue.define.job import Job
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
-from pelton.queue.model.decide import Again, Decide, Finish, after_error, after_refusal
+from pelton.queue.model.decide import Again, Finish
 from pelton.queue.model.failure import describe
 from pelton.queue.model.records import AttemptRecords, Ended
-from pelton.queue.model.rules import JobRules
 from pelton.queue.run.context import JobContext
-from pelton.queue.run.failure_log import report
-from pelton.queue.run.leases import DeliveryHold, SharedLease
+from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs, is_busy
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.ports import JobSource
+    from pelton.queue.run.job_threads import JobThreads
     from pelton.runtime import Clock
 
 T = TypeVar("T")
 
 _log: Final = logging.getLogger("pelton")
-_ASK_AGAIN_S: Final = 0.5
 
 
 class AttemptEnv(NamedTuple):
     """What the attempts of one worker share. ``tell_lost``, for any thread, passes on why one lost its lease."""
 
     queue: QueueContext
-    job_source: JobSource
-    worker: str
     clock: Clock
-    executor: Callable[[], Executor]
+    held: HeldJobs[JobAttempt]
+    threads: JobThreads[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
 
 
-class JobAttempt:
+class JobAttempt(HeldJob):
     """A delivered job on its way through a worker.
 
-    ``lost``: the lease was lost. ``lease`` is shared with the jobs that were taken with it; none once it is let go of.
+    ``on_thread``: its function runs on a thread, and how that ends goes to :meth:`conclude`.
     """
 
     __slots__ = (
         "_cancel",
         "_env",
         "_has_ended",
-        "_has_looked_up",
         "_is_completed",
         "_job",
-        "_records",
         "began",
         "context",
-        "delivered",
-        "id",
         "interrupted",
-        "lease",
-        "lost",
+        "on_thread",
     )  # fmt: skip
 
-    def __init__(self, env: AttemptEnv, delivered: Delivered) -> None:
+    def __init__(self, env: AttemptEnv, records: AttemptRecords) -> None:
+        super().__init__(records)
         self._env = env
-        self._records = AttemptRecords(env.queue.names, env.worker, delivered)
-        self.delivered = delivered
-        self.id = self._records.id
-        self.lease: SharedLease[JobAttempt] | None = None
-        self.lost = False
         # Of a job that asks for one.
         self.context: JobContext | None = None
         self.interrupted = False
-        # When it began, by the worker's monotonic clock.
+        self.on_thread = False
+        # When it began, in seconds since boot.
         self.began = 0.0
         self._cancel: Callable[[], object] | None = None
-        self._has_looked_up = False
         self._job: Job[Any, Any] | None = None
         # Whether its function has returned what can be stored.
         self._is_completed = False
         # Whether the job completed itself, in its own transaction.
         self._has_ended = False
 
-    @property
-    def hold(self) -> DeliveryHold:
-        """What it holds; for the keeper of leases."""
-        return DeliveryHold(self.delivered, self.lose)
-
     def lose(self, reason: str) -> None:
         """Note, on any thread, that the lease is lost, and tell the worker, once."""
-        # One that was let go of meanwhile is settled.
+        # One that was released meanwhile is settled.
         if not self.lost and self.lease is not None:
             self.lost = True
             self._env.tell_lost(self, reason)
@@ -128,7 +100,7 @@ class JobAttempt:
         lease = self.lease
         if self.lost or lease is None or not lease.by_clock:
             return self.lost
-        return lease.is_over(self._env.clock.boottime())
+        return self._env.held.is_late(self)
 
     def interrupt(self) -> None:
         """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
@@ -137,94 +109,89 @@ class JobAttempt:
             self._cancel()
 
     async def run(self, task: asyncio.Task[None]) -> Ended | None:
-        """Run the job on ``task``, and return how it ended; None where nothing of it is left to be settled.
+        """Run the job on ``task``, or start it on a thread, and return how it ended.
 
-        Raises CancelledError if interrupted before its end.
+        None if nothing of it is left to be settled, or ``on_thread``. Raises CancelledError if interrupted before its
+        end.
         """
-        self._records.started = self._env.clock.now()
-        decision = await self._prepare()
-        result: object = None
-        if decision is None:
-            assert self._job is not None
-            try:
-                result = await self._call(self._job, task)
-            except (KeyboardInterrupt, GeneratorExit):
+        self.records.started = self._env.clock.now()
+        if self.records.delivered.num_delivered > 1:
+            await self.look_up()
+        decision = self._env.held.judge(self)
+        if decision is not None:
+            return self._concluded(decision, None)
+        self._job = job = self._env.queue.jobs_by_name[self.records.envelope.job]
+        try:
+            result = await self._call(job, task)
+        except BaseException as error:  # whatever a job raises is its outcome
+            if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
+                # It comes from outside: the worker, or an event loop that ends.
                 raise
-            except BaseException as error:  # whatever a job raises is its outcome
-                if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
-                    # It comes from outside: the worker, or an event loop that ends.
-                    raise
-                if self._has_ended:
-                    _log.warning("job %s raised after it was completed: %s", self.id, describe(error))
-                decision = self._after(error, self._job.rules)
+            return self.conclude(None, error)
+        return None if self.on_thread else self._concluded(None, result)
+
+    def conclude(self, result: object, error: BaseException | None) -> Ended | None:
+        """Return how a job ended whose function has returned or raised; None as for :meth:`run`."""
+        if error is None:
+            return self._concluded(None, result)
+        if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+            raise error
+        if isinstance(error, asyncio.CancelledError) and self.interrupted:
+            # It was to be started on a thread, and was interrupted before.
+            return self.handed_back()
+        if self._has_ended:
+            _log.warning("job %s raised after it was completed: %s", self.records.id, describe(error))
+            return None
+        return self._concluded(self._env.held.after(self, error), None)
+
+    def _concluded(self, decision: Finish | Again | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
         if self.is_lost:
-            _log.warning("job %s of queue %r lost its lease; its result is dropped", self.id, self._env.queue.name)
+            queue = self._env.queue.name
+            _log.warning("job %s of queue %r lost its lease; its result is dropped", self.records.id, queue)
             return None
         return self._ended(decision, result)
 
-    async def hand_back(self) -> None:
-        """Give the job back so that another worker can start it at once; this attempt is not counted."""
-        if self._has_ended:
-            return
-        await self._look_up()
-        await self._write_down(self._records.handed_back())
+    def handed_back(self) -> Ended | None:
+        """Return the end of an attempt that is not counted; None if the job has ended all the same."""
+        return None if self._has_ended or self.is_lost else self.records.handed_back()
 
-    # --- before
-
-    async def _prepare(self) -> Finish | Again | None:
-        """Decode the job and check whether it may run at all."""
-        records = self._records
-        unreadable = records.read()
-        if unreadable is not None:
-            report(self._env.queue.name, records, unreadable)
-            return unreadable
-        if self.delivered.num_delivered > 1:
-            await self._look_up()
-        self._job = job = self._env.queue.jobs_by_name.get(records.envelope.job)
-        rules = job.rules if job is not None else JobRules()
-        ended = records.after_deaths(rules)
-        if ended is None and job is None:
-            return self._after(UnknownJobError(records.envelope.job, sorted(self._env.queue.jobs_by_name)), rules)
-        if ended is not None:
-            report(self._env.queue.name, records, ended)
-        return ended
-
-    async def _look_up(self) -> None:
-        """Load what earlier attempts left, once."""
-        if not self._has_looked_up:
-            known = await self._patiently("looked up", lambda: self._env.job_source.known(self.delivered))
-            self._records.learn(known)
-            self._has_looked_up = True
-
-    def _after(self, error: BaseException, rules: JobRules, decide: Decide = after_error) -> Finish | Again:
-        decision = decide(error, self._records.attempt, rules, self._env.queue.runtime.random)
-        if not (self.is_lost or self._has_ended):
-            report(self._env.queue.name, self._records, decision, error)
-        return decision
+    async def look_up(self) -> None:
+        """Load what earlier attempts left, once; while the store is busy or away, try for as long as it is held."""
+        while not (self.has_looked_up or self.is_lost):
+            try:
+                self.records.learn(await self._env.held.source.known(self.records.delivered))
+            except PeltonError as error:
+                if not is_busy(error):
+                    raise
+                queue = self._env.queue
+                _log.warning("job %s of queue %r can't be looked up yet: %s", self.records.id, queue.name, error)
+                await queue.clock.sleep(ASK_AGAIN_S)
+            else:
+                self.has_looked_up = True
 
     # --- the job itself
 
     async def _call(self, job: Job[Any, Any], task: asyncio.Task[None]) -> object:
-        records = self._records
+        records = self.records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
         if job.context_parameter:
             self.context = arguments[job.context_parameter] = JobContext(
                 self._env.queue.name,
-                self._env.worker,
-                self.delivered,
+                self._env.held.worker,
+                self.records.delivered,
                 envelope,
                 records.attempt,
                 last_error,
                 partial(self._transaction, job) if job.is_async else None,
             )
-        if self.interrupted or self.is_lost:
-            self.interrupted = True
-            raise asyncio.CancelledError
+        self._check()
         if not job.is_async:
-            return await self._call_on_thread(partial(job.function, **arguments))
+            self.on_thread = True
+            self._env.threads.run(self, partial(self._call_on_thread, job.function, arguments))
+            return None
         self._cancel = task.cancel
         try:
             return await self._call_in_time(job, job.rules.timeout, arguments)
@@ -243,14 +210,17 @@ class JobAttempt:
                 # One of the job's own.
                 raise
             # The cause is where the job was.
-            raise JobTimeoutError(self.id, job.name, limit) from error.__cause__ or error
+            raise JobTimeoutError(self.records.id, job.name, limit) from error.__cause__ or error
 
-    async def _call_on_thread(self, call: Callable[[], object]) -> object:
-        loop = asyncio.get_running_loop()
-        result, error = await loop.run_in_executor(self._env.executor(), _caught, call)
-        if error is not None:
-            raise error
-        return result
+    def _call_on_thread(self, function: Callable[..., object], arguments: dict[str, Any]) -> object:
+        self._check()
+        return function(**arguments)
+
+    def _check(self) -> None:
+        """Raise CancelledError for a job that must not start any more."""
+        if self.interrupted or self.is_lost:
+            self.interrupted = True
+            raise asyncio.CancelledError
 
     # --- after
 
@@ -261,32 +231,15 @@ class JobAttempt:
             try:
                 encoded = self._job.results.encode(result)
                 self._is_completed = True
-                return self._records.completed(encoded, emitted, self._env.clock.now())
+                return self.records.completed(encoded, emitted, self._env.clock.now())
             except JobResultError as refused:
-                decision = self._after(refused, self._job.rules)
-        return self._records.after(decision, self._env.clock.now())
+                decision = self._env.held.after(self, refused)
+        return self.records.after(decision, self._env.clock.now())
 
-    async def settle(self, ended: Ended, refused: PeltonError | None = None) -> None:
-        """Write down how it ended. ``refused``: what came of a first try, which was made for many at once."""
-        while True:
-            try:
-                await self._write_down(ended, refused)
-                return
-            except (ApiError, ConfigError) as error:
-                ended, refused = self._otherwise(ended, error), None
-
-    def _otherwise(self, ended: Ended, refused: ApiError | ConfigError) -> Ended:
-        """Return how it ends if a message was refused: it has failed, or leaves no dead letter."""
-        if self._is_completed:
-            # Its result, or what it emitted, was refused: the attempt has failed, and none of it took effect.
-            self._is_completed = False
-            rules = self._job.rules if self._job is not None else JobRules()
-            return self._records.after(self._after(refused, rules, after_refusal), self._env.clock.now())
-        if not isinstance(refused, MessageTooLargeError) or ended.dead_letter is None:
-            raise refused
-        # Another attempt would end in the same way, on every worker.
-        _log.error("job %s of queue %r leaves no dead letter: %s", self.id, self._env.queue.name, refused)
-        return ended.without_dead_letter()
+    def take_back(self, refused: PeltonError) -> bool:
+        """Note that a message was refused; return whether it was one of the completion."""
+        was_completed, self._is_completed = self._is_completed, False
+        return was_completed
 
     def _transaction(self, job: Job[Any, Any], context: JobContext, timeout: Seconds) -> JobTransaction:
         return JobTransaction(self._env.queue.backend, timeout, partial(self._ending, job, context))
@@ -295,44 +248,11 @@ class JobAttempt:
         """Return what completes the job in its own transaction. Raises JobResultError."""
         context.check()
         encoded = job.results.encode(result)
-        ended = self._records.completed(encoded, context.emitted(), self._env.clock.now())
+        ended = self.records.completed(encoded, context.emitted(), self._env.clock.now())
         return JobEnding(ended, self._lost_lease, self._note_end)
 
     def _lost_lease(self, refused: PeltonError) -> PeltonError:
-        return LeaseLostError(self.id, self._records.envelope.key, str(refused))
+        return LeaseLostError(self.records.id, self.records.envelope.key, str(refused))
 
     def _note_end(self, ended: bool) -> None:
         self._has_ended = ended
-
-    async def _write_down(self, ended: Ended, refused: PeltonError | None = None) -> None:
-        try:
-            await self._patiently("settled", lambda: self._env.job_source.settle(ended), refused)
-        except AckRejectedError as error:
-            _log.warning("job %s of queue %r: %s", self.id, self._env.queue.name, error)
-
-    async def _patiently(
-        self, what: str, ask: Callable[[], Awaitable[T]], refused: PeltonError | None = None
-    ) -> T | None:
-        """Retry while the store is temporarily unavailable, for as long as the lease is kept; then return None."""
-        while refused is not None or not self.is_lost:
-            try:
-                if refused is not None:
-                    raise refused
-                return await ask()
-            except FINAL_ERRORS:
-                raise
-            except PeltonError as error:
-                if not (isinstance(error, StoreError) or can_pass(error)):
-                    raise
-                _log.warning("job %s of queue %r can't be %s yet: %s", self.id, self._env.queue.name, what, error)
-                refused = None
-                await self._env.clock.sleep(_ASK_AGAIN_S)
-        return None
-
-
-def _caught(call: Callable[[], object]) -> tuple[object, BaseException | None]:
-    """Call, and return the error instead of raising it: a future cannot carry StopIteration."""
-    try:
-        return call(), None
-    except BaseException as error:  # whatever a job raises is its outcome
-        return None, error

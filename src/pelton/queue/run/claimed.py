@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from pelton.api import Outgoing, headers
+from pelton.api import Outgoing, PeltonError, headers
 from pelton.api.admission import check_subject
 from pelton.queue.define.codec import encoded_result
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.states import NOTHING
-from pelton.queue.run.leases import DeliveryHold
-
-if TYPE_CHECKING:
-    from pelton.queue.run.leases import SharedLease
+from pelton.queue.run.core import HeldJob
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):
@@ -30,20 +26,18 @@ class Failed(msgspec.Struct, frozen=True):
     error: BaseException
 
 
-class ClaimedJob:
+class ClaimedJob(HeldJob):
     """A job of a batch. Report how it ended with :meth:`complete` or :meth:`fail`; ``claims.settle`` stores that.
 
     ``lost``: its lease was lost, another worker may have it, and what you report has no effect. ``records``,
     ``lease`` and ``ending`` are for the claims.
     """
 
-    __slots__ = ("_emitted", "ending", "lease", "lost", "records")
+    __slots__ = ("_emitted", "ending")
 
     def __init__(self, records: AttemptRecords) -> None:
-        self.records = records
-        self.lease: SharedLease[ClaimedJob] | None = None
+        super().__init__(records)
         self.ending: Completed | Failed | None = None
-        self.lost = False
         self._emitted: list[Outgoing] | None = None
 
     def __repr__(self) -> str:
@@ -129,11 +123,9 @@ class ClaimedJob:
         """Return the record of its completion, with what it emitted; for the claims."""
         return self.records.completed(result, self._emitted or (), now)
 
-    @property
-    def hold(self) -> DeliveryHold:
-        """The delivery it holds; for the claims."""
-        return DeliveryHold(self.records.delivered, self._lose)
-
-    def _lose(self, reason: str) -> None:
-        # One that was released in the meantime is settled.
-        self.lost = self.lost or self.lease is not None
+    def take_back(self, refused: PeltonError) -> bool:
+        """Note that a message was refused; return whether it was one of the completion; for the claims."""
+        was_completed = isinstance(self.ending, Completed)
+        if was_completed:
+            self.ending = Failed(refused)
+        return was_completed

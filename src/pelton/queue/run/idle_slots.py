@@ -38,8 +38,10 @@ class IdleSlots:
 
     def wake(self, most: int) -> None:
         """Wake at most ``most`` slots, unless woken ones have not looked yet: those will wake others."""
+        if self._coming or not self._resting:
+            return
         count = min(most, self._next, len(self._resting))
-        if count > 0 and not self._coming:
+        if count > 0:
             self._next = 2 * count
             self._wake(count)
 

@@ -3,7 +3,7 @@
 Design: one fetcher for each channel asks for as many jobs as there are free slots, and for a few more when jobs are
 short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and slow ones are
 not hoarded. A slot is a task that runs one attempt after another; when none can start, it settles those that have
-ended, together (``ended_attempts.py``). Until then each counts as running, so there are never more than slots. A
+ended, together (``core.py``). Until then each counts as running, so there are never more than slots. A
 separate thread keeps the leases (``leases.py``).
 
 States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and have
@@ -17,29 +17,24 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from pelton.api import JobError, PeltonError, PullRequest
-from pelton.jet import ack_of
-from pelton.queue.backing.outage import Outage, can_pass
+from pelton.queue.backing.outage import Outage
 from pelton.queue.model.records import Ended
-from pelton.queue.ports import TakenJob
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
-from pelton.queue.run.ended_attempts import EndedAttempts
+from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.idle_slots import IdleSlots
-from pelton.queue.run.leases import LeaseKeeper, SharedLease
+from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.signals import watch_signals
-from pelton.queue.run.worker_name import worker_name
 from pelton.runtime import Home, Signal
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.records import AttemptRecords
 
 _log: Final = logging.getLogger("pelton")
 _AHEAD_S: Final = 0.02
@@ -68,24 +63,24 @@ class Worker:
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home = Home(self._loop)
-        self.name = worker_name(queue.runtime.ids)
-        self._job_source = queue.source_for(self.name)
-        self._keeper = LeaseKeeper(self._job_source.extender, self._clock, queue.lease)
-        self._by_clock = not queue.backend.refuses_late_acks
-        self._env = AttemptEnv(queue, self._job_source, self.name, self._clock, self._executor, self._tell_lost)
+        self._held = HeldJobs(queue, self._attempt)
+        self._job_source = self._held.source
+        self._threads = JobThreads(settings.concurrency, self._called)
+        # How many jobs are there.
+        self._on_threads = 0
+        self._env = AttemptEnv(queue, self._clock, self._held, self._threads, self._tell_lost)
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
         # Those that have a slot: until they are settled.
         self._running: dict[JobAttempt, None] = {}
-        self._settling = EndedAttempts(self._job_source, self._finish)
+        self._ended: list[EndedAttempt[JobAttempt]] = []
         self._idle = IdleSlots()
         self._taken = Signal()
         self._stop = Signal()
         self._stopping = False
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
-        self._threads: ThreadPoolExecutor | None = None
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
         self._is_shared = len(self._job_source.channels) > 1
@@ -95,7 +90,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped. Raises the store's error if the store fails for good."""
-        self._keeper.start()
+        self._held.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
@@ -145,20 +140,19 @@ class Worker:
         self._waiting.clear()
         self._surplus.clear()
         with suppress(PeltonError):
-            await asyncio.gather(*(self._hand_back(attempt) for attempt in waiting))
+            await self._hand_back(waiting)
 
     def _end_threads(self) -> None:
-        self._keeper.stop()
-        if self._threads is not None:
-            # Jobs still run here only if the worker was cancelled while stopping.
-            self._threads.shutdown(wait=not self._running)
+        self._held.stop()
+        # Jobs still run here only if the worker was cancelled while stopping.
+        self._threads.close(wait=not self._running)
 
     def _spawn(self, coroutine: Any, what: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self._runtime.spawn(coroutine, f"pelton {self._queue.name} {what}")
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._task_ended)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         """End the worker if a fetcher or slot ends too early.
 
         A worker that only looks alive is of no use.
@@ -172,8 +166,11 @@ class Worker:
         else:
             error = task.exception()
         if error is not None:
-            self._failure = self._failure or error
-            self.stop()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self.stop()
 
     # --- taking jobs
 
@@ -189,7 +186,7 @@ class Worker:
                 continue
             asked = self._clock.boottime()
             try:
-                found = await self._job_source.take(channel, self._request(wanted))
+                found = await self._held.take(channel, self._request(wanted))
                 if not found and self._settings.until_empty and await self._is_empty():
                     self.stop()
             except PeltonError as error:
@@ -202,21 +199,20 @@ class Worker:
             elif self._settings.until_empty and not self._stopping:
                 await self._look_later(seen)
 
-    async def _take_in(self, found: list[TakenJob], asked: float) -> None:
+    async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
         """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
-        room = self._room() if self._taken_in_at >= asked else len(found)
+        room = max(self._room(), 0) if self._taken_in_at >= asked else len(found)
         self._taken_in_at = self._clock.boottime()
-        attempts = self._held(found, asked)
-        self._waiting.extend(attempts[: max(room, 0)])
+        self._waiting.extend(found[:room])
         self._idle.wake_anew(self._startable())
-        surplus = deque(attempts[max(room, 0) :])
+        surplus = found[room:]
+        if not surplus:
+            return
         try:
-            while surplus:
-                await self._hand_back(surplus[0])
-                surplus.popleft()
+            await self._hand_back(surplus)
         finally:
             # A stopping worker hands back the rest.
-            self._surplus += surplus
+            self._surplus += [attempt for attempt in surplus if self._held.is_held(attempt)]
 
     def _request(self, wanted: int) -> PullRequest:
         if self._settings.until_empty:
@@ -238,18 +234,8 @@ class Worker:
         # Asking for a few at a time would cost a transaction each; half of the free slots are worth one.
         return room if room >= len(self._waiting) else 0
 
-    def _held(self, found: list[TakenJob], asked: float) -> list[JobAttempt]:
-        """Hold jobs from now on, those together that were taken together."""
-        attempts: list[JobAttempt] = []
-        # Mostly all of them: only some sources tell of each from when on it is held.
-        for since, group in groupby(found, attrgetter("asked")):
-            together = [JobAttempt(self._env, taken.delivered) for taken in group]
-            lease = SharedLease(together, asked if since is None else since, self._queue.lease, by_clock=self._by_clock)
-            for attempt in together:
-                attempt.lease = lease
-            self._keeper.hold(lease)
-            attempts += together
-        return attempts
+    def _attempt(self, records: AttemptRecords) -> JobAttempt:
+        return JobAttempt(self._env, records)
 
     def _tell_lost(self, attempt: JobAttempt, reason: str) -> None:
         """Pass on what the keeper's thread has found."""
@@ -265,104 +251,104 @@ class Worker:
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while not self._stopping:
-            if self._startable():
+        running, concurrency = self._running, self._settings.concurrency
+        while True:
+            if self._waiting and len(running) < concurrency and not self._stopping:
                 attempt = self._waiting.popleft()
-                self._running[attempt] = None
+                running[attempt] = None
                 self._taken.notify()
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
-                self._idle.wake(self._startable() or len(self._settling))
+                self._idle.wake(self._startable() or len(self._ended))
                 await self._run(attempt, task)
-            elif self._settling:
-                await self._settling.settle()
+            elif self._ended:
+                await self._settle()
+            elif self._stopping and not self._on_threads:
+                return
             else:
                 await self._idle.wait()
-        while self._settling:
-            await self._settling.settle()
 
     def _startable(self) -> int:
         """Return how many jobs can start now: one that is being settled has its slot until that is done."""
         return min(len(self._waiting), self._settings.concurrency - len(self._running))
 
     async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
-        attempt.began = self._clock.monotonic()
+        attempt.began = self._clock.boottime()
         ended: Ended | None = None
         try:
-            if not attempt.is_lost and await self._is_ours(attempt):
+            held = self._held
+            if not attempt.is_lost and (not held.is_doubtful(attempt, attempt.began) or await held.confirm(attempt)):
                 ended = await attempt.run(task)
         except asyncio.CancelledError:
             if not attempt.interrupted:
                 raise
             _clear(task)
-            if not attempt.is_lost:
-                await attempt.hand_back()
+            await attempt.look_up()
+            ended = attempt.handed_back()
         finally:
             if attempt.interrupted:
                 _clear(task)
-            if ended is None:
+            if attempt.on_thread:
+                self._on_threads += 1
+            elif ended is None:
                 self._finish((attempt,))
         if ended is not None:
-            self._settling.add(attempt, ended)
+            self._ended.append(EndedAttempt(attempt, ended))
+
+    def _called(self, called: Sequence[Called[JobAttempt]]) -> None:
+        """Take over jobs that have ended on threads."""
+        self._on_threads -= len(called)
+        for attempt, result, error in called:
+            ended: Ended | None = None
+            try:
+                ended = attempt.conclude(result, error)
+            except BaseException as failure:  # as one of a job on a slot's task, it ends the worker
+                self._fail(failure)
+            if ended is None:
+                self._finish((attempt,))
+            else:
+                self._ended.append(EndedAttempt(attempt, ended))
+        if self._stopping and not self._on_threads:
+            self._idle.wake_all()
+        else:
+            self._idle.wake_anew(1)
+
+    async def _settle(self) -> None:
+        """Settle all attempts that have ended so far."""
+        taken, self._ended = self._ended, []
+        try:
+            await self._held.settle(taken, self._finish)
+        except BaseException:
+            self._finish([one.job for one in taken if one.job in self._running])
+            raise
 
     def _finish(self, attempts: Sequence[JobAttempt]) -> None:
         """Let go of attempts that are over."""
-        now = self._clock.monotonic()
+        if not attempts:
+            return
+        now = self._clock.boottime()
         for attempt in attempts:
             del self._running[attempt]
+            # It names its attempt: so both go at once, and not when somebody looks for cycles.
+            attempt.context = None
             self._job_seconds += 0.1 * (now - attempt.began - self._job_seconds)
-        self._release(attempts)
+        self._held.release(attempts)
         self._taken.notify()
         if self._waiting:
             self._idle.wake_anew(self._startable())
 
-    async def _is_ours(self, attempt: JobAttempt) -> bool:
-        """Check a lease that may have run out unnoticed: this process was paused, or was very slow."""
-        lease, asked = attempt.lease, self._clock.boottime()
-        if lease is None or not lease.is_doubtful(asked):
-            return True
-        if lease.is_over(asked):
-            lease.lose("it was not extended in time")
-            return False
-        held = lease.holds()
-        d = lease.delivered
-        try:
-            acks = [ack_of(hold.delivered, "progress") for hold in held]
-            answers = await self._job_source.extender.ack(d.stream, d.consumer, acks)
-        except PeltonError as error:
-            if not can_pass(error):
-                raise
-            attempt.lose(str(error))
-            return False
-        for hold, refused in zip(held, answers, strict=True):
-            if refused is None:
-                lease.extended(asked)
-            else:
-                hold.lose(str(refused))
-        return not attempt.lost
-
-    async def _hand_back(self, attempt: JobAttempt) -> None:
-        if not attempt.is_lost:
-            await attempt.hand_back()
-        self._release((attempt,))
-
-    def _release(self, attempts: Sequence[JobAttempt]) -> None:
-        for attempt in attempts:
-            # They name each other: so they go at once, and not when somebody looks for cycles.
-            lease, attempt.lease, attempt.context = attempt.lease, None, None
-            if lease is not None and lease.let_go(attempt):
-                self._keeper.release(lease)
-        self._job_source.forget([attempt.delivered for attempt in attempts])
+    async def _hand_back(self, attempts: Sequence[JobAttempt]) -> None:
+        """Give jobs back that were not started, so that another worker can start them at once."""
+        tried = [attempt for attempt in attempts if attempt.records.delivered.num_delivered > 1]
+        await asyncio.gather(*(attempt.look_up() for attempt in tried))
+        ended = [(attempt, attempt.handed_back()) for attempt in attempts]
+        self._held.release([attempt for attempt, end in ended if end is None])
+        await self._held.settle([EndedAttempt(attempt, end) for attempt, end in ended if end is not None])
 
     def _lose(self, attempt: JobAttempt, reason: str) -> None:
         """Notify the job of a lost lease, before another worker can hold it."""
         if attempt.context is not None:
             attempt.context.lose(reason)
         attempt.interrupt()
-
-    def _executor(self) -> Executor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="pelton-job")
-        return self._threads
 
 
 def _clear(task: asyncio.Task[None]) -> None:

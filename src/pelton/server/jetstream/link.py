@@ -22,10 +22,19 @@ class StoreLink:
 
     def __init__(self, engine: Engine, router: Router, send: Send, runtime: Runtime) -> None:
         self.engine = engine
+        self._router = router
         self.serving: Serving = engine.serving()
         self.interest = RelayedInterest(self.serving, router, runtime)
         self.storing = Storing(self.serving, lambda reply, data: send(reply, reply, "", None, data))
         self.announcing = Announcing(self.serving)
+
+    def receives(self, subject: str) -> bool:
+        """Whether a client subscribes to a subject."""
+        return self._router.has_subscriber(subject)
+
+    def has_room(self, subject: str) -> bool:
+        """Whether a client that subscribes to a subject keeps up with what it gets."""
+        return any(one.client.room for one in self._router.subscriptions(subject))
 
     def poke(self) -> None:
         """Let push consumers continue: a client has room again."""

@@ -16,7 +16,10 @@ _COUNTED: Final = (EXPIRED, TOO_LARGE, BATCH_COMPLETED)
 
 
 class ClientPulls:
-    """The pulls of one account's clients. ``receives``: whether a subject has a subscriber."""
+    """The pulls of one account's clients.
+
+    ``receives``: whether a subject has a subscriber, ``has_room``: whether one of them keeps up.
+    """
 
     def __init__(
         self,
@@ -24,7 +27,9 @@ class ClientPulls:
         send: Send,
         answer: Callable[[str, bytes | None, bytes], None],
         receives: Callable[[str], bool],
+        has_room: Callable[[str], bool],
     ) -> None:
+        self._has_room = has_room
         self._serving = serving
         self._send = send
         self._answer = answer
@@ -48,15 +53,18 @@ class ClientPulls:
 
     def pull(self, stream: str, consumer: str, asked: NextRequest, reply: str) -> None:
         """Let a pull stand."""
-        sink = _ClientSink(self._send, self._receives, reply)
+        sink = _ClientSink(self._send, self._receives, self._has_room, reply)
         self._serving.pull(stream, consumer, asked.request, asked.idle_heartbeat / 1e9, sink)
 
 
 class _ClientSink:
     """Sends what a pull gets to its reply subject."""
 
-    def __init__(self, send: Send, receives: Callable[[str], bool], reply: str) -> None:
+    def __init__(
+        self, send: Send, receives: Callable[[str], bool], has_room: Callable[[str], bool], reply: str
+    ) -> None:
         self._send = send
+        self._room = has_room
         self._receives = receives
         self._reply = reply
 
@@ -64,6 +72,11 @@ class _ClientSink:
     def is_gone(self) -> bool:
         """Whether nobody subscribes to the reply subject any more."""
         return not self._receives(self._reply)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client reads what it gets."""
+        return self._room(self._reply)
 
     def deliver(self, messages: Sequence[Delivered]) -> None:
         """Send messages, each with the subject that acknowledges it."""

@@ -34,7 +34,7 @@ class JetStreamService:
         domain: str,
     ) -> None:
         self._domain = f"$JS.{domain}.API." if domain else ""
-        self._pulls = ClientPulls(link.serving, send, answer, receives)
+        self._pulls = ClientPulls(link.serving, send, answer, receives, link.has_room)
         self._acks = ClientAcks(link.serving, answer, self._pulls.pull)
         self._direct = DirectGetService(link, answer, runtime)
         self._verbs = ApiVerbs(link, answer, runtime, domain)

@@ -20,9 +20,10 @@ from pelton.api import (
 )
 from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, verb_of
 from pelton.api.errors import from_reply
+from pelton.api.events import ClientInfo
 from pelton.runtime import Runtime
 from pelton.server.jetstream.link import StoreLink
-from pelton.server.ports import Published
+from pelton.server.ports import Client, Published
 
 API_LEVEL: Final = 3
 _PREFIX: Final = "$JS.API"
@@ -62,7 +63,7 @@ class ApiVerbs:
             self._answer(message.reply, None, encode_error(kind, error))
             return True
         assert request is not None
-        self._runtime.spawn(self._call(request, message.reply), "pelton answers a request of the API")
+        self._runtime.spawn(self._call(request, message), "pelton answers a request of the API")
         return True
 
     def _take_other(self, path: str, message: Published) -> bool:
@@ -78,11 +79,11 @@ class ApiVerbs:
         self._answer(message.reply, None, encode_failure(kind, error))
         return True
 
-    async def _call(self, request: Request[Any], reply: str) -> None:
+    async def _call(self, request: Request[Any], message: Published) -> None:
         kind = type(request)
         try:
             await self._link.storing.up_to_here()
-            found = await self._link.engine.call(request)
+            found = await self._link.engine.call(request, _info_of(message.client))
             if isinstance(found, AccountInfo):
                 found = replace(found, domain=self._domain, api=replace(found.api, level=API_LEVEL))
             if isinstance(request, StreamCreate):
@@ -92,7 +93,23 @@ class ApiVerbs:
         except PeltonError as error:
             body = encode_error(kind, _as_api_error(error))
         self._link.interest.look_at_pushes()
-        self._answer(reply, None, body)
+        self._answer(message.reply, None, body)
+
+
+def _info_of(client: Client) -> ClientInfo:
+    """Return what an audit tells of a client."""
+    user, options = client.user, client.options
+    return ClientInfo(
+        host=client.peer.rpartition(":")[0].strip("[]"),
+        id=client.number,
+        acc=user.account if user is not None else "",
+        user=user.name if user is not None else "",
+        name=options.name or "",
+        lang=options.lang or "",
+        ver=options.version or "",
+        kind="Client",
+        client_type="websocket" if client.is_bridged else "nats",
+    )
 
 
 def _check_level(block: bytes | None) -> None:

@@ -1,0 +1,301 @@
+"""Taking jobs, holding their leases, and settling them in batches: the core of the worker and of the claims.
+
+Design: Jobs that are taken together share a lease, which a thread renews until the last of them is released. Attempts
+that have ended are settled together, on an embedded store in one transaction, yet independently: one that was lost, or
+whose messages are refused, does not affect the others. While the store is busy or away, what is left is tried again
+for as long as its leases are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import msgspec
+
+from pelton.api import (
+    AckRejectedError,
+    ApiError,
+    ConfigError,
+    MessageTooLargeError,
+    PeltonError,
+    StoreError,
+    UnknownJobError,
+)
+from pelton.api.store_errors import FINAL_ERRORS
+from pelton.jet import ack_of
+from pelton.queue.backing.outage import can_pass
+from pelton.queue.model.decide import Again, Decide, Finish, after_error, after_refusal
+from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.rules import JobRules
+from pelton.queue.run.failure_log import report
+from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
+from pelton.queue.run.worker_name import worker_name
+
+if TYPE_CHECKING:
+    from pelton.api import Delivered, PullRequest
+    from pelton.queue.define.queue_context import QueueContext
+
+_log: Final = logging.getLogger("pelton")
+ASK_AGAIN_S: Final = 0.5
+
+
+class HeldJob:
+    """A job that this process holds under a lease.
+
+    ``lost``: another worker may have it. ``lease`` is shared with the jobs that were taken with it; None once it was
+    released. ``has_looked_up``: what earlier attempts left was read.
+    """
+
+    __slots__ = ("has_looked_up", "lease", "lost", "records")
+
+    def __init__(self, records: AttemptRecords) -> None:
+        self.records = records
+        self.lease: SharedLease[Any] | None = None
+        self.lost = False
+        self.has_looked_up = False
+
+    @property
+    def hold(self) -> DeliveryHold:
+        """The delivery it holds, for the keeper of leases."""
+        return DeliveryHold(self.records.delivered, self.lose)
+
+    def lose(self, reason: str) -> None:
+        """Note, on any thread, that the lease is lost."""
+        # One that was released meanwhile is settled.
+        self.lost = self.lost or self.lease is not None
+
+    def take_back(self, refused: PeltonError) -> bool:
+        """Note that a message was refused; return whether it was one of a completion, which then has no effect."""
+        raise NotImplementedError
+
+
+J = TypeVar("J", bound=HeldJob)
+
+
+class EndedAttempt(msgspec.Struct, Generic[J], frozen=True, gc=False):
+    """How the attempt of a job has ended."""
+
+    job: J
+    ended: Ended
+
+
+class HeldJobs(Generic[J]):
+    """The jobs that one worker holds. ``make`` returns the job of a delivery's records.
+
+    ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
+    """
+
+    def __init__(self, queue: QueueContext, make: Callable[[AttemptRecords], J], rules: JobRules | None = None) -> None:
+        self._queue = queue
+        self._make = make
+        self._rules = rules
+        self._clock = queue.clock
+        self.worker = worker_name(queue.runtime.ids)
+        self.source = queue.source_for(self.worker)
+        self._keeper = LeaseKeeper(self.source.extender, self._clock, queue.lease)
+        self._by_clock = not queue.backend.refuses_late_acks
+        # Each lists its jobs.
+        self._leases: dict[SharedLease[Any], None] = {}
+
+    def start(self) -> None:
+        """Start keeping leases."""
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """Stop keeping leases; those that are left run out."""
+        self._keeper.stop()
+
+    # --- taking and holding
+
+    async def take(self, channel: str, request: PullRequest) -> list[J]:
+        """Take jobs, and hold them from then on."""
+        make, names, worker = self._make, self._queue.names, self.worker
+        asked = self._clock.boottime()
+        jobs: list[J] = []
+        # Mostly all at once: only some sources tell of each from when on it is held.
+        for since, group in groupby(await self.source.take(channel, request), attrgetter("asked")):
+            together = [make(AttemptRecords(names, worker, taken.delivered)) for taken in group]
+            self._hold(together, asked if since is None else since)
+            jobs += together
+        return jobs
+
+    def records_of(self, delivered: Delivered) -> AttemptRecords:
+        """Return the records of a delivery."""
+        return AttemptRecords(self._queue.names, self.worker, delivered)
+
+    def _hold(self, jobs: Sequence[J], since: float) -> None:
+        lease: SharedLease[Any] = SharedLease(jobs, since, self._queue.lease, by_clock=self._by_clock)
+        for job in jobs:
+            job.lease = lease
+        self._leases[lease] = None
+        self._keeper.hold(lease)
+
+    def held(self) -> list[J]:
+        """Return all jobs that are held."""
+        return [job for lease in self._leases for job in lease.holders]
+
+    def is_held(self, job: HeldJob) -> bool:
+        """Whether a job is held here, lost or not."""
+        return job.lease in self._leases
+
+    def is_late(self, job: HeldJob) -> bool:
+        """Whether another worker may have the job, known or not."""
+        lease = job.lease
+        if job.lost or lease is None or not self._by_clock:
+            return job.lost
+        return lease.is_over(self._clock.boottime())
+
+    def is_doubtful(self, job: HeldJob, now: float) -> bool:
+        """Whether a lease may have run out unnoticed by ``now`` (seconds since boot): this process was paused."""
+        return job.lease is not None and job.lease.is_doubtful(now)
+
+    async def confirm(self, job: HeldJob) -> bool:
+        """Check a doubtful lease; return whether the job is still held."""
+        lease, asked = job.lease, self._clock.boottime()
+        assert lease is not None
+        if lease.is_over(asked):
+            lease.lose("it was not extended in time")
+            return False
+        held = lease.holds()
+        d = lease.delivered
+        try:
+            acks = [ack_of(hold.delivered, "progress") for hold in held]
+            answers = await self.source.extender.ack(d.stream, d.consumer, acks)
+        except PeltonError as error:
+            if not can_pass(error):
+                raise
+            job.lose(str(error))
+            return False
+        for hold, refused in zip(held, answers, strict=True):
+            if refused is None:
+                lease.extended(asked)
+            else:
+                hold.lose(str(refused))
+        return not job.lost
+
+    def release(self, jobs: Iterable[HeldJob]) -> None:
+        """Hold jobs no longer, settled or not."""
+        released = list(jobs)
+        for job in released:
+            # They name each other: so they go at once, and not when somebody looks for cycles.
+            lease, job.lease = job.lease, None
+            if lease is not None and lease.let_go(job):
+                self._keeper.release(lease)
+                del self._leases[lease]
+        self.source.forget([job.records.delivered for job in released])
+
+    # --- deciding
+
+    def judge(self, job: HeldJob) -> Finish | Again | None:
+        """Read a job, and return how it ends if it may not run at all."""
+        records = job.records
+        unreadable = records.read()
+        if unreadable is not None:
+            report(self._queue.name, records, unreadable)
+            return unreadable
+        rules = self._rules_of(records)
+        if rules is not None and records.attempt <= rules.max_attempts:
+            return None
+        ended = records.after_deaths(rules or JobRules())
+        if ended is not None:
+            report(self._queue.name, records, ended)
+            return ended
+        return self.after(job, UnknownJobError(records.envelope.job, sorted(self._queue.jobs_by_name)))
+
+    def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> Finish | Again:
+        """Decide what follows an attempt that raised, and log it."""
+        records = job.records
+        rules = self._rules_of(records) or JobRules()
+        decision = decide(error, records.attempt, rules, self._queue.runtime.random)
+        if not self.is_late(job):
+            report(self._queue.name, records, decision, error)
+        return decision
+
+    def _rules_of(self, records: AttemptRecords) -> JobRules | None:
+        if self._rules is not None:
+            return self._rules
+        job = self._queue.jobs_by_name.get(records.envelope.job)
+        return job.rules if job is not None else None
+
+    # --- settling
+
+    async def settle(
+        self, endings: Sequence[EndedAttempt[J]], done: Callable[[Sequence[J]], None] | None = None
+    ) -> Sequence[J]:
+        """Store how jobs ended; return those that were lost, none of which had any effect.
+
+        ``done`` is called with jobs that are over, as soon as they are; without it they are released. Raises
+        PeltonError if the store fails for good, or if a message can never be stored; the jobs that are left stay held.
+        """
+        let_go, lost, failures = done or self.release, list[J](), list[PeltonError]()
+        while endings:
+            late = self._late([ending.job for ending in endings])
+            lost += late
+            kept = [ending for ending in endings if ending.job not in late] if late else endings
+            answers = await self._ask([ending.ended for ending in kept])
+            let_go([ending.job for ending, refused in zip(kept, answers, strict=True) if refused is None])
+            endings = []
+            if any(answers):
+                refusals = [(ending, refused) for ending, refused in zip(kept, answers, strict=True) if refused]
+                endings = self._again(refusals, lost, failures)
+                if any(is_busy(refused) for _, refused in refusals):
+                    await self._clock.sleep(ASK_AGAIN_S)
+        for job in lost:
+            _log.warning("job %s of queue %r lost its lease; its result is dropped", job.records.id, self._queue.name)
+            job.lost = True
+        let_go(lost)
+        for failure in failures:
+            raise failure
+        return lost
+
+    def _late(self, jobs: Sequence[J]) -> dict[J, None]:
+        """Return the jobs that another worker may have, known or not."""
+        if not self._by_clock:
+            return {job: None for job in jobs if job.lost}
+        return {job: None for job in jobs if self.is_late(job)}
+
+    async def _ask(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:
+        answers = await self.source.settle_many(endings) if endings else []
+        for reason in {str(answer) for answer in answers if answer is not None and is_busy(answer)}:
+            _log.warning("jobs of queue %r can't be settled yet: %s", self._queue.name, reason)
+        return answers
+
+    def _again(
+        self, refusals: Sequence[tuple[EndedAttempt[J], PeltonError]], lost: list[J], failures: list[PeltonError]
+    ) -> list[EndedAttempt[J]]:
+        """Return what is to be settled again, or in another way."""
+        again: list[EndedAttempt[J]] = []
+        for ending, refused in refusals:
+            try:
+                if isinstance(refused, AckRejectedError):
+                    lost.append(ending.job)
+                elif is_busy(refused):
+                    again.append(ending)
+                else:
+                    again.append(EndedAttempt(ending.job, self._otherwise(ending, refused)))
+            except PeltonError as failure:
+                failures.append(failure)
+        return again
+
+    def _otherwise(self, ending: EndedAttempt[J], refused: PeltonError) -> Ended:
+        """Return the end of a job one of whose messages was refused: it has failed, or leaves no dead letter."""
+        job, ended = ending.job, ending.ended
+        if not isinstance(refused, (ApiError, ConfigError)):
+            raise refused
+        if job.take_back(refused):
+            # Its result, or what it emitted, was refused: the attempt has failed.
+            return job.records.after(self.after(job, refused, after_refusal), self._clock.now())
+        if isinstance(refused, MessageTooLargeError) and ended.dead_letter is not None:
+            # Another attempt would end in the same way, on every worker.
+            _log.error("job %s of queue %r leaves no dead letter: %s", job.records.id, self._queue.name, refused)
+            return ended.without_dead_letter()
+        raise refused
+
+
+def is_busy(error: PeltonError) -> bool:
+    """Whether it is worth trying again."""
+    return not isinstance(error, FINAL_ERRORS) and (isinstance(error, StoreError) or can_pass(error))
