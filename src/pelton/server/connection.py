@@ -72,6 +72,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._rights = ClientRights(ServerUser())
         self._max_payload = self._max_subscriptions = -1
+        # Asked for each message: most clients have no limits of their own.
+        self._is_limited = self._notes_replies = False
         self._nonce = ""
         self._is_greeted = self.is_bridged = self._is_full = False
         self._deferred: list[Command] | None = None
@@ -176,7 +178,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Write a message for one of the client's subscriptions."""
         if self.state == "closed":
             return
-        if self._rights.answers:
+        if self._notes_replies:
             self._rights.expect_answer(frame.reply, self._host.clock.monotonic())
         head, tail = frame.parts(self.options.headers)
         if not self._out:
@@ -331,6 +333,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         settings, limits = self._host.settings, user.limits
         self.user, self.account, self._rights = user, account, ClientRights(user)
         self._max_payload = smallest_limit(limits.max_payload, account.usage.limits.max_payload)
+        self._is_limited = user.permissions is not None or self._max_payload >= 0
+        self._notes_replies = self._rights.answers
         self._max_subscriptions = smallest_limit(settings.max_subscriptions or -1, limits.max_subscriptions)
         return True
 
@@ -386,12 +390,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert self.account is not None
         self.in_msgs += 1
         self.in_bytes += len(data) + (len(block) if block else 0)
-        rights = self._rights
-        if rights.permissions is not None and not rights.may_publish(subject, self._host.clock.monotonic()):
-            self._deny(said.publish_violation(subject))
-            return
-        if 0 <= self._max_payload < len(data) + (len(block) if block else 0):
-            self.refuse(said.MAX_PAYLOAD)
+        if self._is_limited and not self._may_publish(subject, len(data) + (len(block) if block else 0)):
             return
         options = self.options
         if options.pedantic and not is_subject(subject):
@@ -439,6 +438,16 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _deny(self, text: str) -> None:
         _log.warning("client %d (%s): %s", self.number, self.peer, text)
         self.write(encode_err(text))
+
+    def _may_publish(self, subject: str, size: int) -> bool:
+        """Whether the client may publish a message; if not, it was told."""
+        if not self._rights.may_publish(subject, self._host.clock.monotonic()):
+            self._deny(said.publish_violation(subject))
+            return False
+        if 0 <= self._max_payload < size:
+            self.refuse(said.MAX_PAYLOAD)
+            return False
+        return True
 
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
         """Whether a subscription, of which not all messages may reach the client, gets a message."""
