@@ -97,10 +97,9 @@ class ServerAccount:
 
     # --- messages
 
-    def publish(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
-        """Pass on what a client publishes."""
-        if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
-            self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
+    def tell_no_responders(self, subject: str, reply: str) -> None:
+        """Tell a client that nobody takes its request."""
+        self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
 
     def pass_on(
         self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes, *, is_imported: bool = False

@@ -398,7 +398,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.write(encode_err("Invalid Publish Subject"))
         if options.verbose:
             self.write(OK)
-        self.account.publish(self, subject, reply, block, data)
+        if not self.account.pass_on(self, subject, reply, block, data) and reply and options.no_responders:
+            self.account.tell_no_responders(subject, reply)
 
     def _subscribe(self, command: Sub) -> None:
         subject, queue, sid = command.subject, command.queue, command.sid
