@@ -60,3 +60,9 @@ async def connected(server: Server) -> AsyncIterator[Connected]:
     for client in clients:
         if not client.is_closed:
             await client.close()
+
+
+async def settled(client: Client) -> None:
+    """Return when the server has processed what was sent. One ping of nats-py may overtake a subscription before it."""
+    await client.flush()
+    await client.flush()

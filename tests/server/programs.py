@@ -23,6 +23,8 @@ from nats.js.api import (
     StreamSource,
 )
 
+from tests.server.conftest import settled
+
 Connect = Callable[[], Awaitable[Client]]
 Program = Callable[[Connect], Awaitable[list[Any]]]
 PROGRAMS: list[Program] = []
@@ -102,7 +104,7 @@ async def micro_services(connect: Connect) -> list[Any]:
             await request.respond(b"%d" % (2 * int(request.data)))
 
     await service.add_group(name="math").add_endpoint(name="double", handler=double)
-    await server.flush()
+    await settled(server)
     answer = await client.request("math.double", b"21", timeout=5)
     refused = await client.request("math.double", b"bad", timeout=5)
     seen: list[Any] = [answer.data, dict(refused.headers or {})]
@@ -136,8 +138,8 @@ async def legacy_push_with_a_queue(connect: Connect) -> list[Any]:
     for number in range(50):
         await js.publish("s", b"%d" % number)
     await asyncio.wait_for(done.wait(), 10)
-    await one.flush()
-    await other.flush()
+    await settled(one)
+    await settled(other)
     while (info := await js.consumer_info("S", "workers")).num_ack_pending:
         pass
     return [sorted(got), info.config.deliver_group, info.push_bound, info.ack_floor.stream_seq]
@@ -207,7 +209,7 @@ async def advisories(connect: Connect) -> list[Any]:
     client = await connect()
     js = client.jetstream()
     events = await client.subscribe("$JS.EVENT.ADVISORY.>")
-    await client.flush()
+    await settled(client)
     await js.add_stream(name="S", subjects=["s"])
     await js.publish("s", b"x")
     pull = await js.pull_subscribe("s", "c")

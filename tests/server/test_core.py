@@ -5,13 +5,13 @@ import asyncio
 import nats.errors
 import pytest
 
-from tests.server.conftest import Connected
+from tests.server.conftest import Connected, settled
 
 
 async def test_publish_and_subscribe(connected: Connected) -> None:
     one, other = await connected(), await connected()
     exact, wild, all_of = await one.subscribe("a.b"), await one.subscribe("a.*"), await one.subscribe("a.>")
-    await one.flush()
+    await settled(one)
     await other.publish("a.b", b"hello", headers={"x": "y"})
     for subscription in (exact, wild, all_of):
         message = await subscription.next_msg(5)
@@ -28,7 +28,7 @@ async def test_request_and_reply(connected: Connected) -> None:
         await message.respond(message.data.upper())
 
     await one.subscribe("service", cb=answer)
-    await one.flush()
+    await settled(one)
     assert (await other.request("service", b"hi", timeout=5)).data == b"HI"
     assert (await other.request("service", b"hi", timeout=5, old_style=True)).data == b"HI"
 
@@ -43,14 +43,14 @@ async def test_one_member_of_a_queue_group_gets_each_message(connected: Connecte
     one, other = await connected(), await connected()
     members = [await one.subscribe("work", "crew"), await other.subscribe("work", "crew")]
     witness = await one.subscribe("work")
-    await one.flush()
-    await other.flush()
+    await settled(one)
+    await settled(other)
     for number in range(100):
         await one.publish("work", b"%d" % number)
     for number in range(100):
         assert (await witness.next_msg(5)).data == b"%d" % number
-    await one.flush()
-    await other.flush()
+    await settled(one)
+    await settled(other)
     counts = [member.pending_msgs for member in members]
     assert sum(counts) == 100
     assert min(counts) > 10
@@ -59,9 +59,9 @@ async def test_one_member_of_a_queue_group_gets_each_message(connected: Connecte
 async def test_without_echo(connected: Connected) -> None:
     quiet, other = await connected(no_echo=True), await connected()
     own = await quiet.subscribe("a")
-    await quiet.flush()
+    await settled(quiet)
     await quiet.publish("a", b"mine")
-    await quiet.flush()
+    await settled(quiet)
     await other.publish("a", b"theirs")
     assert (await own.next_msg(5)).data == b"theirs"
 
@@ -70,10 +70,10 @@ async def test_unsubscribe_after_some(connected: Connected) -> None:
     client = await connected()
     subscription = await client.subscribe("a")
     await subscription.unsubscribe(limit=2)
-    await client.flush()
+    await settled(client)
     for _ in range(3):
         await client.publish("a")
-    await client.flush()
+    await settled(client)
     assert subscription.pending_msgs == 2
 
 
@@ -87,7 +87,7 @@ async def test_many_clients(connected: Connected) -> None:
     clients = await asyncio.gather(*(connected() for _ in range(30)))
     subscriptions = [await client.subscribe("all") for client in clients]
     for client in clients:
-        await client.flush()
+        await settled(client)
     await clients[0].publish("all", b"x")
     for subscription in subscriptions:
         assert (await subscription.next_msg(5)).data == b"x"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pelton.api import ConfigError
 from pelton.server import Endpoint, ServerSettings, StoreSettings
 from pelton.server.auth import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
-from tests.server.conftest import Connected, Started
+from tests.server.conftest import Connected, Started, settled
 from tests.server.raw import raw_client
 
 
@@ -23,17 +23,50 @@ async def test_a_client_that_never_reads_is_cut_and_others_are_served(started: S
     witness = await publisher.subscribe("flood")
     while server.num_clients < 2:
         await asyncio.sleep(0)
-    await publisher.flush()
+    await settled(publisher)
     before = server.num_clients
     sent = 0
     while server.num_clients == before and sent < 400:
         await publisher.publish("flood", bytes(100_000))
-        await publisher.flush()
+        await settled(publisher)
         sent += 1
     assert server.num_clients == before - 1
     for _ in range(sent):
         assert len((await witness.next_msg(5)).data) == 100_000
     writer.close()
+
+
+async def test_a_client_that_floods_leaves_others_their_turn(started: Started) -> None:
+    server = await started()
+    port = server.endpoints[0].port
+    _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b'CONNECT {"verbose":false}\r\n')
+    over = False
+
+    async def flood() -> None:
+        while not over:
+            writer.write(b"PUB nobody 1000\r\n" + bytes(1000) + b"\r\n")
+            await writer.drain()
+
+    flooding = asyncio.ensure_future(flood())
+    async with raw_client(port) as client:
+        await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
+        for number in range(1, 51):
+            assert f'"seq": {number}' in await client.request("s", "x")
+    over = True
+    await flooding
+    writer.close()
+
+
+async def test_what_floods_a_stream_is_read_as_fast_as_it_is_stored(started: Started) -> None:
+    server = await started()
+    async with raw_client(server.endpoints[0].port) as client:
+        await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "max_msgs": 1000})
+        for _ in range(60):
+            client.send(b"PUB s 10\r\n0123456789\r\n" * 1000)
+        await client.settle()
+        info = await client.request("$JS.API.STREAM.INFO.S")
+        assert '"last_seq": 60000' in info
 
 
 async def test_a_silent_client_is_stale(started: Started) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.server import Server
-from tests.server.conftest import Connected
+from tests.server.conftest import Connected, settled
 from tests.server.raw import raw_client
 
 
@@ -29,13 +29,13 @@ async def test_what_another_process_publishes_reaches_clients(connected: Connect
         await client.subscribe("s.a"),
         await client.subscribe("s.a", "workers"),
     )
-    await client.flush()
+    await settled(client)
     await jet.publish("s.a", b"stored")
     for subscription in (wild, exact, group):
         assert (await subscription.next_msg(5)).data == b"stored"
     await jet.backend.send("s.a", b"sent")
     assert (await exact.next_msg(5)).data == b"sent"
-    await client.flush()
+    await settled(client)
     assert wild.pending_msgs <= 1
 
 
@@ -43,7 +43,7 @@ async def test_what_a_client_publishes_reaches_other_processes_once(connected: C
     client = await connected()
     await jet.create_stream("S", subjects=["s.>"])
     own = await client.subscribe("*.a")
-    await client.flush()
+    await settled(client)
     stored, plain = await jet.subscribe("s.a"), await jet.subscribe("p.a")
     await asyncio.wait_for(client.jetstream().publish("s.a", b"1"), 5)
     await client.publish("p.a", b"2", reply="back", headers={"x": "y"})
@@ -52,7 +52,7 @@ async def test_what_a_client_publishes_reaches_other_processes_once(connected: C
     assert second is not None
     assert (first.data, second.data) == (b"1", b"2")
     assert [(await own.next_msg(5)).data for _ in range(2)] == [b"1", b"2"]
-    await client.flush()
+    await settled(client)
     assert own.pending_msgs == 0
 
 
@@ -66,7 +66,7 @@ async def test_a_request_is_answered_from_another_process(connected: Connected, 
         await jet.backend.send(message.reply, message.data.upper())
 
     serving = asyncio.ensure_future(serve())
-    await client.flush()
+    await settled(client)
     assert (await client.request("service", b"hi", timeout=5)).data == b"HI"
     await serving
 
@@ -74,7 +74,7 @@ async def test_a_request_is_answered_from_another_process(connected: Connected, 
 async def test_one_member_of_a_group_across_processes(connected: Connected, jet: pelton.Jet) -> None:
     client = await connected()
     here = await client.subscribe("work", "crew")
-    await client.flush()
+    await settled(client)
     there = await jet.subscribe("work", queue="crew")
     for number in range(40):
         await jet.backend.send("work", b"%d" % number)
@@ -99,7 +99,7 @@ async def test_a_client_waits_for_what_another_process_stores(connected: Connect
     pull = await client.jetstream().pull_subscribe_bind("c", "S")
     waiting = asyncio.ensure_future(pull.fetch(1, timeout=10))
     while (await (await stream.consumer("c")).info()).num_waiting == 0 and not waiting.done():
-        await client.flush()
+        await settled(client)
         break
     await jet.publish("s", b"x")
     (message,) = await waiting
@@ -110,7 +110,7 @@ async def test_a_client_waits_for_what_another_process_stores(connected: Connect
 async def test_a_push_consumer_of_another_process_delivers_to_a_client(connected: Connected, jet: pelton.Jet) -> None:
     client = await connected()
     subscription = await client.subscribe("deliver.here")
-    await client.flush()
+    await settled(client)
     stream = await jet.create_stream("S", subjects=["s"])
     await stream.create_consumer(durable_name="c", deliver_subject="deliver.here", ack_policy="explicit")
     await jet.publish("s", b"x")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 
@@ -119,7 +120,9 @@ class Serving:
             finally:
                 self._bus.is_routed = False
 
-        self._host.stage(announce, durable=False).add_done_callback(lambda done: done.exception())
+        # If the store is closed or has failed, nobody can be told.
+        with suppress(PeltonError):
+            self._host.stage(announce, durable=False).add_done_callback(lambda done: done.exception())
 
     def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> asyncio.Future[list[PeltonError | None]]:
         """Acknowledge deliveries; the future ends when that is durable."""

@@ -12,6 +12,7 @@ A row that covers stays; a row for one subject ends with its last subscription.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ from pelton.runtime import Runtime
 from pelton.server.router import ClientSubscription, MessageFrame, Router
 from pelton.subjects import has_wildcard
 
+_log: Final = logging.getLogger("pelton.server")
 _INBOXES: Final = "_INBOX"
 _OF_A_TOKEN: Final = 64
 
@@ -129,6 +131,8 @@ class RelayedInterest:
         """Adjust the rows of deliver subjects, if consumers have changed."""
         if self._serving.version != self._version:
             self._look_at_pushes("")
+        if self._wanted != self._rows.keys():
+            self._adjust_soon()
 
     def _look_at_pushes(self, subject: str) -> None:
         """Adjust the row of one deliver subject, or of all that a filter may match."""
@@ -171,6 +175,9 @@ class RelayedInterest:
     async def _adjusted(self) -> None:
         try:
             await self._adjust()
+        except PeltonError as error:
+            # It is tried again when the server next looks.
+            _log.warning("other processes do not know yet what clients subscribe to: %s", error)
         finally:
             self._task = None
             settled, self._settled = self._settled, []

@@ -36,7 +36,9 @@ MALFORMED: Final = "Parser Error"
 TOO_LONG: Final = "maximum control line exceeded"
 TOO_LARGE: Final = "Maximum Payload Violation"
 
-_KNOWN_LINES: Final = 8192
+# A connection remembers so many lines, none longer than this: what it can make a server keep is bounded.
+_KNOWN_LINES: Final = 2048
+_LONGEST_KNOWN: Final = 128
 _MAX_DIGITS: Final = 9
 _NO_SIZE: Final = -1
 
@@ -161,6 +163,8 @@ class Parser:
         head = read_message(rest.split())
         if head.size > self.limits.payload:
             raise _BrokenError(TOO_LARGE)
+        if len(line) > _LONGEST_KNOWN:
+            return head
         if line in self._seen:
             if len(self._known) >= _KNOWN_LINES:
                 self._known.clear()

@@ -10,6 +10,8 @@ import os
 import platform
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from pelton.api import ApiError, ConfigError, MsgGet, Request, rfc3339
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
@@ -53,18 +55,17 @@ class Audit:
         except ConfigError:
             # Its names form no valid subject, so a NATS server could not have received it.
             return
-        client = self._client() if client is None else client
+        server = str(self._session.db.value("SELECT value FROM meta WHERE key='uuid'"))
         event = ApiAudit(
-            server=client.server,
-            client=client,
+            server=server,
+            client=self._process(server) if client is None else msgspec.structs.replace(client, server=server),
             api_subject=subject,
             request=encode_body(request).decode(),
             response=response.decode(),
         )
         self._session.advise(event)
 
-    def _client(self) -> ClientInfo:
-        server = str(self._session.db.value("SELECT value FROM meta WHERE key='uuid'"))
+    def _process(self, server: str) -> ClientInfo:
         return ClientInfo(
             start=self._start,
             host=platform.node(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from pelton.runtime import Runtime
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published
 
+_log: Final = logging.getLogger("pelton.server")
 API_LEVEL: Final = 3
 _PREFIX: Final = "$JS.API"
 _OF_CLUSTERS: Final = {
@@ -125,5 +127,6 @@ def _as_api_error(error: PeltonError) -> ApiError:
     if isinstance(error, ConfigError):
         return api_error("JSStreamInvalidConfigF", err=str(error))
     if isinstance(error, StoreError):
+        _log.warning("a request of the API was refused: %s", error)
         return api_error("JSClusterNotAvailErr")
     return api_error("JSStreamStoreFailedF", err=str(error))
