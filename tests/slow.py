@@ -22,6 +22,7 @@ _SLOW: Final = {
     "tests/crash/test_feeding.py": "kills",
     "tests/crash/test_sourcing.py": "kills",
     "tests/differential/test_differential.py": "programs on the engine and on nats-server",
+    "tests/differential/test_served.py": "programs on a served store and on nats-server",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[pipelines.md]": "Spark",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[spark": "Spark",
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "kv": "key-value buckets and their keys",
     "demo": "run 336,776 real flights through a queue, killing a worker on the way",
     "elect": "let processes elect a leader, and kill it",
+    "serve": "let any NATS client work with a store",
     "verify": "check every page, checksum, count and bound of a store",
     "backup": "copy a store, in use or not, to a new file",
     "restore": "verify a backup, and create a new store from it or add its streams to one",
