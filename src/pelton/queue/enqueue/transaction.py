@@ -11,6 +11,7 @@ from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction
 from pelton.queue.define.job import JobCall, JobDefinition, JobQueue
+from pelton.queue.define.registry import DeclaresJobs
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import Ended
 
@@ -89,6 +90,8 @@ class Transaction(StreamsTransaction):
         return call.queue
 
     def _check_opening(self, queue: JobQueue) -> None:
+        if not isinstance(queue, DeclaresJobs):
+            raise ConfigError(f"transaction: queue is {queue!r}; give a queue, as jet.queue(name) returns it")
         if queue.jet.backend is not self._backend:
             raise ConfigError(f"queue {queue.name!r} was opened through another opening than this transaction")
 
