@@ -51,10 +51,12 @@ _HOMES = {
         "JobHandle",
         "JobInfo",
         "JobOptions",
+        "JobProgress",
         "JobRules",
         "JobTransaction",
         "JobWithOptions",
         "Jobs",
+        "AttemptError",
         "Outcome",
         "Queue",
         "QueueInTransaction",
@@ -62,6 +64,7 @@ _HOMES = {
         "SyncContextJob",
         "SyncJob",
         "Transaction",
+        "WorkerInfo",
     ),
 }
 _ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}

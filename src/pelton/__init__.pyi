@@ -57,6 +57,7 @@ from pelton.locks import Semaphore as Semaphore
 from pelton.locks import Term as Term
 from pelton.queue import AsyncContextJob as AsyncContextJob
 from pelton.queue import AsyncJob as AsyncJob
+from pelton.queue import AttemptError as AttemptError
 from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter
@@ -69,6 +70,7 @@ from pelton.queue import JobDefinition as JobDefinition
 from pelton.queue import JobHandle as JobHandle
 from pelton.queue import JobInfo as JobInfo
 from pelton.queue import JobOptions as JobOptions
+from pelton.queue import JobProgress as JobProgress
 from pelton.queue import JobRules as JobRules
 from pelton.queue import Jobs as Jobs
 from pelton.queue import JobTransaction as JobTransaction
@@ -80,5 +82,6 @@ from pelton.queue import QueueWithOptions as QueueWithOptions
 from pelton.queue import SyncContextJob as SyncContextJob
 from pelton.queue import SyncJob as SyncJob
 from pelton.queue import Transaction as Transaction
+from pelton.queue import WorkerInfo as WorkerInfo
 
 __version__: str

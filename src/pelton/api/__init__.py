@@ -98,8 +98,11 @@ from pelton.api.info import (
     WireMessage,
 )
 from pelton.api.job_errors import (
+    Cancel,
+    Discard,
     JobArgumentsError,
     JobCancelledError,
+    JobCrashedError,
     JobError,
     JobFailedError,
     JobNotFoundError,
@@ -108,6 +111,7 @@ from pelton.api.job_errors import (
     LeaseLostError,
     PermanentJobError,
     RetryJob,
+    Snooze,
     UnknownJobError,
 )
 from pelton.api.keys import KeyFile
@@ -219,6 +223,7 @@ __all__ = [
     "BucketKeyExistsError",
     "BucketKeyNotFoundError",
     "BucketNotFoundError",
+    "Cancel",
     "CheckpointBlocked",
     "ClientInfo",
     "ClusterInfo",
@@ -247,6 +252,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Discard",
     "Duration",
     "ElectionError",
     "Event",
@@ -260,6 +266,7 @@ __all__ = [
     "JetStreamMissingError",
     "JobArgumentsError",
     "JobCancelledError",
+    "JobCrashedError",
     "JobError",
     "JobFailedError",
     "JobNotFoundError",
@@ -319,6 +326,7 @@ __all__ = [
     "ServerUnreachableError",
     "Settled",
     "SnapshotTimeoutError",
+    "Snooze",
     "SourceConsumer",
     "SqlConstraintError",
     "SqlError",

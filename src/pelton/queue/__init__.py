@@ -17,7 +17,18 @@ from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.model.states import (
+    Attempt,
+    AttemptError,
+    DeadLetter,
+    Envelope,
+    JobCounts,
+    JobInfo,
+    JobProgress,
+    JobState,
+    Outcome,
+    WorkerInfo,
+)
 from pelton.queue.queue import Queue
 from pelton.queue.run.claimed import ClaimedJob
 from pelton.queue.run.claims import Claims
@@ -27,6 +38,7 @@ __all__ = [
     "AsyncContextJob",
     "AsyncJob",
     "Attempt",
+    "AttemptError",
     "ClaimedJob",
     "Claims",
     "DeadLetter",
@@ -40,6 +52,7 @@ __all__ = [
     "JobHandle",
     "JobInfo",
     "JobOptions",
+    "JobProgress",
     "JobRules",
     "JobState",
     "JobTransaction",
@@ -52,4 +65,5 @@ __all__ = [
     "SyncContextJob",
     "SyncJob",
     "Transaction",
+    "WorkerInfo",
 ]

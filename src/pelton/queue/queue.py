@@ -22,14 +22,16 @@ from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.inspect.dead_letters import DeadLetters
 from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
+from pelton.queue.inspect.workers import workers_of
 from pelton.queue.model.checks import checked_text, seconds, whole
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, Outcome
+from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, Outcome, WorkerInfo
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
-from pelton.queue.run.worker import Worker, WorkerSettings
+from pelton.queue.run.settings import WorkerSettings
+from pelton.queue.run.worker import Worker
 from pelton.runtime import at_home
 
 if TYPE_CHECKING:
@@ -214,6 +216,13 @@ class Queue(DeclaresJobs):
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
         return await self._views.counts()
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Return the workers of this queue, in every process, each as it told about 10 s ago.
+
+        One that has died is listed for 30 s at most.
+        """
+        return await workers_of(self._context)
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.

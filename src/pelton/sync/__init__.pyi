@@ -54,9 +54,10 @@ from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
+from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
 from pelton.queue.model.states import DeadLetter as DeadLetter
-from pelton.queue.model.states import Ending
+from pelton.queue.model.states import Ending, WorkerInfo
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
 from pelton.queue.model.states import Outcome as Outcome
@@ -95,6 +96,7 @@ __all__ = [
     "BucketNotFoundError",
     "BucketSettings",
     "BucketStatus",
+    "Cancel",
     "ChainCodec",
     "CheckpointBlocked",
     "ClaimedJob",
@@ -131,6 +133,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Discard",
     "Duration",
     "Election",
     "ElectionError",
@@ -152,6 +155,7 @@ __all__ = [
     "JobCancelledError",
     "JobContext",
     "JobCounts",
+    "JobCrashedError",
     "JobDecorator",
     "JobDefinition",
     "JobError",
@@ -237,6 +241,7 @@ __all__ = [
     "ServerUnreachableError",
     "Settled",
     "SnapshotTimeoutError",
+    "Snooze",
     "SourceConsumer",
     "SplitCodec",
     "SqlConstraintError",
@@ -526,6 +531,7 @@ class Jet:
     def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
 
 class AsyncContextJob(Job[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -553,6 +559,7 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class AsyncJob(Job[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -580,6 +587,7 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class Job(JobDefinition[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -751,9 +759,10 @@ class Queue:
         *,
         name: str = ...,
         max_attempts: int = ...,
-        backoff: Backoff = ...,
+        backoff: BackoffRule = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Seconds | None = ...,
+        process: bool = ...,
     ) -> JobDecorator: ...
     def job_source(self, worker: str) -> JobSource: ...
     def jobs(self) -> Iterator[JobInfo]: ...
@@ -778,6 +787,7 @@ class Queue:
     def work(
         self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Seconds = 30.0
     ) -> None: ...
+    def workers(self) -> list[WorkerInfo]: ...
 
 class QueueInTransaction:
     @overload
@@ -849,6 +859,7 @@ class Stream:
     def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int: ...
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -876,6 +887,7 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class SyncJob(Job[P, R], Generic[P, R]):
+    in_process: bool
     function: Callable[..., Any]
     name: str
     rules: JobRules

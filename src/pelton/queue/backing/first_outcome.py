@@ -27,6 +27,12 @@ def as_first(names: QueueNames, outcome: Outgoing) -> Outgoing:
     return Outgoing(outcome.subject, outcome.data, block)
 
 
+def as_only(message: Outgoing) -> Outgoing:
+    """Return a message that is refused if there is one of its subject (WrongLastSequenceError)."""
+    block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"})
+    return Outgoing(message.subject, message.data, block)
+
+
 def guarded(names: QueueNames, ended: Ended) -> Sequence[Outgoing]:
     """Return the messages that end an attempt; if it ends the job, its outcome has to be the first."""
     messages = ended.messages

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.queue.backing.first_outcome import guarded, refusal_of
+from pelton.jet import ack_of
+from pelton.queue.backing.first_outcome import as_only, guarded, refusal_of
 from pelton.queue.model.records import job_id_of
 from pelton.queue.ports import Extender, TakenJob
 
@@ -48,6 +49,12 @@ class ConsumerJobSource:
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return the record of the last attempt; the first delivery has none."""
         return await self._attempt_of(job_id_of(delivered)) if delivered.num_delivered > 1 else None
+
+    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
+        """Publish and extend the lease together; on a cluster nothing tells whether the attempt was replaced."""
+        only = message if self._backend.planning.atomic_batches else as_only(message)
+        progress = ack_of(delivered, "progress")
+        await self._backend.settle([only], delivered.stream, delivered.consumer, progress)
 
     async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""

@@ -74,7 +74,15 @@ class JobCall(msgspec.Struct, frozen=True):
 class JobDefinition(Generic[P, R]):
     """A function with what it takes to enqueue and run it; ``R`` is what it returns, awaited if async."""
 
-    def __init__(self, function: Callable[..., Any], name: str, rules: JobRules, arguments: JobArguments) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        rules: JobRules,
+        arguments: JobArguments,
+        in_process: bool = False,
+    ) -> None:
+        self.in_process = in_process
         self.function = function
         self.name = name
         self.rules = rules
@@ -84,8 +92,12 @@ class JobDefinition(Generic[P, R]):
         self._arguments = arguments
         self.context_parameter: str = arguments.context
         self.results: ResultCodec = arguments.results
-        if rules.timeout is not None and not self.is_async:
-            raise ConfigError(f"job {name!r}: timeout needs an async function; a thread can't be stopped")
+        if in_process:
+            _check_in_process(function, name)
+        if rules.timeout is not None and not self.is_async and not in_process:
+            raise ConfigError(
+                f"job {name!r}: timeout needs an async function, or process=True; a thread can't be stopped"
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, here and now."""
@@ -119,9 +131,15 @@ class Job(JobDefinition[P, R], Generic[P, R]):
     """
 
     def __init__(
-        self, queue: JobQueue | None, function: Callable[..., Any], name: str, rules: JobRules, arguments: JobArguments
+        self,
+        queue: JobQueue | None,
+        function: Callable[..., Any],
+        name: str,
+        rules: JobRules,
+        arguments: JobArguments,
+        in_process: bool = False,
     ) -> None:
-        super().__init__(function, name, rules, arguments)
+        super().__init__(function, name, rules, arguments, in_process)
         self.queue = queue
 
     def __repr__(self) -> str:
@@ -265,7 +283,9 @@ class JobDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> SyncJob[P, R]: ...
 
 
-def job_of(queue: JobQueue | None, function: Callable[..., Any], name: str, rules: JobRules) -> Job[Any, Any]:
+def job_of(
+    queue: JobQueue | None, function: Callable[..., Any], name: str, rules: JobRules, in_process: bool = False
+) -> Job[Any, Any]:
     """Return a function as a job, which is called as the function is. Raises ConfigError."""
     arguments = JobArguments(name, function)
     first = next(iter(inspect.signature(function).parameters), "")
@@ -275,7 +295,19 @@ def job_of(queue: JobQueue | None, function: Callable[..., Any], name: str, rule
         kind = AsyncContextJob if has_context else AsyncJob
     else:
         kind = SyncContextJob if has_context else SyncJob
-    return kind(queue, function, name, rules, arguments)
+    return kind(queue, function, name, rules, arguments, in_process)
+
+
+def _check_in_process(function: Callable[..., Any], name: str) -> None:
+    """Raise ConfigError for a function that a child process cannot run."""
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"job {name!r}: process=True is for functions that are not async")
+    path = getattr(function, "__qualname__", "<")
+    if "<" in path:
+        raise ConfigError(
+            f"job {name!r}: process=True needs a function that a child process can import: define it at the top level "
+            "of a module"
+        )
 
 
 def job_name(function: Callable[..., Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from pelton.api import Backoff, ConfigError
+from pelton.api import ConfigError
 from pelton.queue.define.arguments import RunContext
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -18,7 +18,7 @@ from pelton.queue.define.job import (
     job_of,
 )
 from pelton.queue.model.checks import checked_text
-from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
+from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, BackoffRule, job_rules
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
@@ -57,9 +57,10 @@ class DeclaresJobs:
         *,
         name: str = ...,
         max_attempts: int = ...,
-        backoff: Backoff = ...,
+        backoff: BackoffRule = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Seconds | None = ...,
+        process: bool = ...,
     ) -> JobDecorator: ...
 
     def job(
@@ -69,22 +70,26 @@ class DeclaresJobs:
         *,
         name: str = "",
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        backoff: Backoff = DEFAULT_BACKOFF,
+        backoff: BackoffRule = DEFAULT_BACKOFF,
         permanent: type[BaseException] | Sequence[type[BaseException]] = (),
         timeout: Seconds | None = None,
+        process: bool = False,
     ) -> Any:
         """Register a function, async or not, as a job; a decorator, with or without arguments.
 
         ``name`` (default: the function's) is stored with every job: keep it when you rename the function. A job
-        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between; errors in
-        ``permanent``, and PermanentJobError, are not retried. ``timeout`` (async functions) limits one attempt.
+        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between: a `Backoff`, a
+        list of seconds, or a function of the attempt and its error. Errors in ``permanent``, and PermanentJobError,
+        are not retried. ``timeout`` limits one attempt of an async function, or of one in a process. ``process``: a
+        function that is not async runs in a child process of the worker, which is killed if the job is cancelled or
+        takes too long, and which may crash without harm to other jobs; define it at the top level of a module.
         Raises ConfigError.
         """
 
         def register(target: Callable[..., Any]) -> Job[Any, Any]:
             queue, own_name = self._declare(target, name)
             rules = job_rules(f"job {own_name!r}", max_attempts, backoff, permanent, timeout)
-            job = job_of(queue, target, own_name, rules)
+            job = job_of(queue, target, own_name, rules, process)
             self._add(job)
             return job
 

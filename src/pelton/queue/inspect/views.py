@@ -12,13 +12,14 @@ from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
-from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobProgress, JobState, Outcome
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import Underway
 
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
+_told: Final = msgspec.json.Decoder(JobProgress).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 
 
@@ -111,8 +112,16 @@ class JobViews:
             due=envelope.due if is_scheduled else 0,
             attempt=max(deliveries - (known.returned if known else 0), 0),
             enqueued_at=stored.time_ns,
-            last_error=known.error if known else "",
+            last_error=(known.error or known.waits) if known else "",
+            progress=await self._progress(job_id),
         )
+
+    async def _progress(self, job_id: str) -> JobProgress | None:
+        running = await self._queue.jet.stream(self._queue.names.running)
+        try:
+            return _told((await running.get_last_message(self._queue.names.progress_subject(job_id))).data)
+        except MessageNotFoundError:
+            return None
 
     async def _ended(self, job_id: str) -> JobInfo:
         stream = await self._queue.jet.stream(self._queue.names.history)

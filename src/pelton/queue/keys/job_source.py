@@ -29,8 +29,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest, WrongLastSequenceError
-from pelton.queue.backing.first_outcome import as_first, refusal_of
+from pelton.api import AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest, WrongLastSequenceError
+from pelton.jet import ack_of
+from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
 from pelton.queue.backing.unfinished_jobs import scheduled_jobs
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
@@ -135,6 +136,18 @@ class KeyedJobSource:
             return await self._attempt_of(job_id_of(delivered)) if delivered.num_delivered > 1 else None
         held = self._holdings.get(delivered.token)
         return held.hold.known if held is not None else None
+
+    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
+        """Extend the lease, then publish on condition that nobody else has."""
+        progress = ack_of(delivered, "progress")
+        if delivered.consumer != CHANNEL:
+            await self._backend.settle([as_only(message)], delivered.stream, delivered.consumer, progress)
+            return
+        [refused] = await self.extender.ack(delivered.stream, CHANNEL, [progress])
+        if refused is not None:
+            raise refused
+        only = as_only(message)
+        await self._backend.publish(only.subject, only.data, only.headers)
 
     async def settle(self, ended: Ended) -> None:
         """Store how an attempt ended, and carry it out."""

@@ -20,17 +20,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from pelton.api import JobCancelledError, JobError, PeltonError, PullRequest
 from pelton.queue.backing.outage import Outage
 from pelton.queue.model.orders import Order, Orders
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
+from pelton.queue.run.children import JobChildren
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.idle_slots import IdleSlots
 from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import OrderReader
+from pelton.queue.run.progress import Sweeper
+from pelton.queue.run.roll_call import RollCall
+from pelton.queue.run.settings import WorkerSettings
 from pelton.queue.run.signals import watch_signals
 from pelton.runtime import Home, Signal
 
@@ -38,21 +40,12 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.records import AttemptRecords
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _AHEAD_S: Final = 0.02
 _MOST_AHEAD: Final = 256
 _UNKNOWN_JOB_S: Final = 1.0
 _LONGEST_PULL_S: Final = 10.0
 _SETTLED_LOOK_S: Final = 0.2
-
-
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works. ``grace`` in seconds."""
-
-    concurrency: int = 8
-    until_empty: bool = False
-    handle_signals: bool = True
-    grace: float = 30.0
 
 
 class Worker:
@@ -68,12 +61,17 @@ class Worker:
         self._held = HeldJobs(queue, self._attempt)
         self._job_source = self._held.source
         self._threads = JobThreads(settings.concurrency, self._called)
+        self._children = JobChildren(settings.concurrency)
         # How many jobs are there.
         self._on_threads = 0
         self._orders = Orders()
         self._order_reader = OrderReader(queue, self._heed)
         self._begun = Signal()
-        self._env = AttemptEnv(queue, self._clock, self._held, self._threads, self._orders, self._tell_lost)
+        self._sweeper = Sweeper(queue)
+        self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many)
+        self._env = AttemptEnv(
+            queue, self._clock, self._held, self._threads, self._children, self._orders, self._tell_lost
+        )
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -96,6 +94,7 @@ class Worker:
     async def run(self) -> None:
         """Work until stopped. Raises the store's error if the store fails for good."""
         self._held.start()
+        self._roll_call.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
@@ -110,6 +109,9 @@ class Worker:
             finally:
                 await self._order_reader.close()
                 await self._job_source.close()
+                await self._roll_call.stop()
+                await self._sweeper.close()
+                await self._children.close()
                 if unwatch is not None:
                     unwatch()
                 self._end_threads()
@@ -118,7 +120,7 @@ class Worker:
 
     def stop(self) -> None:
         """Take no more jobs, and let :meth:`run` finish."""
-        self._stopping = True
+        self._stopping = self._roll_call.stopping = True
         for attempt in self._running:
             if attempt.context is not None:
                 attempt.context.stop()
@@ -218,6 +220,7 @@ class Worker:
                 continue
             self._outage.is_over()
             if found:
+                self._roll_call.taken += len(found)
                 self._served = channel
                 await self._take_in(found, asked)
             elif self._settings.until_empty and not self._stopping:
@@ -291,6 +294,10 @@ class Worker:
             else:
                 await self._idle.wait()
 
+    def _how_many(self) -> tuple[int, float]:
+        oldest = min((attempt.began for attempt in self._running if attempt.began), default=None)
+        return len(self._running), 0.0 if oldest is None else self._clock.boottime() - oldest
+
     def _startable(self) -> int:
         """Return how many jobs can start now: one that is being settled has its slot until that is done."""
         return min(len(self._waiting), self._settings.concurrency - len(self._running))
@@ -309,7 +316,7 @@ class Worker:
             await attempt.look_up()
             ended = attempt.handed_back()
         finally:
-            if attempt.interrupted or attempt.cancelled is not None:
+            if attempt.interrupted or attempt.cancelled is not None or attempt.asleep is not None:
                 _clear(task)
             if attempt.on_thread:
                 self._on_threads += 1
@@ -350,8 +357,13 @@ class Worker:
         if not attempts:
             return
         now = self._clock.boottime()
+        self._roll_call.finished += len(attempts)
         for attempt in attempts:
             del self._running[attempt]
+            if attempt.context is not None:
+                attempt.context.close()
+                if attempt.leaves_traces:
+                    self._sweeper.sweep(attempt.records.id)
             # It names its attempt: so both go at once, and not when somebody looks for cycles.
             attempt.context = None
             self._job_seconds += 0.1 * (now - attempt.began - self._job_seconds)
