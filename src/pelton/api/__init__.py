@@ -107,6 +107,8 @@ from pelton.api.job_errors import (
     JobTimeoutError,
     LeaseLostError,
     PermanentJobError,
+    QueueInUseError,
+    QueueNotFoundError,
     RetryJob,
     UnknownJobError,
 )
@@ -307,6 +309,8 @@ __all__ = [
     "PullRefusedError",
     "PullRequest",
     "PurgeReply",
+    "QueueInUseError",
+    "QueueNotFoundError",
     "Republish",
     "Request",
     "RetryJob",

@@ -316,7 +316,7 @@ class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=Tr
 
 
 class MsgWithdraw(Request[MsgWithdrawReply], kw_only=True, frozen=True):
-    """Pelton's own: in one transaction, remove a message for which no consumer waits, and store another.
+    """Pelton's own: in one transaction, remove a message for which no consumer waits, and store others.
 
     A message that was given back, or whose ack wait is over, is not waited for. If it is held or missing, nothing
     changes, and nothing is stored.
@@ -326,7 +326,7 @@ class MsgWithdraw(Request[MsgWithdrawReply], kw_only=True, frozen=True):
 
     stream: str
     seq: int
-    publish: Outgoing
+    publish: tuple[Outgoing, ...]
 
 
 class StreamLastHeaders(Request[StreamLastHeadersReply], kw_only=True, frozen=True):

@@ -1,5 +1,6 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
+from pelton.queue.backing.setup import queue_names
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -52,4 +53,5 @@ __all__ = [
     "SyncContextJob",
     "SyncJob",
     "Transaction",
+    "queue_names",
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
+from pelton.queue.control.removal import Removal
 from pelton.queue.control.steering import Steering
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, job_name
@@ -23,10 +24,11 @@ from pelton.queue.inspect.dead_letters import DeadLetters
 from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.checks import checked_text, seconds, whole
+from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, Outcome
+from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, JobState, Outcome
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
 from pelton.queue.run.worker import Worker, WorkerSettings
@@ -55,6 +57,7 @@ class Queue(DeclaresJobs):
         self.jobs_by_name: dict[str, Job[Any, Any]] = context.jobs.own
         self._views = JobViews(context)
         self._steering = Steering(context, self._views)
+        self._removal = Removal(context, self._views)
         self._enqueuer = Enqueuer(context, self._steering)
         self._history = History(context)
         self._dead_letters = DeadLetters(context, self._enqueuer)
@@ -71,11 +74,12 @@ class Queue(DeclaresJobs):
         history_max_age: Seconds | None = None,
         num_replicas: int | None = None,
         jobs: Jobs | Sequence[Jobs] | None = None,
+        create: bool = True,
     ) -> Queue:
-        """Open a queue, making its streams and consumers if they are missing. Raises ConfigError."""
+        """Open a queue, making what is missing of it, if ``create``. Raises QueueNotFoundError, ConfigError."""
         names = QueueNames(name)
         registry = JobRegistry(name, given_jobs(name, jobs))
-        settings = queue_settings(name, exclusive, lease, history_max_age, num_replicas)
+        settings = queue_settings(name, exclusive, lease, history_max_age, num_replicas, create)
         return cls(jet, await open_queue(jet, names, settings, registry))
 
     def job_source(self, worker: str) -> JobSource:
@@ -209,6 +213,21 @@ class Queue(DeclaresJobs):
         """Start jobs again that :meth:`pause` has held up, with the same arguments; within 15 s. Raises ConfigError."""
         await self._steering.resume(key, job)
 
+    async def purge(self, *, key: str | None = None, job: str | None = None) -> int:
+        """Cancel all jobs that no worker holds: waiting, scheduled or retried; return how many were cancelled.
+
+        Only those of a key, or of a job's name, if given. Jobs that run, that are enqueued meanwhile, and dead letters
+        stay. On a cluster, jobs that were taken once and wait for a retry stay, too. Raises ConfigError.
+        """
+        return await self._removal.purge(job_filter(self.name, key, job))
+
+    async def delete(self, *, force: bool = False) -> None:
+        """Remove the queue: its jobs, its history, its dead letters. Do not use it, or its handles, after that.
+
+        With ``force``, also if workers hold jobs: their next operation raises. Raises QueueInUseError.
+        """
+        await self._removal.delete(force=force)
+
     # --- views
 
     async def counts(self) -> JobCounts:
@@ -223,11 +242,16 @@ class Queue(DeclaresJobs):
         return await self._views.get(job_id)
 
     @at_home
-    async def jobs(self) -> AsyncIterator[JobInfo]:
-        """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
-        async with aclosing(self._views.jobs()) as found:
-            async for info in found:
-                yield info
+    async def jobs(
+        self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
+    ) -> AsyncIterator[JobInfo]:
+        """Iterate over the jobs that have not ended, oldest first; only those of a state, a key or a name, if given.
+
+        Raises ConfigError.
+        """
+        async with aclosing(self._views.jobs(job_filter(self.name, key, job, state))) as jobs:
+            async for found in jobs:
+                yield found.info
 
     @at_home
     async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:

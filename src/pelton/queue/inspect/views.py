@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,7 @@ from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.scheduled import scheduled_jobs
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
+from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
 from pelton.queue.model.places import found_by
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobState, Outcome
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
+
+
+class FoundJob(NamedTuple):
+    """A job that has not ended, and its message."""
+
+    stored: StoredMessage
+    info: JobInfo
 
 
 class JobViews:
@@ -81,8 +89,8 @@ class JobViews:
                 return stored
         return None
 
-    async def jobs(self) -> AsyncGenerator[JobInfo]:
-        """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
+    async def jobs(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[FoundJob]:
+        """Iterate over the jobs that have not ended, oldest first, with their messages."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         unsettled = await self._queue.stats.underway()
         seq = 1
@@ -91,8 +99,10 @@ class JobViews:
                 stored = await stream.get_next_message(">", seq)
             except MessageNotFoundError:
                 return
-            yield await self._unfinished(stored, unsettled)
             seq = stored.seq + 1
+            info = await self._unfinished(stored, unsettled)
+            if wanted.has(info):
+                yield FoundJob(stored, info)
 
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""

@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import MessageNotFoundError, Unsettled
+from pelton.queue.backing.queue_stats import delivered_by
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.backing.scheduled import scheduled_jobs
 from pelton.queue.keys.record import KeyRecord, decode
-from pelton.queue.ports import Underway
+from pelton.queue.ports import Underway, Unlisted
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Streams
@@ -39,6 +40,10 @@ class KeyedStats:
             entries = await asyncio.gather(*(self._entry(*one) for one in batch[start : start + _AT_ONCE]))
             found.update((entry.seq, entry) for entry in entries if entry is not None)
         return found
+
+    async def unlisted(self) -> Unlisted:
+        """Return what was delivered of the jobs without a key."""
+        return await delivered_by((self._free,))
 
     async def untouched(self, underway: Underway) -> int:
         """Return how many jobs are stored that no worker holds."""

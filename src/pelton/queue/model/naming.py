@@ -107,6 +107,10 @@ class QueueNames:
         """Whether a subject is that of a schedule."""
         return subject.startswith(self._later_prefix)
 
+    def is_free(self, subject: str) -> bool:
+        """Whether a subject is that of a job without a key, or of a queue that is not exclusive."""
+        return subject.startswith(self.free_subject)
+
     def key_of_job(self, subject: str) -> str:
         """Return the key, in its subject form, that a job's subject names."""
         return subject.removeprefix(self._key_prefix).partition(f".{PLACE}.")[0]
