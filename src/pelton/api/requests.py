@@ -122,9 +122,13 @@ class ConsumerUnsettledReply(Page, kw_only=True):
 
 
 class MsgWithdrawReply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Whether a message was removed; ``held``: a consumer waits for its ack; ``missing``: there is none."""
+    """Whether a message was removed; ``held``: a consumer waits for its ack; ``missing``: there is none.
+
+    `stored` are the sequences of the messages that were stored.
+    """
 
     state: Literal["withdrawn", "held", "missing"] = shown("missing")
+    stored: tuple[int, ...] = ()
 
 
 class LastHeaders(msgspec.Struct, frozen=True, gc=False):

@@ -7,7 +7,7 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -264,18 +264,30 @@ class Queue(DeclaresJobs):
                 yield outcome
 
     @at_home
-    async def dead_letters(self) -> AsyncIterator[DeadLetter]:
-        """Iterate over failed jobs that can be redriven, oldest first."""
-        async with aclosing(self._dead_letters.letters()) as found:
-            async for letter in found:
-                yield letter
+    async def dead_letters(self, *, key: str | None = None, job: str | None = None) -> AsyncIterator[DeadLetter]:
+        """Iterate over failed jobs that can be redriven, oldest first; only those of a key or a name, if given."""
+        async with aclosing(self._dead_letters.letters(job_filter(self.name, key, job))) as letters:
+            async for stored in letters:
+                yield stored.letter
 
-    async def redrive(self, job_id: str) -> JobHandle[Any]:
-        """Put a failed job into the queue again, as a new job, and remove its dead letter.
+    async def redrive(self, job_id: str, args: Mapping[str, object] | None = None) -> JobHandle[Any]:
+        """Put a failed job into the queue again, as a new job, and remove its dead letter: both, or neither.
 
-        Raises JobNotFoundError when there is no such dead letter, ConfigError.
+        ``args`` replace some of its arguments, by name. A redrive can be repeated: the job is stored once. Raises
+        JobNotFoundError when there is no such dead letter, JobArgumentsError, ConfigError.
         """
-        return await self._dead_letters.redrive(job_id)
+        return await self._dead_letters.redrive(job_id, args)
+
+    async def redrive_all(self, *, key: str | None = None, job: str | None = None) -> int:
+        """Redrive all dead letters that there are now, or those of a key or a job's name; return how many.
+
+        Raises ConfigError.
+        """
+        return await self._dead_letters.redrive_all(job_filter(self.name, key, job))
+
+    async def discard(self, job_id: str) -> None:
+        """Remove a dead letter; the history keeps the job's outcome. Raises JobNotFoundError, ConfigError."""
+        await self._dead_letters.discard(job_id)
 
     async def clean(self, *, older_than: Seconds) -> int:
         """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many were removed.

@@ -26,9 +26,9 @@ def withdraw(session: Session, request: MsgWithdraw) -> MsgWithdrawReply:
     if request.seq > log.state.last or log.reader.get(request.seq) is None:
         return MsgWithdrawReply(state="missing")
     # First, because it can be refused: then nothing has changed.
-    append_all(session, request.publish, now)
+    acks = append_all(session, request.publish, now)
     log.remover.remove([request.seq])
     for consumer, subject in given_back:
         # Nobody redelivers it, and a late ack of an earlier delivery is refused.
         consumer.forget_missing(request.seq, subject)
-    return MsgWithdrawReply(state="withdrawn")
+    return MsgWithdrawReply(state="withdrawn", stored=tuple([ack.seq for ack in acks]))
