@@ -37,7 +37,8 @@ def test_a_consumer_always_says_its_policies() -> None:
 
 
 def test_our_own_field_travels_only_when_it_is_set() -> None:
-    assert keys(api.ConsumerConfig(max_ack_pending_per_subject=1)) - keys(api.ConsumerConfig()) == EXTENSION_FIELDS
+    own = api.ConsumerConfig(max_ack_pending_per_subject=1, max_ack_pending_subject_end="%")
+    assert keys(own) - keys(api.ConsumerConfig()) == EXTENSION_FIELDS
 
 
 @pytest.mark.parametrize("config", [STREAM, CONSUMER, api.StreamConfig(), api.ConsumerConfig()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pelton.api import AckRejectedError, Outgoing, headers
+from pelton.api import AckRejectedError, Backend, MessageNotFoundError, MsgGet, Outgoing, headers
 
 if TYPE_CHECKING:
     from pelton.queue.model.naming import QueueNames
@@ -30,6 +30,16 @@ def guarded(names: QueueNames, ended: Ended) -> Sequence[Outgoing]:
     """Return the messages that end an attempt; if it ends the job, its outcome has to be the first."""
     messages = ended.messages
     return [*messages[:-1], as_first(names, messages[-1])] if ended.is_over else messages
+
+
+async def is_stored(backend: Backend, names: QueueNames, ended: Ended) -> bool:
+    """Whether the outcome that a job has is the one that was refused: it was published before, and not acknowledged."""
+    record = ended.record
+    try:
+        found = await backend.call(MsgGet(stream=names.history, last_by_subj=record.subject))
+    except MessageNotFoundError:
+        return False
+    return found.message.data == record.data
 
 
 def was_cancelled(ended: Ended) -> AckRejectedError:

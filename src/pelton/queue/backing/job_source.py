@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.queue.backing.first_outcome import guarded, was_cancelled
+from pelton.queue.backing.first_outcome import guarded, is_stored, was_cancelled
 from pelton.queue.model.records import job_id_of
 from pelton.queue.ports import Extender, TakenJob
 
@@ -55,7 +55,14 @@ class ConsumerJobSource:
         try:
             await self._backend.settle(self._messages(ended), delivered.stream, delivered.consumer, ended.ack)
         except WrongLastSequenceError as error:
-            raise was_cancelled(ended) from error
+            await self._settle_again(ended, error)
+
+    async def _settle_again(self, ended: Ended, refused: PeltonError) -> None:
+        """Acknowledge an attempt whose own outcome is stored; raises AckRejectedError if it is another one."""
+        if not await is_stored(self._backend, self._names, ended):
+            raise was_cancelled(ended) from refused
+        delivered = ended.delivered
+        await self._backend.settle((), delivered.stream, delivered.consumer, ended.ack)
 
     def _messages(self, ended: Ended) -> Sequence[Outgoing]:
         # In a store file, a job that is cancelled is withdrawn, and its holder's ack is refused.
@@ -82,10 +89,19 @@ class ConsumerJobSource:
             raise
         except PeltonError as error:
             return [error] * len(endings)
-        return [
-            was_cancelled(ended) if isinstance(refused, WrongLastSequenceError) else refused
-            for ended, refused in zip(endings, answers, strict=True)
-        ]
+        for index, refused in enumerate(answers):
+            if isinstance(refused, WrongLastSequenceError):
+                answers[index] = await self._answer_again(endings[index], refused)
+        return answers
+
+    async def _answer_again(self, ended: Ended, refused: PeltonError) -> PeltonError | None:
+        try:
+            await self._settle_again(ended, refused)
+        except FINAL_ERRORS:
+            raise
+        except PeltonError as error:
+            return error
+        return None
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:
         """Do nothing: the consumer redelivers it to another worker after its ack wait."""

@@ -30,7 +30,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest, WrongLastSequenceError
-from pelton.queue.backing.first_outcome import as_first, was_cancelled
+from pelton.queue.backing.first_outcome import as_first, is_stored, was_cancelled
 from pelton.queue.backing.scheduled import scheduled_jobs
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
@@ -183,7 +183,8 @@ class KeyedJobSource:
             try:
                 await self._backend.publish_batch([*named[:-1], as_first(self._names, named[-1])])
             except WrongLastSequenceError as error:
-                raise was_cancelled(ended) from error
+                if not await is_stored(self._backend, self._names, ended):
+                    raise was_cancelled(ended) from error
             await self._ledger.remove_job(delivered.seq)
             messages = []
         await self._backend.settle(messages, delivered.stream, delivered.consumer, ended.ack)
