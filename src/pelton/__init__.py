@@ -52,6 +52,7 @@ _HOMES = {
         "JobInfo",
         "JobOptions",
         "JobRules",
+        "JobSchedule",
         "JobTransaction",
         "JobWithOptions",
         "Jobs",

@@ -18,7 +18,7 @@ from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.model.states import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobSchedule, JobState, Outcome
 from pelton.queue.queue import Queue
 from pelton.queue.run.claimed import ClaimedJob
 from pelton.queue.run.claims import Claims
@@ -42,6 +42,7 @@ __all__ = [
     "JobInfo",
     "JobOptions",
     "JobRules",
+    "JobSchedule",
     "JobState",
     "JobTransaction",
     "JobWithOptions",

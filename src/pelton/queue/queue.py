@@ -15,6 +15,7 @@ from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
 from pelton.queue.control.removal import Removal
+from pelton.queue.control.schedules import Schedules
 from pelton.queue.control.steering import Steering
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, job_name
@@ -28,7 +29,8 @@ from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, JobSchedule, JobState, Outcome
+from pelton.queue.model.timetable import timetable_of
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
 from pelton.queue.run.worker import Worker, WorkerSettings
@@ -58,6 +60,7 @@ class Queue(DeclaresJobs):
         self._views = JobViews(context)
         self._steering = Steering(context, self._views)
         self._removal = Removal(context, self._views)
+        self._schedules = Schedules(context)
         self._enqueuer = Enqueuer(context, self._steering)
         self._history = History(context)
         self._dead_letters = DeadLetters(context, self._enqueuer)
@@ -227,6 +230,49 @@ class Queue(DeclaresJobs):
         With ``force``, also if workers hold jobs: their next operation raises. Raises QueueInUseError.
         """
         await self._removal.delete(force=force)
+
+    # --- schedules
+
+    async def schedule(
+        self,
+        name: str,
+        job: JobDefinition[Any, Any] | str,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        key: str = "",
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: Seconds | None = None,
+        overlap: str = "skip",
+    ) -> JobSchedule:
+        """Enqueue a job again and again: by ``cron``, or ``every`` so many seconds (at least 1).
+
+        ``cron`` has five fields, or six with the second first, in ``timezone`` (an IANA name; default: UTC). The job is
+        enqueued once each time, however many processes run and call this; times at which nothing could fire are made up
+        for once. ``overlap="skip"`` ends a job as cancelled that became due while an earlier one had not ended.
+        The same definition changes nothing, another one replaces the schedule of that ``name``. Raises
+        JobArgumentsError, ConfigError.
+        """
+        timetable = timetable_of(self.name, name, cron, timezone, every, overlap)
+        call = self._enqueuer.call_of(job, args, dict(kwargs or {}), PLAIN)
+        return await self._schedules.define(timetable, call, key)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule; return False if there was none. Jobs that it has enqueued stay. Raises ConfigError."""
+        return await self._schedules.remove(name)
+
+    async def schedules(self) -> list[JobSchedule]:
+        """Return all schedules by name, with the next time each is due, and its last run."""
+        return await self._schedules.all()
+
+    async def pause_schedule(self, name: str) -> None:
+        """Enqueue no more jobs of a schedule, until :meth:`resume_schedule`. Raises ConfigError if there is none."""
+        await self._schedules.pause(name)
+
+    async def resume_schedule(self, name: str) -> None:
+        """Enqueue jobs of a paused schedule again, from its next time on. Raises ConfigError if there is none."""
+        await self._schedules.resume(name)
 
     # --- views
 

@@ -92,7 +92,7 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
 
 async def _with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
     """Return the stream of a queue with room for scheduled jobs; one that an older version made gets it here."""
-    if names.scheduled in stream.config.subjects:
+    if {*names.job_subjects} <= {*stream.config.subjects}:
         return stream
     return await jet.update_stream(names.jobs, subjects=list(names.job_subjects), allow_msg_schedules=True)
 

@@ -100,6 +100,8 @@ class JobViews:
             except MessageNotFoundError:
                 return
             seq = stored.seq + 1
+            if self._queue.names.is_cron(stored.subject):
+                continue
             info = await self._unfinished(stored, unsettled)
             if wanted.has(info):
                 yield FoundJob(stored, info)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _FRESH: Final = "s"
 _UNIQUE: Final = "u"
 _REDRIVEN: Final = "r"
+_CRON: Final = "c"
 _DIGEST_BYTES: Final = 15
 
 
@@ -48,6 +49,11 @@ def redriven_place(job_id: str, key: str) -> Place:
     """Return the place of a failed job that is redriven: always the same, so that repeating it stores nothing."""
     leaf = _REDRIVEN + _digest("redriven", job_id)
     return Place(leaf, _id(leaf, key), is_unique=True)
+
+
+def cron_leaf(schedule: str) -> str:
+    """Return the leaf of the jobs of a schedule, by its name."""
+    return _CRON + _digest("schedule", schedule)
 
 
 def _what_is_unique(job: str, args: bytes, options: JobOptions) -> tuple[str, ...]:

@@ -28,7 +28,8 @@ from pelton.api import (
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.queue.backing.outage import can_pass
-from pelton.queue.model.decide import Again, Decide, Finish, after_error, after_refusal
+from pelton.queue.backing.overlap import has_overlap
+from pelton.queue.model.decide import SKIPPED, Again, Decide, Finish, after_error, after_refusal
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import report
@@ -208,6 +209,16 @@ class HeldJobs(Generic[J]):
             report(self._queue.name, records, ended)
             return ended
         return self.after(job, UnknownJobError(records.envelope.job, self._queue.jobs.names))
+
+    async def skipped(self, job: HeldJob) -> Finish | None:
+        """Return the end of a job of a schedule that is not to run beside an earlier one, or right after it."""
+        timetable = job.records.envelope.timetable
+        if timetable is None or timetable.overlap != "skip" or job.records.attempt > 1:
+            return None
+        if not await has_overlap(self._queue.jet, self._queue.names, job.records.delivered):
+            return None
+        report(self._queue.name, job.records, SKIPPED)
+        return SKIPPED
 
     def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> Finish | Again:
         """Decide what follows an attempt that raised, and log it."""
