@@ -53,6 +53,7 @@ _HOMES = {
         "JobOptions",
         "JobProgress",
         "JobRules",
+        "JobSchedule",
         "JobTransaction",
         "JobWithOptions",
         "Jobs",

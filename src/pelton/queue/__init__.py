@@ -1,5 +1,6 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
+from pelton.queue.backing.setup import queue_names
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -25,6 +26,7 @@ from pelton.queue.model.states import (
     JobCounts,
     JobInfo,
     JobProgress,
+    JobSchedule,
     JobState,
     Outcome,
     WorkerInfo,
@@ -54,6 +56,7 @@ __all__ = [
     "JobOptions",
     "JobProgress",
     "JobRules",
+    "JobSchedule",
     "JobState",
     "JobTransaction",
     "JobWithOptions",
@@ -66,4 +69,5 @@ __all__ = [
     "SyncJob",
     "Transaction",
     "WorkerInfo",
+    "queue_names",
 ]

@@ -19,6 +19,12 @@ async def scheduled_jobs(jet: Streams, names: QueueNames) -> int:
     return (await stream.info(subjects_filter=names.scheduled)).total
 
 
+async def not_to_be_taken(jet: Streams, names: QueueNames) -> int:
+    """Return how many messages no worker takes: scheduled jobs and schedules."""
+    stream = await jet.stream(names.jobs)
+    return await scheduled_jobs(jet, names) + (await stream.info(subjects_filter=names.crons)).total
+
+
 async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> StoredMessage | None:
     """Return the message of a job that has not ended."""
     if job_id.isdigit():

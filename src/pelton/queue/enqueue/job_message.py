@@ -11,7 +11,7 @@ from pelton.api.times import datetime_ns, rfc3339
 from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key
 from pelton.queue.model.options import PLAIN, JobOptions
-from pelton.queue.model.places import Place, place_of
+from pelton.queue.model.places import Place, place_of, redriven_place
 from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ class JobMessage:
         msg_id = f"{self._job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
         return Outgoing(self._names.job_subject(options.key if key else ""), _encode(envelope), block)
+
+    def redriven(self, envelope: Envelope) -> Outgoing:
+        """Return the message of a failed job that is to run again; ``redriven_from`` is its id.
+
+        It has an id and a place that follow from that one, so the message is refused while the job is unfinished.
+        """
+        key = encode_key(envelope.key) if self._exclusive and envelope.key else ""
+        place = redriven_place(envelope.redriven_from, key)
+        # Its time, and its time to live, were those of the job that failed.
+        fresh = msgspec.structs.replace(envelope, due=0, expires=0)
+        return self._placed(fresh, key, JobOptions(idempotency_key=f"redrive-{envelope.redriven_from}"), place)
 
     def _placed(self, envelope: Envelope, key: str, options: JobOptions, place: Place) -> Outgoing:
         names = self._names

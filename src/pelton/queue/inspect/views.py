@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,7 @@ from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
+from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
 from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobProgress, JobState, Outcome
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _told: Final = msgspec.json.Decoder(JobProgress).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
+
+
+class FoundJob(NamedTuple):
+    """A job that has not ended, and its message."""
+
+    stored: StoredMessage
+    info: JobInfo
 
 
 class JobViews:
@@ -66,8 +74,8 @@ class JobViews:
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         return await unfinished_job(stream, self._queue.names, job_id)
 
-    async def jobs(self) -> AsyncGenerator[JobInfo]:
-        """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
+    async def jobs(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[FoundJob]:
+        """Iterate over the jobs that have not ended, oldest first, with their messages."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         unsettled = await self._queue.stats.underway()
         seq = 1
@@ -76,8 +84,12 @@ class JobViews:
                 stored = await stream.get_next_message(">", seq)
             except MessageNotFoundError:
                 return
-            yield await self._unfinished(stored, unsettled)
             seq = stored.seq + 1
+            if self._queue.names.is_cron(stored.subject):
+                continue
+            info = await self._unfinished(stored, unsettled)
+            if wanted.has(info):
+                yield FoundJob(stored, info)
 
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""

@@ -166,6 +166,8 @@ class JobAttempt(HeldJob):
             return self.conclude(None, cancelled)
         if self._env.orders.is_paused(envelope.key, envelope.job):
             return self._concluded(PutOff(None, "it is paused"), None)
+        if envelope.timetable is not None and (skipped := await self._env.held.skipped(self)) is not None:
+            return self._concluded(skipped, None)
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
         try:

@@ -26,7 +26,8 @@ from pelton.api import (
 )
 from pelton.jet import ack_of
 from pelton.queue.backing.outage import can_pass, is_busy
-from pelton.queue.model.decide import AfterAttempt, Decide, after_error, after_refusal
+from pelton.queue.backing.overlap import has_overlap
+from pelton.queue.model.decide import SKIPPED, AfterAttempt, Decide, Finish, after_error, after_refusal
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import report
@@ -220,6 +221,16 @@ class HeldJobs(Generic[J]):
             )  # fmt: skip
         error = UnknownJobError(name, self._queue.jobs.names)
         return after_error(error, job.records.attempt, JobRules(), self._queue.runtime.random)
+
+    async def skipped(self, job: HeldJob) -> Finish | None:
+        """Return the end of a job of a schedule that is not to run beside an earlier one, or right after it."""
+        timetable = job.records.envelope.timetable
+        if timetable is None or timetable.overlap != "skip" or job.records.attempt > 1:
+            return None
+        if not await has_overlap(self._queue.jet, self._queue.names, job.records.delivered):
+            return None
+        report(self._queue.name, job.records, SKIPPED)
+        return SKIPPED
 
     def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> AfterAttempt:
         """Decide what follows an attempt that raised, and log it."""

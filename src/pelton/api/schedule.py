@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from pelton.api.cron import Cron, next_second, parse_cron
 from pelton.api.durations import parse_duration
 from pelton.api.times import SECOND
-from pelton.streams.cron import Cron, next_second, parse_cron
 
 LATEST: Final = (1 << 63) - 2
 """The last instant that a row can hold."""
