@@ -143,8 +143,11 @@ class Queue(DeclaresJobs):
         until_empty: bool = False,
         handle_signals: bool = True,
         grace: Seconds = 30.0,
+        max_jobs: int | None = None,
     ) -> None:
         """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
+
+        After ``max_jobs`` jobs it takes no more, lets those that run finish, and returns.
 
         Signals are handled on the main thread only, and only those without another handler: in a web server they
         belong to the server, and you call :meth:`stop`. ``handle_signals=False`` handles none.
@@ -159,6 +162,7 @@ class Queue(DeclaresJobs):
             until_empty=until_empty,
             handle_signals=handle_signals,
             grace=seconds(f"queue {self.name!r}: grace", grace),
+            max_jobs=None if max_jobs is None else whole(f"queue {self.name!r}: max_jobs", max_jobs),
         )
         self._check_loop()
         worker = Worker(self._context, settings)

@@ -772,7 +772,13 @@ class Queue:
     def resume(self, *, key: str | None = None, job: str | None = None) -> None: ...
     def stop(self) -> None: ...
     def work(
-        self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Seconds = 30.0
+        self,
+        *,
+        concurrency: int = 8,
+        until_empty: bool = False,
+        handle_signals: bool = True,
+        grace: Seconds = 30.0,
+        max_jobs: int | None = None,
     ) -> None: ...
 
 class QueueInTransaction:

@@ -47,12 +47,13 @@ _SETTLED_LOOK_S: Final = 0.2
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works. ``grace`` in seconds."""
+    """How a worker works. ``grace`` in seconds; after ``max_jobs`` it takes no more."""
 
     concurrency: int = 8
     until_empty: bool = False
     handle_signals: bool = True
     grace: float = 30.0
+    max_jobs: int | None = None
 
 
 class Worker:
@@ -84,6 +85,9 @@ class Worker:
         self._taken = Signal()
         self._stop = Signal()
         self._stopping = False
+        # Whether what it runs is to hurry: not when it only takes no more.
+        self._is_told = False
+        self._left = settings.max_jobs or -1
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         # When a channel brought jobs the last time, in seconds since boot.
@@ -99,13 +103,15 @@ class Worker:
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
-        fetchers.append(self._spawn(self._follow_orders(), "orders"))
+        fetchers.append(self._spawn(self._order_reader.follow(self._begun.notify), "orders"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
+        except BaseException:
+            self.stop()
+            raise
         finally:
             try:
-                self.stop()
                 await self._wind_down(fetchers, slots)
             finally:
                 await self._order_reader.close()
@@ -117,11 +123,21 @@ class Worker:
             raise self._failure
 
     def stop(self) -> None:
-        """Take no more jobs, and let :meth:`run` finish."""
-        self._stopping = True
+        """Take no more jobs, tell those that run, and let :meth:`run` finish."""
         for attempt in self._running:
             if attempt.context is not None:
                 attempt.context.stop()
+        self._is_told = True
+        self._retire()
+
+    def _count_down(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._retire()
+
+    def _retire(self) -> None:
+        """Take no more jobs, and let those that run take as long as they want."""
+        self._stopping = True
         self._stop.notify()
         self._idle.wake_all()
         self._taken.notify()
@@ -132,6 +148,7 @@ class Worker:
         await asyncio.gather(*fetchers, return_exceptions=True)
         try:
             await self._hand_back_waiting()
+            await self._until_told(slots)
             await asyncio.wait(slots, timeout=self._settings.grace)
             for attempt in list(self._running):
                 attempt.interrupt()
@@ -141,6 +158,11 @@ class Worker:
             for slot in slots:
                 slot.cancel()
             raise
+
+    async def _until_told(self, slots: list[asyncio.Task[None]]) -> None:
+        """Wait until the worker is told to stop, or what it runs has ended."""
+        while not self._is_told and not all(slot.done() for slot in slots):
+            await self._stop.wait(self._stop.generation)
 
     async def _hand_back_waiting(self) -> None:
         waiting = [*self._waiting, *self._surplus]
@@ -167,22 +189,18 @@ class Worker:
         if task.cancelled():
             error: BaseException | None = None
             if not self._stopping:
-                error = JobError(
-                    f"a job of queue {self._queue.name!r} has cancelled its worker's own task; raise instead"
-                )
+                error = JobError(f"a job of queue {self._queue.name!r} has cancelled its worker's task; raise instead")
         else:
             error = task.exception()
         if error is not None:
             self._fail(error)
+        self._stop.notify()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self.stop()
 
     # --- orders
-
-    async def _follow_orders(self) -> None:
-        await self._order_reader.follow(self._begun.notify)
 
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""
@@ -281,6 +299,7 @@ class Worker:
                 attempt = self._waiting.popleft()
                 running[attempt] = None
                 self._taken.notify()
+                self._count_down()
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
                 self._idle.wake(self._startable() or len(self._ended))
                 await self._run(attempt, task)
