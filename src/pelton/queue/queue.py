@@ -149,8 +149,9 @@ class Queue(DeclaresJobs):
 
         After ``max_jobs`` jobs it takes no more, lets those that run finish, and returns.
 
-        Signals are handled on the main thread only, and only those without another handler: in a web server they
-        belong to the server, and you call :meth:`stop`. ``handle_signals=False`` handles none.
+        Signals are handled on the main thread only, only those without another handler, and none if the program
+        handles SIGTERM: in a web server they belong to the server, and you call :meth:`stop`.
+        ``handle_signals=False`` handles none.
 
         Runs up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. When the
         worker stops, running jobs are notified (``JobContext.stopping``) and have ``grace`` seconds to finish; then
