@@ -45,6 +45,7 @@ class Queue(DeclaresJobs):
     """A work queue. Made by ``await jet.queue(name)``."""
 
     def __init__(self, jet: Streams, context: QueueContext) -> None:
+        super().__init__()
         self.jet = jet
         self._check_loop = jet.backend.check_loop
         self._context = context

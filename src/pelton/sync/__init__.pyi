@@ -45,11 +45,12 @@ from pelton.locks.election_record import Leader as Leader
 from pelton.locks.held import Guard
 from pelton.queue.define.arguments import RunContext
 from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
 from pelton.queue.define.job import JobQueue, P, R
-from pelton.queue.define.registry import C
+from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions as JobOptions
@@ -522,6 +523,7 @@ class Jet:
     def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
 
 class AsyncContextJob(Job[P, R], Generic[P, R]):
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -549,6 +551,7 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class AsyncJob(Job[P, R], Generic[P, R]):
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -576,6 +579,7 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class Job(JobDefinition[P, R], Generic[P, R]):
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -714,6 +718,7 @@ class Queue:
     exclusive: bool
     lease: float
     jobs_by_name: dict[str, Job[Any, Any]]
+    def around_run(self, function: F) -> F: ...
     def call_of(
         self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
     ) -> JobCall: ...
@@ -754,6 +759,7 @@ class Queue:
     def job_source(self, worker: str) -> JobSource: ...
     def jobs(self) -> Iterator[JobInfo]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
+    def on_enqueue(self, function: E) -> E: ...
     @classmethod
     def open(
         cls,
@@ -844,6 +850,7 @@ class Stream:
     def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int: ...
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -871,6 +878,7 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class SyncJob(Job[P, R], Generic[P, R]):
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules

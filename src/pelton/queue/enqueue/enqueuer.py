@@ -95,7 +95,7 @@ class Enqueuer:
                 "declare jobs of several queues in a pelton.Jobs()"
             )
         form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
-        return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new)
+        return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new, call.meta)
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""

@@ -61,7 +61,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job as stored in the queue: which function, with which arguments (JSON), under which key.
 
     ``id`` is set for a job whose id is not the sequence of its message. Times are wall nanoseconds, 0 if there is none:
-    when a scheduled job falls ``due``, and when a job that has not started ``expires``.
+    when a scheduled job falls ``due``, and when a job that has not started ``expires``. ``meta`` is the program's own.
     """
 
     job: str
@@ -71,6 +71,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     id: str = ""
     due: int = 0
     expires: int = 0
+    meta: dict[str, str] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):

@@ -20,12 +20,12 @@ class JobContext(RunContext):
 
     ``token`` grows with every start of a job of the same key, or of the same job: an outside system that remembers the
     largest token it has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why
-    the previous attempt failed.
+    the previous attempt failed; ``meta`` is what the program has attached to the call.
     """
 
     __slots__ = (
         "_cancelled", "_emitted", "_lost", "_open_transaction", "_stopping", "attempt", "enqueued_at", "id", "job",
-        "key", "last_error", "queue", "token", "worker",
+        "key", "last_error", "meta", "queue", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +43,7 @@ class JobContext(RunContext):
         self.id = envelope.id or str(delivered.seq)
         self.job = envelope.job
         self.key = envelope.key
+        self.meta = envelope.meta
         self.attempt = attempt
         self.last_error = last_error
         self.enqueued_at = delivered.time_ns
