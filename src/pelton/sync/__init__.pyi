@@ -3,7 +3,7 @@
 # ruff: noqa: F403, F405
 # mypy: disable-error-code="overload-overlap"
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Self, Unpack, overload
@@ -50,6 +50,7 @@ from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
 from pelton.queue.define.job import JobQueue, P, R
+from pelton.queue.define.job_codec import JobCodec as JobCodec
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
@@ -151,6 +152,7 @@ __all__ = [
     "JobArgumentsError",
     "JobCall",
     "JobCancelledError",
+    "JobCodec",
     "JobContext",
     "JobCounts",
     "JobDecorator",
@@ -759,7 +761,14 @@ class Queue:
     def job_source(self, worker: str) -> JobSource: ...
     def jobs(self) -> Iterator[JobInfo]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
+    def observe(
+        self,
+        on_error: Callable[[str, BaseException], None] | None = None,
+        on_stored: Callable[[], Awaitable[None]] | None = None,
+    ) -> None: ...
     def on_enqueue(self, function: E) -> E: ...
+    @property
+    def on_stored(self) -> Callable[[], Awaitable[None]] | None: ...
     @classmethod
     def open(
         cls,
@@ -782,6 +791,7 @@ class Queue:
         *,
         concurrency: int = 8,
         until_empty: bool = False,
+        until_idle: bool = False,
         handle_signals: bool = True,
         grace: Seconds = 30.0,
         max_jobs: int | None = None,

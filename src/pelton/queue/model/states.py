@@ -128,7 +128,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the views show it. ``last_error`` is the message of the last failed attempt.
 
-    ``due`` is when a scheduled job is to start, in wall nanoseconds.
+    ``due`` is when a scheduled job is to start, or a retrying one to be tried again, in wall nanoseconds.
     """
 
     id: str

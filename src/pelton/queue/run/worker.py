@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from pelton.api import JobCancelledError, JobError, PeltonError, PullRequest
 from pelton.queue.backing.outage import Outage
 from pelton.queue.model.orders import Order, Orders
@@ -32,6 +30,7 @@ from pelton.queue.run.idle_slots import IdleSlots
 from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.signals import watch_signals
+from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import Home, Signal
 
 if TYPE_CHECKING:
@@ -46,16 +45,6 @@ _LONGEST_PULL_S: Final = 10.0
 _SETTLED_LOOK_S: Final = 0.2
 
 
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works. ``grace`` in seconds; after ``max_jobs`` it takes no more."""
-
-    concurrency: int = 8
-    until_empty: bool = False
-    handle_signals: bool = True
-    grace: float = 30.0
-    max_jobs: int | None = None
-
-
 class Worker:
     """Runs the jobs of one queue in this process."""
 
@@ -66,7 +55,7 @@ class Worker:
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home = Home(self._loop)
-        self._held = HeldJobs(queue, self._attempt)
+        self._held = HeldJobs(queue, self._attempt, on_error=settings.on_error)
         self._job_source = self._held.source
         self._threads = JobThreads(settings.concurrency, self._called)
         # How many jobs are there.
@@ -92,8 +81,11 @@ class Worker:
         self._job_seconds = _UNKNOWN_JOB_S
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
+        self._ends_by_itself = settings.until_empty or settings.until_idle
         self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
+        # The channels that had nothing, since something was taken or ran.
+        self._dry: set[str] = set()
 
     # --- life
 
@@ -224,12 +216,14 @@ class Worker:
                 await self._clock.sleep(0)
             wanted = 0 if self._orders.is_all_paused else self._wanted()
             if wanted <= 0:
+                if self._settings.until_idle and self._orders.is_all_paused:
+                    self.stop()
                 await self._taken.wait(seen)
                 continue
             asked = self._clock.boottime()
             try:
                 found = await self._held.take(channel, self._request(wanted))
-                if not found and self._settings.until_empty and await self._is_empty():
+                if not found and self._ends_by_itself and await self._is_over(channel):
                     self.stop()
             except PeltonError as error:
                 await self._outage.wait(error)
@@ -238,7 +232,7 @@ class Worker:
             if found:
                 self._served = channel
                 await self._take_in(found, asked)
-            elif self._settings.until_empty and not self._stopping:
+            elif self._ends_by_itself and not self._stopping:
                 await self._look_later(seen)
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
@@ -246,6 +240,7 @@ class Worker:
         room = max(self._room(), 0) if self._taken_in_at >= asked else len(found)
         self._taken_in_at = self._clock.boottime()
         self._waiting.extend(found[:room])
+        self._dry.clear()
         self._idle.wake_anew(self._startable())
         surplus = found[room:]
         if not surplus:
@@ -257,7 +252,7 @@ class Worker:
             self._surplus += [attempt for attempt in surplus if self._held.is_held(attempt)]
 
     def _request(self, wanted: int) -> PullRequest:
-        if self._settings.until_empty:
+        if self._ends_by_itself:
             return PullRequest(batch=wanted, no_wait=True)
         # For no longer than part of a lease: a lease counts from when the pull was requested.
         return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._queue.lease / 3) * 1e9))
@@ -283,10 +278,15 @@ class Worker:
         """Pass on what the keeper's thread has found."""
         self._loop.call_soon_threadsafe(self._lose, attempt, reason)
 
-    async def _is_empty(self) -> bool:
+    async def _is_over(self, channel: str) -> bool:
         if self._running or self._waiting:
+            # What ends may let another job start.
+            self._dry.clear()
             return False
-        return await self._job_source.is_empty()
+        self._dry.add(channel)
+        if self._settings.until_idle and len(self._dry) == len(self._job_source.channels):
+            return True
+        return self._settings.until_empty and await self._job_source.is_empty()
 
     # --- running jobs
 
