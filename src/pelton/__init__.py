@@ -38,6 +38,7 @@ _HOMES = {
     "pelton.locks": ("Election", "ElectionOptions", "LockLease", "Leader", "Lock", "Semaphore", "Term"),
     "pelton.queue": (
         "JobCall",
+        "JobCodec",
         "ClaimedJob",
         "Claims",
         "DeadLetter",

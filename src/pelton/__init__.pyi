@@ -63,6 +63,7 @@ from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter
 from pelton.queue import Job as Job
 from pelton.queue import JobCall as JobCall
+from pelton.queue import JobCodec as JobCodec
 from pelton.queue import JobContext as JobContext
 from pelton.queue import JobCounts as JobCounts
 from pelton.queue import JobDecorator as JobDecorator

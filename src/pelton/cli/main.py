@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "salvage": "write what a damaged store still holds to a new one",
     "compact": "rewrite a store that is not open, without unused space",
     "rekey": "encrypt a store that is not open, change its key, or decrypt it",
+    "work": "run the jobs of a program, in one process or several",
     "object": "put files into an object store, get them, list them",
     "queue": "how the queues go: states, rates, times",
     "jobs": "the jobs of a queue",

@@ -13,6 +13,7 @@ from pelton.queue.define.job import (
     SyncContextJob,
     SyncJob,
 )
+from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
@@ -47,6 +48,7 @@ __all__ = [
     "Envelope",
     "Job",
     "JobCall",
+    "JobCodec",
     "JobContext",
     "JobCounts",
     "JobDecorator",

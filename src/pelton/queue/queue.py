@@ -7,7 +7,7 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -43,8 +43,8 @@ from pelton.queue.model.states import (
 from pelton.queue.model.timetable import timetable_of
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
-from pelton.queue.run.settings import WorkerSettings
 from pelton.queue.run.worker import Worker
+from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import at_home
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Queue(DeclaresJobs):
     """A work queue. Made by ``await jet.queue(name)``."""
 
     def __init__(self, jet: Streams, context: QueueContext) -> None:
+        super().__init__()
         self.jet = jet
         self._check_loop = jet.backend.check_loop
         self._context = context
@@ -76,6 +77,7 @@ class Queue(DeclaresJobs):
         self._history = History(context)
         self._dead_letters = DeadLetters(context, self._enqueuer)
         self._workers: set[Worker] = set()
+        self._on_error: Callable[[str, BaseException], None] | None = None
 
     @classmethod
     async def open(
@@ -159,13 +161,19 @@ class Queue(DeclaresJobs):
         *,
         concurrency: int = 8,
         until_empty: bool = False,
+        until_idle: bool = False,
         handle_signals: bool = True,
         grace: Seconds = 30.0,
+        max_jobs: int | None = None,
     ) -> None:
         """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
 
-        Signals are handled on the main thread only, and only those without another handler: in a web server they
-        belong to the server, and you call :meth:`stop`. ``handle_signals=False`` handles none.
+        ``until_idle``: until no job can start now; retries and scheduled jobs that are not due are left.
+        After ``max_jobs`` jobs it takes no more, lets those that run finish, and returns.
+
+        Signals are handled on the main thread only, only those without another handler, and none if the program
+        handles SIGTERM: in a web server they belong to the server, and you call :meth:`stop`.
+        ``handle_signals=False`` handles none.
 
         Runs up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. When the
         worker stops, running jobs are notified (``JobContext.stopping``) and have ``grace`` seconds to finish; then
@@ -175,8 +183,11 @@ class Queue(DeclaresJobs):
         settings = WorkerSettings(
             concurrency=whole(f"queue {self.name!r}: concurrency", concurrency),
             until_empty=until_empty,
+            until_idle=until_idle,
+            on_error=self._on_error,
             handle_signals=handle_signals,
             grace=seconds(f"queue {self.name!r}: grace", grace),
+            max_jobs=None if max_jobs is None else whole(f"queue {self.name!r}: max_jobs", max_jobs),
         )
         self._check_loop()
         worker = Worker(self._context, settings)
@@ -204,6 +215,19 @@ class Queue(DeclaresJobs):
         """
         for worker in list(self._workers):
             worker.home.call(worker.stop)
+
+    @property
+    def on_stored(self) -> Callable[[], Awaitable[None]] | None:
+        """What is awaited after each enqueue; for tests."""
+        return self._enqueuer.on_stored
+
+    def observe(
+        self,
+        on_error: Callable[[str, BaseException], None] | None = None,
+        on_stored: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Set what later workers call with a job's id and error, and what is awaited after each enqueue; for tests."""
+        self._on_error, self._enqueuer.on_stored = on_error, on_stored
 
     # --- steering
 

@@ -3,7 +3,7 @@
 # ruff: noqa: F403, F405
 # mypy: disable-error-code="overload-overlap"
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Self, Unpack, overload
@@ -45,11 +45,13 @@ from pelton.locks.election_record import Leader as Leader
 from pelton.locks.held import Guard
 from pelton.queue.define.arguments import RunContext
 from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
 from pelton.queue.define.job import JobQueue, P, R
-from pelton.queue.define.registry import C
+from pelton.queue.define.job_codec import JobCodec as JobCodec
+from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions as JobOptions
@@ -153,6 +155,7 @@ __all__ = [
     "JobArgumentsError",
     "JobCall",
     "JobCancelledError",
+    "JobCodec",
     "JobContext",
     "JobCounts",
     "JobCrashedError",
@@ -536,6 +539,7 @@ class Jet:
 
 class AsyncContextJob(Job[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -564,6 +568,7 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
 
 class AsyncJob(Job[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -592,6 +597,7 @@ class AsyncJob(Job[P, R], Generic[P, R]):
 
 class Job(JobDefinition[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -730,6 +736,7 @@ class Queue:
     exclusive: bool
     lease: float
     jobs_by_name: dict[str, Job[Any, Any]]
+    def around_run(self, function: F) -> F: ...
     def call_of(
         self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
     ) -> JobCall: ...
@@ -775,6 +782,14 @@ class Queue:
         self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
     ) -> Iterator[JobInfo]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
+    def observe(
+        self,
+        on_error: Callable[[str, BaseException], None] | None = None,
+        on_stored: Callable[[], Awaitable[None]] | None = None,
+    ) -> None: ...
+    def on_enqueue(self, function: E) -> E: ...
+    @property
+    def on_stored(self) -> Callable[[], Awaitable[None]] | None: ...
     @classmethod
     def open(
         cls,
@@ -813,7 +828,14 @@ class Queue:
     def stop(self) -> None: ...
     def unschedule(self, name: str) -> bool: ...
     def work(
-        self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Seconds = 30.0
+        self,
+        *,
+        concurrency: int = 8,
+        until_empty: bool = False,
+        until_idle: bool = False,
+        handle_signals: bool = True,
+        grace: Seconds = 30.0,
+        max_jobs: int | None = None,
     ) -> None: ...
     def workers(self) -> list[WorkerInfo]: ...
 
@@ -888,6 +910,7 @@ class Stream:
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -916,6 +939,7 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
 
 class SyncJob(Job[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules

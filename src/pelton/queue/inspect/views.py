@@ -115,13 +115,14 @@ class JobViews:
         job_id = envelope.id or str(stored.seq)
         known = None if delivery is None else await self._attempts.last(job_id)
         deliveries = 0 if delivery is None else delivery.num_delivered
-        is_scheduled = self._queue.names.is_later(stored.subject)
+        state = "scheduled" if self._queue.names.is_later(stored.subject) else self._state_of(delivery)
+        due = {"scheduled": envelope.due, "retrying": 0 if delivery is None else delivery.due}.get(state, 0)
         return JobInfo(
             id=job_id,
             job=envelope.job,
-            state="scheduled" if is_scheduled else self._state_of(delivery),
+            state=state,
             key=envelope.key,
-            due=envelope.due if is_scheduled else 0,
+            due=due,
             attempt=max(deliveries - (known.returned if known else 0), 0),
             enqueued_at=stored.time_ns,
             last_error=(known.error or known.waits) if known else "",

@@ -88,7 +88,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``id`` is set for a job whose id is not the sequence of its message. Times are wall nanoseconds, 0 if there is none:
     when a scheduled job falls ``due``, and when a job that has not started ``expires``. A job of a schedule has its
-    ``timetable``.
+    ``timetable``. ``meta`` is the program's own.
     """
 
     job: str
@@ -99,6 +99,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     due: int = 0
     expires: int = 0
     timetable: Timetable | None = None
+    meta: dict[str, str] = {}
 
 
 class AttemptError(msgspec.Struct, frozen=True, gc=False):
@@ -236,8 +237,8 @@ class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the views show it. ``last_error`` is the message of the last failed attempt.
 
-    ``due`` is when a scheduled job is to start, in wall nanoseconds. ``progress`` is what a job that has not ended told
-    last.
+    ``due`` is when a scheduled job is to start, or a retrying one to be tried again, in wall nanoseconds. ``progress``
+    is what a job that has not ended told last.
     """
 
     id: str

@@ -235,8 +235,9 @@ class JobAttempt(HeldJob):
         records = self.records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
-        if job.context_parameter:
-            self.context = arguments[job.context_parameter] = JobContext(
+        function = job.function
+        if job.context_parameter or job.hooks.has_run:
+            self.context = context = JobContext(
                 self._env.queue.name,
                 self._env.held.worker,
                 self.records.delivered,
@@ -247,26 +248,33 @@ class JobAttempt(HeldJob):
                 JobSteps(self._env.queue, self._env.held.source, records, self) if job.is_async else None,
                 ProgressNotes(self._env.queue, records.id),
             )
+            if job.context_parameter:
+                arguments[job.context_parameter] = context
+            if job.hooks.has_run:
+                function = job.hooks.around(function, context, is_async=job.is_async)
         self._check()
         if not (job.is_async or job.in_process):
             self.on_thread = True
-            self._env.threads.run(self, partial(self._call_on_thread, job.function, arguments))
+            self._env.threads.run(self, partial(self._call_on_thread, function, arguments))
             return None
         self._cancel = task.cancel
         try:
             if job.in_process:
                 return await self._call_in_process(job)
-            return await self._call_in_time(job, job.rules.timeout, arguments)
+            return await self._call_in_time(job, function, arguments)
         finally:
             self._cancel = None
 
-    async def _call_in_time(self, job: Job[Any, Any], limit: float | None, arguments: dict[str, Any]) -> object:
+    async def _call_in_time(
+        self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]
+    ) -> object:
+        limit = job.rules.timeout
         if limit is None:
-            return await job.function(**arguments)
+            return await function(**arguments)
         try:
             # Not ``within``: this one reports whether it cancelled the job, and where the job was.
             async with asyncio.timeout(limit) as timer:
-                return await job.function(**arguments)
+                return await function(**arguments)
         except TimeoutError as error:
             if not timer.expired():
                 # One of the job's own.

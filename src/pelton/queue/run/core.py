@@ -87,12 +87,20 @@ class HeldJobs(Generic[J]):
     """The jobs that one worker holds. ``make`` returns the job of a delivery's records.
 
     ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
+    ``on_error`` is called with a job's id and what its attempt raised.
     """
 
-    def __init__(self, queue: QueueContext, make: Callable[[AttemptRecords], J], rules: JobRules | None = None) -> None:
+    def __init__(
+        self,
+        queue: QueueContext,
+        make: Callable[[AttemptRecords], J],
+        rules: JobRules | None = None,
+        on_error: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
         self._queue = queue
         self._make = make
         self._rules = rules
+        self._on_error = on_error
         self._clock = queue.clock
         self.worker = worker_name(queue.runtime.ids)
         self.source = queue.source_for(self.worker)
@@ -235,6 +243,8 @@ class HeldJobs(Generic[J]):
     def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> AfterAttempt:
         """Decide what follows an attempt that raised, and log it."""
         records = job.records
+        if self._on_error is not None:
+            self._on_error(records.id, error)
         rules = self._rules_of(records) or JobRules()
         decision = decide(error, records.attempt, rules, self._queue.runtime.random)
         if not self.is_late(job):
