@@ -44,6 +44,8 @@ _HOMES = {
         "DeadLetter",
         "AsyncContextJob",
         "AsyncJob",
+        "BatchDecorator",
+        "BatchJob",
         "Job",
         "JobContext",
         "JobCounts",

@@ -58,6 +58,8 @@ from pelton.locks import Term as Term
 from pelton.queue import AsyncContextJob as AsyncContextJob
 from pelton.queue import AsyncJob as AsyncJob
 from pelton.queue import AttemptError as AttemptError
+from pelton.queue import BatchDecorator as BatchDecorator
+from pelton.queue import BatchJob as BatchJob
 from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter

@@ -37,6 +37,8 @@ from pelton.engine import backup, compact, rekey, restore, salvage, verify
 from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
 from pelton.queue import (
+    AttemptError,
+    BatchDecorator,
     ClaimedJob,
     DeadLetter,
     JobCall,
@@ -47,9 +49,11 @@ from pelton.queue import (
     JobDefinition,
     JobInfo,
     JobOptions,
+    JobProgress,
     JobRules,
     Jobs,
     Outcome,
+    WorkerInfo,
 )
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
@@ -77,6 +81,8 @@ __all__ = [
     "Jet",
     "AsyncContextJob",
     "AsyncJob",
+    "BatchDecorator",
+    "BatchJob",
     "Job",
     "JobDecorator",
     "JobDefinition",
@@ -87,7 +93,10 @@ __all__ = [
     "JobContext",
     "JobCounts",
     "JobHandle",
+    "AttemptError",
     "JobInfo",
+    "JobProgress",
+    "WorkerInfo",
     "JobTransaction",
     "Leader",
     "Subscription",
@@ -132,6 +141,7 @@ Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)
 AsyncJob = derive(queue.AsyncJob)
+BatchJob = derive(queue.BatchJob)
 SyncJob = derive(queue.SyncJob)
 AsyncContextJob = derive(queue.AsyncContextJob)
 SyncContextJob = derive(queue.SyncContextJob)

@@ -44,6 +44,7 @@ from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.election_record import Leader as Leader
 from pelton.locks.held import Guard
 from pelton.queue.define.arguments import RunContext
+from pelton.queue.define.batch import BatchDecorator as BatchDecorator
 from pelton.queue.define.codec import ResultCodec
 from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
@@ -58,11 +59,14 @@ from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
 from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
+from pelton.queue.model.states import AttemptError as AttemptError
 from pelton.queue.model.states import DeadLetter as DeadLetter
-from pelton.queue.model.states import Ending, JobSchedule, JobState, WorkerInfo
+from pelton.queue.model.states import Ending, JobSchedule, JobState
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
+from pelton.queue.model.states import JobProgress as JobProgress
 from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.ports import JobSource
 from pelton.queue.run.claimed import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import JobContext as JobContext
@@ -85,11 +89,14 @@ __all__ = [
     "ApiStats",
     "AsyncContextJob",
     "AsyncJob",
+    "AttemptError",
     "Backend",
     "BackendSubscription",
     "Backoff",
     "BadRequestError",
     "Base64Codec",
+    "BatchDecorator",
+    "BatchJob",
     "Bucket",
     "BucketDecodeError",
     "BucketError",
@@ -167,6 +174,7 @@ __all__ = [
     "JobInfo",
     "JobNotFoundError",
     "JobOptions",
+    "JobProgress",
     "JobResultError",
     "JobRules",
     "JobTimeoutError",
@@ -301,6 +309,7 @@ __all__ = [
     "Unsettled",
     "Verb",
     "WireMessage",
+    "WorkerInfo",
     "WrongLastSequenceError",
     "WrongLoopError",
     "api_error",
@@ -595,6 +604,20 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     @property
     def own_queue(self) -> JobQueue: ...
 
+class BatchJob(Job[[T], R], Generic[T, R]):
+    in_process: bool
+    hooks: JobHooks
+    function: Callable[..., Any]
+    name: str
+    rules: JobRules
+    is_async: bool
+    context_parameter: str
+    results: ResultCodec
+    queue: JobQueue | None
+    size: int
+    wait: float
+    def __call__(self, items: list[T], /) -> Coroutine[Any, Any, Sequence[R | BaseException] | None]: ...
+
 class Job(JobDefinition[P, R], Generic[P, R]):
     in_process: bool
     hooks: JobHooks
@@ -777,6 +800,20 @@ class Queue:
         timeout: Seconds | None = ...,
         process: bool = ...,
     ) -> JobDecorator: ...
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: BackoffRule = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
+        timeout: Seconds | None = ...,
+        batch: int,
+        wait: Seconds = ...,
+    ) -> BatchDecorator: ...
     def job_source(self, worker: str) -> JobSource: ...
     def jobs(
         self, *, state: JobState | None = None, key: str | None = None, job: str | None = None

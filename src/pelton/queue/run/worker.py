@@ -25,6 +25,7 @@ from pelton.queue.backing.outage import Outage
 from pelton.queue.model.orders import Order, Orders
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
+from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.idle_slots import IdleSlots
@@ -69,8 +70,9 @@ class Worker:
         self._begun = Signal()
         self._sweeper = Sweeper(queue)
         self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many)
+        batches = JobBatches(queue.runtime, settings.concurrency)
         self._env = AttemptEnv(
-            queue, self._clock, self._held, self._threads, self._children, self._orders, self._tell_lost
+            queue, self._clock, self._held, self._threads, self._children, batches, self._orders, self._tell_lost
         )
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
