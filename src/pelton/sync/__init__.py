@@ -48,6 +48,7 @@ from pelton.queue import (
     JobOptions,
     JobRules,
     Jobs,
+    JobSchedule,
     Outcome,
 )
 from pelton.sync.derive import derive, wrap
@@ -82,6 +83,7 @@ __all__ = [
     "JobWithOptions",
     "Jobs",
     "JobRules",
+    "JobSchedule",
     "JobContext",
     "JobCounts",
     "JobHandle",

@@ -48,7 +48,7 @@ from pelton.queue.define.codec import ResultCodec
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
-from pelton.queue.define.job import JobQueue, P, R
+from pelton.queue.define.job import JobQueue, P, R, Resolved
 from pelton.queue.define.registry import C
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
@@ -56,9 +56,10 @@ from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
 from pelton.queue.model.rules import JobRules as JobRules
 from pelton.queue.model.states import DeadLetter as DeadLetter
-from pelton.queue.model.states import Ending, JobSchedule, JobState
+from pelton.queue.model.states import Ending, JobState
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
+from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import Outcome as Outcome
 from pelton.queue.ports import JobSource
 from pelton.queue.run.claimed import ClaimedJob as ClaimedJob
@@ -162,6 +163,7 @@ __all__ = [
     "JobOptions",
     "JobResultError",
     "JobRules",
+    "JobSchedule",
     "JobTimeoutError",
     "JobTransaction",
     "JobWithOptions",
@@ -728,7 +730,6 @@ class Queue:
     def dead_letters(self, *, key: str | None = None, job: str | None = None) -> Iterator[DeadLetter]: ...
     def delete(self, *, force: bool = False) -> None: ...
     def discard(self, job_id: str) -> None: ...
-    def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None: ...
     @overload
     def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload
@@ -781,6 +782,7 @@ class Queue:
     def purge(self, *, key: str | None = None, job: str | None = None) -> int: ...
     def redrive(self, job_id: str, args: Mapping[str, object] | None = None) -> JobHandle[Any]: ...
     def redrive_all(self, *, key: str | None = None, job: str | None = None) -> int: ...
+    def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved: ...
     def resume(self, *, key: str | None = None, job: str | None = None) -> None: ...
     def resume_schedule(self, name: str) -> None: ...
     def schedule(
