@@ -52,6 +52,7 @@ from pelton.queue import (
     JobProgress,
     JobRules,
     Jobs,
+    JobSchedule,
     Outcome,
     WorkerInfo,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "JobWithOptions",
     "Jobs",
     "JobRules",
+    "JobSchedule",
     "JobContext",
     "JobCounts",
     "JobHandle",

@@ -50,7 +50,7 @@ from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
-from pelton.queue.define.job import JobQueue, P, R
+from pelton.queue.define.job import JobQueue, P, R, Resolved
 from pelton.queue.define.job_codec import JobCodec as JobCodec
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
@@ -61,10 +61,11 @@ from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
 from pelton.queue.model.states import AttemptError as AttemptError
 from pelton.queue.model.states import DeadLetter as DeadLetter
-from pelton.queue.model.states import Ending, JobSchedule, JobState
+from pelton.queue.model.states import Ending, JobState
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
 from pelton.queue.model.states import JobProgress as JobProgress
+from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import Outcome as Outcome
 from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.ports import JobSource
@@ -177,6 +178,7 @@ __all__ = [
     "JobProgress",
     "JobResultError",
     "JobRules",
+    "JobSchedule",
     "JobTimeoutError",
     "JobTransaction",
     "JobWithOptions",
@@ -770,7 +772,6 @@ class Queue:
     def dead_letters(self, *, key: str | None = None, job: str | None = None) -> Iterator[DeadLetter]: ...
     def delete(self, *, force: bool = False) -> None: ...
     def discard(self, job_id: str) -> None: ...
-    def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None: ...
     @overload
     def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload
@@ -846,6 +847,7 @@ class Queue:
     def purge(self, *, key: str | None = None, job: str | None = None) -> int: ...
     def redrive(self, job_id: str, args: Mapping[str, object] | None = None) -> JobHandle[Any]: ...
     def redrive_all(self, *, key: str | None = None, job: str | None = None) -> int: ...
+    def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved: ...
     def resume(self, *, key: str | None = None, job: str | None = None) -> None: ...
     def resume_schedule(self, name: str) -> None: ...
     def schedule(
