@@ -37,6 +37,7 @@ from pelton.engine import backup, compact, rekey, restore, salvage, verify
 from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
 from pelton.queue import (
+    AttemptError,
     ClaimedJob,
     DeadLetter,
     JobCall,
@@ -47,15 +48,19 @@ from pelton.queue import (
     JobDefinition,
     JobInfo,
     JobOptions,
+    JobProgress,
     JobRules,
     Jobs,
+    JobSchedule,
     Outcome,
+    WorkerInfo,
 )
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
 
 __all__ = [
     *_vocabulary,
+    "AttemptError",
     "Base64Codec",
     "Bucket",
     "BucketSettings",
@@ -81,9 +86,11 @@ __all__ = [
     "JobDecorator",
     "JobDefinition",
     "JobOptions",
+    "JobProgress",
     "JobWithOptions",
     "Jobs",
     "JobRules",
+    "JobSchedule",
     "JobContext",
     "JobCounts",
     "JobHandle",
@@ -120,6 +127,7 @@ __all__ = [
     "restore",
     "salvage",
     "verify",
+    "WorkerInfo",
 ]  # names
 
 Jet = derive(connect.Jet, ends_portal="close", opens=("clone",))

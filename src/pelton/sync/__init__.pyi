@@ -58,11 +58,15 @@ from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
 from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
+from pelton.queue.model.states import AttemptError as AttemptError
 from pelton.queue.model.states import DeadLetter as DeadLetter
-from pelton.queue.model.states import Ending, JobSchedule, JobState, WorkerInfo
+from pelton.queue.model.states import Ending, JobState
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
+from pelton.queue.model.states import JobProgress as JobProgress
+from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.ports import JobSource
 from pelton.queue.run.claimed import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import JobContext as JobContext
@@ -85,6 +89,7 @@ __all__ = [
     "ApiStats",
     "AsyncContextJob",
     "AsyncJob",
+    "AttemptError",
     "Backend",
     "BackendSubscription",
     "Backoff",
@@ -167,8 +172,10 @@ __all__ = [
     "JobInfo",
     "JobNotFoundError",
     "JobOptions",
+    "JobProgress",
     "JobResultError",
     "JobRules",
+    "JobSchedule",
     "JobTimeoutError",
     "JobTransaction",
     "JobWithOptions",
@@ -301,6 +308,7 @@ __all__ = [
     "Unsettled",
     "Verb",
     "WireMessage",
+    "WorkerInfo",
     "WrongLastSequenceError",
     "WrongLoopError",
     "api_error",
