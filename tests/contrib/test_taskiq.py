@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -77,15 +78,15 @@ async def hold(number: int) -> int:
 
 
 async def test_a_worker_that_is_killed_loses_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "shop.py").write_text(PROGRAM)
+    (tmp_path / "taskiq_shop.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     async with pelton.open("tasks.pelton") as jet:
         await jet.queue("taskiq", lease=1.0)
-    command = [sys.executable, "-m", "taskiq", "worker", "shop:broker", "--workers", "1"]
+    command = [sys.executable, "-m", "taskiq", "worker", "taskiq_shop:broker", "--workers", "1"]
     worker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        import shop
+        shop = import_module("taskiq_shop")
 
         await shop.broker.startup()
         held = await shop.hold.kiq(5)

@@ -100,3 +100,8 @@ def test_a_codec_is_checked() -> None:
     job = text.job(repair.function)
     with pytest.raises(JobArgumentsError, match="not to bytes"):
         job.bind(Car("a", set()))
+
+
+def test_a_child_process_reads_json() -> None:
+    with pytest.raises(ConfigError, match="a child reads JSON"):
+        jobs.job(process=True)(len)

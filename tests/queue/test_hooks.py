@@ -187,3 +187,23 @@ async def test_hooks_and_their_texts_are_checked(queue: Queue) -> None:
         JobCall("job", b"{}").with_meta(number=1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no option"):
         JobCall("job", b"{}").with_options(colour="red")  # type: ignore[call-arg]
+
+
+in_process = pelton.Jobs()
+
+
+@in_process.job(process=True)
+def double(number: int) -> int:
+    return 2 * number
+
+
+async def test_a_run_in_a_child_process_is_within_the_hooks_of_its_worker(jet: Jet) -> None:
+    @in_process.around_run
+    def around(context: JobContext) -> Iterator[None]:
+        seen.append("begin")
+        yield
+        seen.append("end")
+
+    queue = await jet.queue("shop", jobs=in_process)
+    assert await (await run(queue, "double", number=4)).value() == 8
+    assert seen == ["begin", "end"]

@@ -61,6 +61,7 @@ from pelton.sync.portal import Portal
 
 __all__ = [
     *_vocabulary,
+    "AttemptError",
     "Base64Codec",
     "Bucket",
     "BucketSettings",
@@ -88,6 +89,7 @@ __all__ = [
     "JobDecorator",
     "JobDefinition",
     "JobOptions",
+    "JobProgress",
     "JobWithOptions",
     "Jobs",
     "JobRules",
@@ -95,9 +97,7 @@ __all__ = [
     "JobContext",
     "JobCounts",
     "JobHandle",
-    "AttemptError",
     "JobInfo",
-    "JobProgress",
     "WorkerInfo",
     "JobTransaction",
     "Leader",

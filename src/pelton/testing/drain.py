@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pelton.api import ConfigError, JobCancelledError, RetryJob
+from pelton.api import Cancel, ConfigError, Discard, JobCancelledError, RetryJob, Snooze
 from pelton.api.times import Seconds
 from pelton.queue import Queue
 from pelton.queue.model.checks import seconds
 from pelton.testing.clock import ManualClock
 
 # What a job raises to say how it goes on: decisions, not mistakes.
-_DECISIONS = (RetryJob, JobCancelledError)
+_DECISIONS = (RetryJob, Snooze, Cancel, Discard, JobCancelledError)
 
 
 async def drain(queue: Queue, *, within: Seconds = 0, raises: bool = True, concurrency: int = 1) -> None:
@@ -22,7 +22,7 @@ async def drain(queue: Queue, *, within: Seconds = 0, raises: bool = True, concu
     scheduled jobs run at theirs. ``concurrency`` is 1, so that tests see jobs one after another.
 
     Raises an ExceptionGroup of what jobs raised last that have not completed since (``raises=False``: not), and
-    ConfigError for ``within`` without a manual clock. To raise RetryJob or JobCancelledError is no mistake.
+    ConfigError for ``within`` without a manual clock. To raise RetryJob, Snooze, Cancel or Discard is no mistake.
     """
     errors: dict[str, BaseException] = {}
     queue.observe(errors.__setitem__, queue.on_stored)

@@ -232,3 +232,18 @@ def test_files_that_count(tmp_path: Path) -> None:
     (tmp_path / "a.py").unlink()
     assert files.changed() == ["a.py", "in/f.py", "new.py"]
     assert files.changed() == []
+
+
+async def test_a_job_of_the_new_code_waits_for_it_and_burns_no_attempt(folder: Path, shop: Queue) -> None:
+    with working(folder, "--processes", "2") as command:
+        await command.says("has begun")
+        await command.says("has begun")
+        fresh = await shop.enqueue("fresh")
+        await command.says("fresh")  # the old code tells that it does not know it
+        with (folder / "shop.py").open("a") as program:
+            program.write("\n@jobs.job(max_attempts=1)\nasync def fresh(context: pelton.JobContext) -> int:\n")
+            program.write("    return context.attempt\n")
+        command.signal(signal.SIGHUP)
+        assert await fresh.value(timeout=60) == 1
+        command.signal(signal.SIGTERM)
+        assert await command.ends() == 0

@@ -118,6 +118,8 @@ class DeclaresJobs:
         def register(target: Callable[..., Any]) -> Job[Any, Any]:
             queue, own_name = self._declare(target, name)
             rules = job_rules(f"job {own_name!r}", max_attempts, backoff, permanent, timeout)
+            if process and self._codec is not None:
+                raise ConfigError(f"job {own_name!r}: process=True is for jobs without a codec; a child reads JSON")
             job: Job[Any, Any]
             if batch is None:
                 job = job_of(queue, target, own_name, rules, self._hooks, self._codec, process)

@@ -255,8 +255,10 @@ class JobAttempt(HeldJob):
             )
             if job.context_parameter:
                 arguments[job.context_parameter] = context
-            if job.hooks.has_run:
-                function = job.hooks.around(function, context, is_async=job.is_async)
+        if job.in_process:
+            function = partial(self._call_in_process, job)
+        if job.hooks.has_run:
+            function = job.hooks.around(function, self.context, is_async=job.is_async or job.in_process)
         self._check()
         if not (job.is_async or job.in_process):
             self.on_thread = True
@@ -264,8 +266,6 @@ class JobAttempt(HeldJob):
             return None
         self._cancel = task.cancel
         try:
-            if job.in_process:
-                return await self._call_in_process(job)
             return await self._call_in_time(job, function, arguments)
         finally:
             self._cancel = None
@@ -273,7 +273,7 @@ class JobAttempt(HeldJob):
     async def _call_in_time(
         self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]
     ) -> object:
-        limit = job.rules.timeout
+        limit = None if job.in_process else job.rules.timeout
         if limit is None:
             return await function(**arguments)
         try:
@@ -287,7 +287,7 @@ class JobAttempt(HeldJob):
             # The cause is where the job was.
             raise JobTimeoutError(self.records.id, job.name, limit) from error.__cause__ or error
 
-    async def _call_in_process(self, job: Job[Any, Any]) -> object:
+    async def _call_in_process(self, job: Job[Any, Any], **_arguments: Any) -> object:
         records, limit = self.records, job.rules.timeout
         call = child_call(self._env.queue.name, self._env.held.worker, job, records)
         try:
