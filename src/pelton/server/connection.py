@@ -59,7 +59,7 @@ class ClientConnection(ClientOutput):
         self._parser = Parser("server", host.settings.wire)
         self._membership = Membership(self)
         # Asked for each message: most clients have no limits of their own.
-        self._is_limited = self._notes_replies = False
+        self._is_limited = self._notes_replies = self._is_plain = False
         self._nonce = ""
         self._is_greeted = self.is_bridged = False
         self._deferred: list[Command] | None = None
@@ -119,9 +119,12 @@ class ClientConnection(ClientOutput):
         self._carry_out(commands)
 
     def _carry_out(self, commands: list[Command]) -> None:
-        takes = self._takes
+        takes, publish = self._takes, self._publish
         for index, command in enumerate(commands):
             kind = type(command)
+            if kind is Pub and self.state == "open":
+                publish(command)  # type: ignore[arg-type]  # it is one
+                continue
             if self.state != "open" and not is_allowed(self.state, kind):
                 if self.state == "greeted":
                     self.refuse(said.AUTHORIZATION_VIOLATION)
@@ -143,7 +146,10 @@ class ClientConnection(ClientOutput):
             return
         if self._notes_replies:
             self._membership.rights.expect_answer(frame.reply, self._host.clock.monotonic())
-        head, tail = frame.parts(self.options.headers)
+        if frame.is_bare:
+            head, tail = frame.head, frame.tail
+        else:
+            head, tail = frame.parts(self.options.headers)
         if not self._out:
             self._host.flush_later(self)
         self._out += (head, subscription.sid, tail)
@@ -154,7 +160,7 @@ class ClientConnection(ClientOutput):
         subscription.received += 1
         if subscription.limit and subscription.received >= subscription.limit:
             self._membership.drop(subscription)
-        if self._out_bytes > self._host.settings.max_pending:
+        if self._out_bytes > self._max_pending:
             self._cut_slow()
 
     def _has_room(self) -> None:
@@ -232,6 +238,7 @@ class ClientConnection(ClientOutput):
         self.user, self.account = user, account
         self._is_limited, self._notes_replies = self._membership.is_limited, self._membership.rights.answers
         self._max_pending = self._host.settings.max_pending
+        self._is_plain = not (self._is_limited or self.options.verbose or self.options.pedantic)
         return True
 
     async def reconsider(self) -> None:
@@ -269,7 +276,14 @@ class ClientConnection(ClientOutput):
         self.refuse(command.text)
 
     def _publish(self, command: Pub) -> None:
-        self._publish_message(command.subject, command.reply, None, command.data)
+        subject, reply, data, account = command.subject, command.reply, command.data, self.account
+        if not self._is_plain or account is None:
+            self._publish_message(subject, reply, None, data)
+            return
+        self.in_msgs += 1
+        self.in_bytes += len(data)
+        if not account.pass_on(self, subject, reply, None, data) and reply and self.options.no_responders:
+            account.tell_no_responders(subject, reply)
 
     def _publish_block(self, command: Hpub) -> None:
         self._publish_message(command.subject, command.reply, command.block, command.data)
