@@ -74,6 +74,7 @@ _ROOMS = (
     "engine",
     "jet",
     "locks",
+    "metrics",
     "observe",
     "queue",
     "runtime",
