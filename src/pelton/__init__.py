@@ -81,6 +81,7 @@ _ROOMS = (
     "engine",
     "jet",
     "locks",
+    "metrics",
     "observe",
     "queue",
     "runtime",

@@ -8,6 +8,7 @@ from pelton import consumers as consumers
 from pelton import engine as engine
 from pelton import jet as jet
 from pelton import locks as locks
+from pelton import metrics as metrics
 from pelton import observe as observe
 from pelton import queue as queue
 from pelton import runtime as runtime
