@@ -8,6 +8,8 @@ from pelton import consumers as consumers
 from pelton import engine as engine
 from pelton import jet as jet
 from pelton import locks as locks
+from pelton import metrics as metrics
+from pelton import observe as observe
 from pelton import queue as queue
 from pelton import runtime as runtime
 from pelton import sourcing as sourcing
@@ -44,6 +46,7 @@ from pelton.jet import CoreMessage as CoreMessage
 from pelton.jet import Message as Message
 from pelton.jet import Metadata as Metadata
 from pelton.jet import Savepoint as Savepoint
+from pelton.jet import SqlReads as SqlReads
 from pelton.jet import Stream as Stream
 from pelton.jet import Subscription as Subscription
 from pelton.locks import Election as Election
@@ -63,6 +66,7 @@ from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter
 from pelton.queue import Job as Job
 from pelton.queue import JobCall as JobCall
+from pelton.queue import JobCodec as JobCodec
 from pelton.queue import JobContext as JobContext
 from pelton.queue import JobCounts as JobCounts
 from pelton.queue import JobDecorator as JobDecorator
@@ -73,6 +77,7 @@ from pelton.queue import JobOptions as JobOptions
 from pelton.queue import JobProgress as JobProgress
 from pelton.queue import JobRules as JobRules
 from pelton.queue import Jobs as Jobs
+from pelton.queue import JobSchedule as JobSchedule
 from pelton.queue import JobTransaction as JobTransaction
 from pelton.queue import JobWithOptions as JobWithOptions
 from pelton.queue import Outcome as Outcome

@@ -22,7 +22,7 @@ async def ready(jet: pelton.Jet, per_subject: int = 0) -> pelton.Consumer:
 
 
 async def withdrawn(jet: pelton.Jet, seq: int) -> str:
-    return (await jet.backend.call(MsgWithdraw(stream="work", seq=seq, publish=NOTE))).state
+    return (await jet.backend.call(MsgWithdraw(stream="work", seq=seq, publish=(NOTE,)))).state
 
 
 async def notes(jet: pelton.Jet) -> int:
@@ -56,5 +56,5 @@ async def test_nothing_is_removed_if_a_message_is_refused(tmp_path: Path) -> Non
     async with pelton.open(str(tmp_path / "a.pelton"), sync="off") as jet:
         await ready(jet)
         with pytest.raises(NoStreamForSubjectError):
-            await jet.backend.call(MsgWithdraw(stream="work", seq=1, publish=Outgoing("nobody", b"")))
+            await jet.backend.call(MsgWithdraw(stream="work", seq=1, publish=(Outgoing("nobody", b""),)))
         assert (await (await jet.stream("work")).info()).state.messages == 3

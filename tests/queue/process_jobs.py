@@ -19,7 +19,11 @@ class LocalError(Exception):
 @jobs.job(process=True)
 def square(context: JobContext, n: int) -> dict[str, object]:
     context.progress(0.5, "half")
-    return {"n": n * n, "pid": os.getpid(), "seen": [context.id, context.key, context.attempt, context.queue]}
+    return {
+        "n": n * n,
+        "pid": os.getpid(),
+        "seen": [context.id, context.key, context.attempt, context.queue, context.meta],
+    }
 
 
 @jobs.job(process=True, max_attempts=2, backoff=FAST)

@@ -77,7 +77,7 @@ async def test_settings_that_are_none_are_refused(jet: Jet, options: dict[str, A
 
 
 @ON_BOTH
-@pytest.mark.parametrize("side", ["history", "dead", "attempts", "keys"])
+@pytest.mark.parametrize("side", ["history", "dead", "attempts", "control", "keys"])
 async def test_a_queue_whose_name_is_a_stream_of_another_one_is_refused(jet: Jet, side: str) -> None:
     await jet.queue("mail")
     made = await jet.stream_names()
@@ -87,7 +87,7 @@ async def test_a_queue_whose_name_is_a_stream_of_another_one_is_refused(jet: Jet
 
 
 @ON_BOTH
-@pytest.mark.parametrize("side", ["history", "dead", "attempts", "keys"])
+@pytest.mark.parametrize("side", ["history", "dead", "attempts", "control", "keys"])
 async def test_a_queue_one_of_whose_streams_is_another_queue_is_refused(jet: Jet, side: str) -> None:
     other = await jet.queue(f"mail_{side}")
     made = await jet.stream_names()

@@ -44,7 +44,7 @@ async def test_jobs_run_in_children_that_are_used_again(queue: Queue) -> None:
     await drain(queue, concurrency=2)
     results: list[dict[str, Any]] = [await handle.value() for handle in handles]
     assert [result["n"] for result in results] == [n * n for n in range(6)]
-    assert [result["seen"] for result in results] == [[handle.id, "k", 1, "garage"] for handle in handles]
+    assert [result["seen"] for result in results] == [[handle.id, "k", 1, "garage", {}] for handle in handles]
     pids = {result["pid"] for result in results}
     assert 1 <= len(pids) <= 2
     assert os.getpid() not in pids

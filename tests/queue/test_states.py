@@ -8,17 +8,26 @@ import pytest
 import pelton
 from pelton.api import Backoff, JobCancelledError, PermanentJobError, PullRequest
 from pelton.queue import JobHandle, JobRules, JobState, Queue
+from pelton.queue.model.states import ENDINGS
 from pelton.testing import ManualRuntime, manual_runtime
 
 LEASE_S = 30
+DELAY_S = 60
+TTL_S = 86_400
 RULES = JobRules(max_attempts=3, backoff=Backoff(base=600, jitter=0))
 
 LINES: tuple[tuple[JobState | None, str, JobState], ...] = (
     (None, "enqueue", "pending"),
+    (None, "enqueue with a delay", "scheduled"),
+    ("scheduled", "falls due", "pending"),
+    ("scheduled", "cancel", "cancelled"),
     ("pending", "taken by a worker", "running"),
+    ("pending", "taken after its ttl", "expired"),
+    ("pending", "cancel", "cancelled"),
     ("running", "returns", "completed"),
     ("running", "raises", "retrying"),
     ("retrying", "backoff passes", "pending"),
+    ("retrying", "cancel", "cancelled"),
     ("running", "permanent error, or the last attempt", "failed"),
     ("running", "raises JobCancelledError", "cancelled"),
     ("running", "worker dies, lease runs out, another takes it", "running"),
@@ -38,7 +47,13 @@ class Stage:
         @self.queue.job
         def paint() -> None: ...
 
-        self.handle = await paint.enqueue()
+        self.handle = await self.queue.options(ttl=TTL_S).enqueue(paint)
+
+    async def enqueue_later(self) -> None:
+        @self.queue.job
+        def paint() -> None: ...
+
+        self.handle = await self.queue.options(delay=DELAY_S).enqueue(paint)
 
     async def state(self) -> JobState | None:
         return (await self.handle.info()).state if self.handle is not None else None
@@ -60,7 +75,9 @@ class Stage:
             assert await claims.settle([job]) == []
 
     async def come_to(self, state: JobState | None) -> None:
-        if state is not None:
+        if state == "scheduled":
+            await self.enqueue_later()
+        elif state is not None:
             await self.enqueue()
         if state == "retrying":
             await self.end(ValueError())
@@ -98,6 +115,21 @@ async def _stops(stage: Stage) -> None:
         assert await stage.state() == "running"
 
 
+async def _falls_due(stage: Stage) -> None:
+    stage.runtime.clock.advance(DELAY_S)
+
+
+async def _is_taken_late(stage: Stage) -> None:
+    stage.runtime.clock.advance(TTL_S)
+    async with stage.queue.claims(RULES) as claims:
+        assert await claims.take(1, timeout=0) == []
+
+
+async def _cancels(stage: Stage) -> None:
+    assert stage.handle is not None
+    assert await stage.handle.cancel()
+
+
 MOVES: dict[str, Callable[[Stage], Awaitable[None]]] = {
     "enqueue": Stage.enqueue,
     "taken by a worker": Stage.take,
@@ -108,6 +140,10 @@ MOVES: dict[str, Callable[[Stage], Awaitable[None]]] = {
     "raises JobCancelledError": _is_cancelled,
     "worker dies, lease runs out, another takes it": _dies,
     "worker stops, job is handed back": _stops,
+    "enqueue with a delay": Stage.enqueue_later,
+    "falls due": _falls_due,
+    "taken after its ttl": _is_taken_late,
+    "cancel": _cancels,
 }
 
 
@@ -136,4 +172,4 @@ async def test_the_last_attempt_ends_it(stage: Stage) -> None:
 
 
 def test_ended_is_for_good() -> None:
-    assert not {before for before, _, _ in LINES} & {"completed", "failed", "cancelled"}
+    assert not {before for before, _, _ in LINES} & {*ENDINGS}

@@ -110,6 +110,8 @@ from pelton.api.job_errors import (
     JobTimeoutError,
     LeaseLostError,
     PermanentJobError,
+    QueueInUseError,
+    QueueNotFoundError,
     RetryJob,
     Snooze,
     UnknownJobError,
@@ -190,8 +192,9 @@ from pelton.api.store_errors import (
     WrongLoopError,
 )
 from pelton.api.times import parse_rfc3339, rfc3339
-from pelton.api.transacting import Outgoing, Settled, Transacting
+from pelton.api.transacting import Outgoing, Reading, Settled, Transacting
 from pelton.api.transaction_errors import (
+    SnapshotTimeoutError,
     SqlConstraintError,
     SqlError,
     SqlForbiddenError,
@@ -314,6 +317,9 @@ __all__ = [
     "PullRefusedError",
     "PullRequest",
     "PurgeReply",
+    "QueueInUseError",
+    "QueueNotFoundError",
+    "Reading",
     "Republish",
     "Request",
     "RetryJob",
@@ -323,6 +329,7 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "SnapshotTimeoutError",
     "Snooze",
     "SourceConsumer",
     "SqlConstraintError",

@@ -106,6 +106,28 @@ class JobNotFoundError(JobError):
         )
 
 
+class QueueNotFoundError(JobError):
+    """There is no `queue` of this name, and it was not to be made."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        super().__init__(
+            f"there is no queue {queue!r}: check its name, see jet.queue_names(), or open it without create=False to "
+            "make it"
+        )
+
+
+class QueueInUseError(JobError):
+    """The `queue` has `running` jobs, so it was not deleted."""
+
+    def __init__(self, queue: str, running: int) -> None:
+        self.queue, self.running = queue, running
+        super().__init__(
+            f"queue {queue!r} was not deleted, because workers hold {running} of its jobs: stop them first, or pass "
+            "force=True, and what these jobs do is lost"
+        )
+
+
 class JobTimeoutError(JobError, TimeoutError):
     """An attempt of a job took longer than its `timeout`, `seconds`; its ``__cause__`` shows where the job was."""
 

@@ -122,9 +122,13 @@ class ConsumerUnsettledReply(Page, kw_only=True):
 
 
 class MsgWithdrawReply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Whether a message was removed; ``held``: a consumer waits for its ack; ``missing``: there is none."""
+    """Whether a message was removed; ``held``: a consumer waits for its ack; ``missing``: there is none.
+
+    `stored` are the sequences of the messages that were stored.
+    """
 
     state: Literal["withdrawn", "held", "missing"] = shown("missing")
+    stored: tuple[int, ...] = ()
 
 
 class LastHeaders(msgspec.Struct, frozen=True, gc=False):
@@ -316,7 +320,7 @@ class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=Tr
 
 
 class MsgWithdraw(Request[MsgWithdrawReply], kw_only=True, frozen=True):
-    """Pelton's own: in one transaction, remove a message for which no consumer waits, and store another.
+    """Pelton's own: in one transaction, remove a message for which no consumer waits, and store others.
 
     A message that was given back, or whose ack wait is over, is not waited for. If it is held or missing, nothing
     changes, and nothing is stored.
@@ -326,7 +330,7 @@ class MsgWithdraw(Request[MsgWithdrawReply], kw_only=True, frozen=True):
 
     stream: str
     seq: int
-    publish: Outgoing
+    publish: tuple[Outgoing, ...]
 
 
 class StreamLastHeaders(Request[StreamLastHeadersReply], kw_only=True, frozen=True):

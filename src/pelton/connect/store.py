@@ -36,9 +36,9 @@ from pelton.buckets import (
     open_objects,
     update_bucket,
 )
-from pelton.jet import Streams
+from pelton.jet import SqlReads, Streams
 from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore, lock_spec
-from pelton.queue import Jobs, Queue, Transaction
+from pelton.queue import Jobs, Queue, Transaction, queue_names
 from pelton.sourcing import Forwarder
 
 T = TypeVar("T")
@@ -56,15 +56,16 @@ class Jet(Streams):
         history_max_age: float | timedelta | None = None,
         num_replicas: int | None = None,
         jobs: Jobs | Sequence[Jobs] | None = None,
+        create: bool = True,
     ) -> Queue:
-        """Open a work queue, creating it if it is new.
+        """Open a work queue, creating it if it is new and ``create`` is True.
 
         ``exclusive`` (default False) allows one job per key in flight, in order. ``lease`` (default 30 s) is how
         long a worker that died keeps its jobs; healthy workers renew theirs. Both are fixed when the queue is
         created: all its workers have to agree on them, and a different value is refused.
         ``history_max_age`` (default 7 days; 0: for ever) bounds the history, ``num_replicas`` (default 1) is the number
         of servers of a cluster that keep the queue. A new value takes effect at once. None keeps the current value.
-        ``jobs`` are those declared in a `Jobs`, or in several. Raises ConfigError.
+        ``jobs`` are those declared in a `Jobs`, or in several. Raises QueueNotFoundError, ConfigError.
         """
         return await Queue.open(
             self,
@@ -74,7 +75,12 @@ class Jet(Streams):
             history_max_age=history_max_age,
             num_replicas=num_replicas,
             jobs=jobs,
+            create=create,
         )
+
+    async def queue_names(self) -> list[str]:
+        """Return the names of all work queues."""
+        return await queue_names(self)
 
     @overload
     async def bucket(self, name: str, *, codec: Codec | None = None) -> Bucket[bytes]: ...
@@ -275,3 +281,13 @@ class Jet(Streams):
         Raises ConfigError, also on a cluster; StoreBusyError when it cannot acquire the writer.
         """
         return Transaction(self.backend, timeout)
+
+    def read(self, *, timeout: float | timedelta = 60.0) -> SqlReads:
+        """Return reads with SQL: ``async with jet.read() as view: rows = await view.sql("SELECT ...")``.
+
+        All statements of the block see the store as it was when the block began, your own tables and Pelton's
+        (``docs/file-format.md``). They run on a thread, and no publisher waits for them. After ``timeout``
+        the block is ended (SnapshotTimeoutError): the store's log grows while a snapshot is held. Raises
+        ConfigError, also on a cluster and for ``memory:``.
+        """
+        return SqlReads(self.backend, timeout)

@@ -1,5 +1,6 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
+from pelton.queue.backing.setup import queue_names
 from pelton.queue.define.batch import BatchDecorator, BatchJob
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import (
@@ -13,6 +14,7 @@ from pelton.queue.define.job import (
     SyncContextJob,
     SyncJob,
 )
+from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
@@ -26,6 +28,7 @@ from pelton.queue.model.states import (
     JobCounts,
     JobInfo,
     JobProgress,
+    JobSchedule,
     JobState,
     Outcome,
     WorkerInfo,
@@ -48,6 +51,7 @@ __all__ = [
     "Envelope",
     "Job",
     "JobCall",
+    "JobCodec",
     "JobContext",
     "JobCounts",
     "JobDecorator",
@@ -57,6 +61,7 @@ __all__ = [
     "JobOptions",
     "JobProgress",
     "JobRules",
+    "JobSchedule",
     "JobState",
     "JobTransaction",
     "JobWithOptions",
@@ -69,4 +74,5 @@ __all__ = [
     "SyncJob",
     "Transaction",
     "WorkerInfo",
+    "queue_names",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -17,11 +17,28 @@ Underway = dict[int, Unsettled]
 """Jobs that were taken and have not ended, by sequence."""
 
 
+class Unlisted(NamedTuple):
+    """Jobs that were taken, but servers do not say which: ``number`` of those up to sequence ``upto``.
+
+    In an exclusive queue, they have no key.
+    """
+
+    upto: int
+    number: int
+
+
+ALL_LISTED: Final = Unlisted(0, 0)
+
+
 class QueueStats(Protocol):
     """How the views of a queue learn what its workers hold."""
 
     async def underway(self) -> Underway:
         """Return the jobs that were taken and have not ended, by sequence."""
+        ...
+
+    async def unlisted(self) -> Unlisted:
+        """Return which jobs may have been taken that :meth:`underway` does not return."""
         ...
 
     async def untouched(self, underway: Underway) -> int:

@@ -7,16 +7,18 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
+from pelton.queue.control.removal import Removal
+from pelton.queue.control.schedules import Schedules
 from pelton.queue.control.steering import Steering
 from pelton.queue.define.handle import JobHandle
-from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, job_name
+from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, Resolved, job_name
 from pelton.queue.define.registry import DeclaresJobs, JobRegistry, Jobs, given_jobs
 from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.inspect.dead_letters import DeadLetters
@@ -24,14 +26,25 @@ from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.inspect.workers import workers_of
 from pelton.queue.model.checks import checked_text, seconds, whole
+from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, Outcome, WorkerInfo
+from pelton.queue.model.states import (
+    DeadLetter,
+    Ending,
+    JobCounts,
+    JobInfo,
+    JobSchedule,
+    JobState,
+    Outcome,
+    WorkerInfo,
+)
+from pelton.queue.model.timetable import timetable_of
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
-from pelton.queue.run.settings import WorkerSettings
 from pelton.queue.run.worker import Worker
+from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import at_home
 
 if TYPE_CHECKING:
@@ -47,6 +60,7 @@ class Queue(DeclaresJobs):
     """A work queue. Made by ``await jet.queue(name)``."""
 
     def __init__(self, jet: Streams, context: QueueContext) -> None:
+        super().__init__()
         self.jet = jet
         self._check_loop = jet.backend.check_loop
         self._context = context
@@ -57,10 +71,13 @@ class Queue(DeclaresJobs):
         self.jobs_by_name: dict[str, Job[Any, Any]] = context.jobs.own
         self._views = JobViews(context)
         self._steering = Steering(context, self._views)
+        self._removal = Removal(context, self._views)
+        self._schedules = Schedules(context)
         self._enqueuer = Enqueuer(context, self._steering)
         self._history = History(context)
         self._dead_letters = DeadLetters(context, self._enqueuer)
         self._workers: set[Worker] = set()
+        self._on_error: Callable[[str, BaseException], None] | None = None
 
     @classmethod
     async def open(
@@ -73,11 +90,12 @@ class Queue(DeclaresJobs):
         history_max_age: Seconds | None = None,
         num_replicas: int | None = None,
         jobs: Jobs | Sequence[Jobs] | None = None,
+        create: bool = True,
     ) -> Queue:
-        """Open a queue, making its streams and consumers if they are missing. Raises ConfigError."""
+        """Open a queue, making what is missing of it, if ``create``. Raises QueueNotFoundError, ConfigError."""
         names = QueueNames(name)
         registry = JobRegistry(name, given_jobs(name, jobs))
-        settings = queue_settings(name, exclusive, lease, history_max_age, num_replicas)
+        settings = queue_settings(name, exclusive, lease, history_max_age, num_replicas, create)
         return cls(jet, await open_queue(jet, names, settings, registry))
 
     def job_source(self, worker: str) -> JobSource:
@@ -124,9 +142,9 @@ class Queue(DeclaresJobs):
         """Return a checked call of a job, or of a job's name. Raises JobArgumentsError, ConfigError."""
         return self._enqueuer.call_of(job, args, kwargs, options)
 
-    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
-        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
-        return await self._enqueuer.duplicate_of(call, refused)
+    async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
+        """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
+        return await self._enqueuer.resolve(call, refused)
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
@@ -143,13 +161,19 @@ class Queue(DeclaresJobs):
         *,
         concurrency: int = 8,
         until_empty: bool = False,
+        until_idle: bool = False,
         handle_signals: bool = True,
         grace: Seconds = 30.0,
+        max_jobs: int | None = None,
     ) -> None:
         """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
 
-        Signals are handled on the main thread only, and only those without another handler: in a web server they
-        belong to the server, and you call :meth:`stop`. ``handle_signals=False`` handles none.
+        ``until_idle``: until no job can start now; retries and scheduled jobs that are not due are left.
+        After ``max_jobs`` jobs it takes no more, lets those that run finish, and returns.
+
+        Signals are handled on the main thread only, only those without another handler, and none if the program
+        handles SIGTERM: in a web server they belong to the server, and you call :meth:`stop`.
+        ``handle_signals=False`` handles none.
 
         Runs up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. When the
         worker stops, running jobs are notified (``JobContext.stopping``) and have ``grace`` seconds to finish; then
@@ -159,8 +183,11 @@ class Queue(DeclaresJobs):
         settings = WorkerSettings(
             concurrency=whole(f"queue {self.name!r}: concurrency", concurrency),
             until_empty=until_empty,
+            until_idle=until_idle,
+            on_error=self._on_error,
             handle_signals=handle_signals,
             grace=seconds(f"queue {self.name!r}: grace", grace),
+            max_jobs=None if max_jobs is None else whole(f"queue {self.name!r}: max_jobs", max_jobs),
         )
         self._check_loop()
         worker = Worker(self._context, settings)
@@ -189,6 +216,19 @@ class Queue(DeclaresJobs):
         for worker in list(self._workers):
             worker.home.call(worker.stop)
 
+    @property
+    def on_stored(self) -> Callable[[], Awaitable[None]] | None:
+        """What is awaited after each enqueue; for tests."""
+        return self._enqueuer.on_stored
+
+    def observe(
+        self,
+        on_error: Callable[[str, BaseException], None] | None = None,
+        on_stored: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Set what later workers call with a job's id and error, and what is awaited after each enqueue; for tests."""
+        self._on_error, self._enqueuer.on_stored = on_error, on_stored
+
     # --- steering
 
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
@@ -211,6 +251,64 @@ class Queue(DeclaresJobs):
         """Start jobs again that :meth:`pause` has held up, with the same arguments; within 15 s. Raises ConfigError."""
         await self._steering.resume(key, job)
 
+    async def purge(self, *, key: str | None = None, job: str | None = None) -> int:
+        """Cancel all jobs that no worker holds: waiting, scheduled or retried; return how many were cancelled.
+
+        Only those of a key, or of a job's name, if given. Jobs that run, that are enqueued meanwhile, and dead letters
+        stay. On a cluster, jobs that were taken once and wait for a retry stay, too. Raises ConfigError.
+        """
+        return await self._removal.purge(job_filter(self.name, key, job))
+
+    async def delete(self, *, force: bool = False) -> None:
+        """Remove the queue: its jobs, its history, its dead letters. Do not use it, or its handles, after that.
+
+        With ``force``, also if workers hold jobs: their next operation raises. Raises QueueInUseError.
+        """
+        await self._removal.delete(force=force)
+
+    # --- schedules
+
+    async def schedule(
+        self,
+        name: str,
+        job: JobDefinition[Any, Any] | str,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        key: str = "",
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: Seconds | None = None,
+        overlap: str = "skip",
+    ) -> JobSchedule:
+        """Enqueue a job again and again: by ``cron``, or ``every`` so many seconds (at least 1).
+
+        ``cron`` has five fields, or six with the second first, in ``timezone`` (an IANA name; default: UTC). The job is
+        enqueued once each time, however many processes run and call this; times at which nothing could fire are made up
+        for once. ``overlap="skip"`` ends a job as cancelled that became due while an earlier one had not ended.
+        The same definition changes nothing, another one replaces the schedule of that ``name``. Raises
+        JobArgumentsError, ConfigError.
+        """
+        timetable = timetable_of(self.name, name, cron, timezone, every, overlap)
+        call = self._enqueuer.call_of(job, args, dict(kwargs or {}), PLAIN)
+        return await self._schedules.define(timetable, call, key)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule; return False if there was none. Jobs that it has enqueued stay. Raises ConfigError."""
+        return await self._schedules.remove(name)
+
+    async def schedules(self) -> list[JobSchedule]:
+        """Return all schedules by name, with the next time each is due, and its last run."""
+        return await self._schedules.all()
+
+    async def pause_schedule(self, name: str) -> None:
+        """Enqueue no more jobs of a schedule, until :meth:`resume_schedule`. Raises ConfigError if there is none."""
+        await self._schedules.pause(name)
+
+    async def resume_schedule(self, name: str) -> None:
+        """Enqueue jobs of a paused schedule again, from its next time on. Raises ConfigError if there is none."""
+        await self._schedules.resume(name)
+
     # --- views
 
     async def counts(self) -> JobCounts:
@@ -232,11 +330,16 @@ class Queue(DeclaresJobs):
         return await self._views.get(job_id)
 
     @at_home
-    async def jobs(self) -> AsyncIterator[JobInfo]:
-        """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
-        async with aclosing(self._views.jobs()) as found:
-            async for info in found:
-                yield info
+    async def jobs(
+        self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
+    ) -> AsyncIterator[JobInfo]:
+        """Iterate over the jobs that have not ended, oldest first; only those of a state, a key or a name, if given.
+
+        Raises ConfigError.
+        """
+        async with aclosing(self._views.jobs(job_filter(self.name, key, job, state))) as jobs:
+            async for found in jobs:
+                yield found.info
 
     @at_home
     async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:
@@ -249,18 +352,30 @@ class Queue(DeclaresJobs):
                 yield outcome
 
     @at_home
-    async def dead_letters(self) -> AsyncIterator[DeadLetter]:
-        """Iterate over failed jobs that can be redriven, oldest first."""
-        async with aclosing(self._dead_letters.letters()) as found:
-            async for letter in found:
-                yield letter
+    async def dead_letters(self, *, key: str | None = None, job: str | None = None) -> AsyncIterator[DeadLetter]:
+        """Iterate over failed jobs that can be redriven, oldest first; only those of a key or a name, if given."""
+        async with aclosing(self._dead_letters.letters(job_filter(self.name, key, job))) as letters:
+            async for stored in letters:
+                yield stored.letter
 
-    async def redrive(self, job_id: str) -> JobHandle[Any]:
-        """Put a failed job into the queue again, as a new job, and remove its dead letter.
+    async def redrive(self, job_id: str, args: Mapping[str, object] | None = None) -> JobHandle[Any]:
+        """Put a failed job into the queue again, as a new job, and remove its dead letter: both, or neither.
 
-        Raises JobNotFoundError when there is no such dead letter, ConfigError.
+        ``args`` replace some of its arguments, by name. A redrive can be repeated: the job is stored once. Raises
+        JobNotFoundError when there is no such dead letter, JobArgumentsError, ConfigError.
         """
-        return await self._dead_letters.redrive(job_id)
+        return await self._dead_letters.redrive(job_id, args)
+
+    async def redrive_all(self, *, key: str | None = None, job: str | None = None) -> int:
+        """Redrive all dead letters that there are now, or those of a key or a job's name; return how many.
+
+        Raises ConfigError.
+        """
+        return await self._dead_letters.redrive_all(job_filter(self.name, key, job))
+
+    async def discard(self, job_id: str) -> None:
+        """Remove a dead letter; the history keeps the job's outcome. Raises JobNotFoundError, ConfigError."""
+        await self._dead_letters.discard(job_id)
 
     async def clean(self, *, older_than: Seconds) -> int:
         """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many were removed.

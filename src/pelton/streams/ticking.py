@@ -19,13 +19,13 @@ from typing import Final
 
 from pelton.api import ApiError, headers
 from pelton.api.durations import format_duration
+from pelton.api.schedule import Schedule, due_text, next_due
 from pelton.api.times import SECOND
 from pelton.storage import intact
 from pelton.streams.appender import Appender
 from pelton.streams.blocks import with_header, without_headers
 from pelton.streams.publish_checks import PURGE, expiry, lifted, schedule_of, seconds_of
 from pelton.streams.remover import Remover
-from pelton.streams.schedule import Schedule, due_text, next_due
 from pelton.streams.state import StreamState
 from pelton.streams.timers import Firing
 

@@ -42,6 +42,7 @@ from pelton.queue import (
     ClaimedJob,
     DeadLetter,
     JobCall,
+    JobCodec,
     JobContext,
     JobCounts,
     JobDecorator,
@@ -51,6 +52,7 @@ from pelton.queue import (
     JobProgress,
     JobRules,
     Jobs,
+    JobSchedule,
     Outcome,
     WorkerInfo,
 )
@@ -59,11 +61,13 @@ from pelton.sync.portal import Portal
 
 __all__ = [
     *_vocabulary,
+    "AttemptError",
     "Base64Codec",
     "Bucket",
     "BucketSettings",
     "BucketStatus",
     "JobCall",
+    "JobCodec",
     "ClaimedJob",
     "Claims",
     "ChainCodec",
@@ -85,15 +89,15 @@ __all__ = [
     "JobDecorator",
     "JobDefinition",
     "JobOptions",
+    "JobProgress",
     "JobWithOptions",
     "Jobs",
     "JobRules",
+    "JobSchedule",
     "JobContext",
     "JobCounts",
     "JobHandle",
-    "AttemptError",
     "JobInfo",
-    "JobProgress",
     "WorkerInfo",
     "JobTransaction",
     "Leader",
@@ -113,6 +117,7 @@ __all__ = [
     "QueueWithOptions",
     "Savepoint",
     "SplitCodec",
+    "SqlReads",
     "Semaphore",
     "Stream",
     "backup",
@@ -150,6 +155,7 @@ JobHandle = derive(queue.JobHandle)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)
+SqlReads = derive(jet.SqlReads)
 Election = derive(locks.Election)
 Term = derive(locks.Term)
 Lock = derive(locks.Lock)

@@ -3,7 +3,7 @@
 # ruff: noqa: F403, F405
 # mypy: disable-error-code="overload-overlap"
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Self, Unpack, overload
@@ -46,11 +46,13 @@ from pelton.locks.held import Guard
 from pelton.queue.define.arguments import RunContext
 from pelton.queue.define.batch import BatchDecorator as BatchDecorator
 from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
-from pelton.queue.define.job import JobQueue, P, R
-from pelton.queue.define.registry import C
+from pelton.queue.define.job import JobQueue, P, R, Resolved
+from pelton.queue.define.job_codec import JobCodec as JobCodec
+from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions as JobOptions
@@ -59,10 +61,11 @@ from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
 from pelton.queue.model.states import AttemptError as AttemptError
 from pelton.queue.model.states import DeadLetter as DeadLetter
-from pelton.queue.model.states import Ending
+from pelton.queue.model.states import Ending, JobState
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
 from pelton.queue.model.states import JobProgress as JobProgress
+from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import Outcome as Outcome
 from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.ports import JobSource
@@ -160,6 +163,7 @@ __all__ = [
     "JobArgumentsError",
     "JobCall",
     "JobCancelledError",
+    "JobCodec",
     "JobContext",
     "JobCounts",
     "JobCrashedError",
@@ -174,6 +178,7 @@ __all__ = [
     "JobProgress",
     "JobResultError",
     "JobRules",
+    "JobSchedule",
     "JobTimeoutError",
     "JobTransaction",
     "JobWithOptions",
@@ -235,7 +240,10 @@ __all__ = [
     "PurgeReply",
     "Queue",
     "QueueInTransaction",
+    "QueueInUseError",
+    "QueueNotFoundError",
     "QueueWithOptions",
+    "Reading",
     "Republish",
     "Request",
     "RetryJob",
@@ -247,12 +255,14 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "SnapshotTimeoutError",
     "Snooze",
     "SourceConsumer",
     "SplitCodec",
     "SqlConstraintError",
     "SqlError",
     "SqlForbiddenError",
+    "SqlReads",
     "StoreBusyError",
     "StoreClosedError",
     "StoreDescriptorsError",
@@ -500,7 +510,10 @@ class Jet:
         history_max_age: float | timedelta | None = None,
         num_replicas: int | None = None,
         jobs: Jobs | Sequence[Jobs] | None = None,
+        create: bool = True,
     ) -> Queue: ...
+    def queue_names(self) -> list[str]: ...
+    def read(self, *, timeout: float | timedelta = 60.0) -> SqlReads: ...
     def rekey(self, key: Key) -> None: ...
     def restore(
         self,
@@ -537,6 +550,7 @@ class Jet:
 
 class AsyncContextJob(Job[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -565,6 +579,7 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
 
 class AsyncJob(Job[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -593,6 +608,7 @@ class AsyncJob(Job[P, R], Generic[P, R]):
 
 class BatchJob(Job[[T], R], Generic[T, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -606,6 +622,7 @@ class BatchJob(Job[[T], R], Generic[T, R]):
 
 class Job(JobDefinition[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -744,6 +761,7 @@ class Queue:
     exclusive: bool
     lease: float
     jobs_by_name: dict[str, Job[Any, Any]]
+    def around_run(self, function: F) -> F: ...
     def call_of(
         self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
     ) -> JobCall: ...
@@ -751,8 +769,9 @@ class Queue:
     def claims(self, rules: JobRules | None = None) -> Claims: ...
     def clean(self, *, older_than: Seconds) -> int: ...
     def counts(self) -> JobCounts: ...
-    def dead_letters(self) -> Iterator[DeadLetter]: ...
-    def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None: ...
+    def dead_letters(self, *, key: str | None = None, job: str | None = None) -> Iterator[DeadLetter]: ...
+    def delete(self, *, force: bool = False) -> None: ...
+    def discard(self, job_id: str) -> None: ...
     @overload
     def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload
@@ -797,8 +816,18 @@ class Queue:
         wait: Seconds = ...,
     ) -> BatchDecorator: ...
     def job_source(self, worker: str) -> JobSource: ...
-    def jobs(self) -> Iterator[JobInfo]: ...
+    def jobs(
+        self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
+    ) -> Iterator[JobInfo]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
+    def observe(
+        self,
+        on_error: Callable[[str, BaseException], None] | None = None,
+        on_stored: Callable[[], Awaitable[None]] | None = None,
+    ) -> None: ...
+    def on_enqueue(self, function: E) -> E: ...
+    @property
+    def on_stored(self) -> Callable[[], Awaitable[None]] | None: ...
     @classmethod
     def open(
         cls,
@@ -810,14 +839,42 @@ class Queue:
         history_max_age: Seconds | None = None,
         num_replicas: int | None = None,
         jobs: Jobs | Sequence[Jobs] | None = None,
+        create: bool = True,
     ) -> Queue: ...
     def options(self, **options: Unpack[OptionFields]) -> QueueWithOptions: ...
     def pause(self, *, key: str | None = None, job: str | None = None) -> None: ...
-    def redrive(self, job_id: str) -> JobHandle[Any]: ...
+    def pause_schedule(self, name: str) -> None: ...
+    def purge(self, *, key: str | None = None, job: str | None = None) -> int: ...
+    def redrive(self, job_id: str, args: Mapping[str, object] | None = None) -> JobHandle[Any]: ...
+    def redrive_all(self, *, key: str | None = None, job: str | None = None) -> int: ...
+    def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved: ...
     def resume(self, *, key: str | None = None, job: str | None = None) -> None: ...
+    def resume_schedule(self, name: str) -> None: ...
+    def schedule(
+        self,
+        name: str,
+        job: JobDefinition[Any, Any] | str,
+        *,
+        args: Sequence[Any] = ...,
+        kwargs: Mapping[str, Any] | None = None,
+        key: str = "",
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: Seconds | None = None,
+        overlap: str = "skip",
+    ) -> JobSchedule: ...
+    def schedules(self) -> list[JobSchedule]: ...
     def stop(self) -> None: ...
+    def unschedule(self, name: str) -> bool: ...
     def work(
-        self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Seconds = 30.0
+        self,
+        *,
+        concurrency: int = 8,
+        until_empty: bool = False,
+        until_idle: bool = False,
+        handle_signals: bool = True,
+        grace: Seconds = 30.0,
+        max_jobs: int | None = None,
     ) -> None: ...
     def workers(self) -> list[WorkerInfo]: ...
 
@@ -839,6 +896,13 @@ class Savepoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+class SqlReads:
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ...) -> list[tuple[Any, ...]]: ...
 
 class Semaphore:
     name: str
@@ -885,6 +949,7 @@ class Stream:
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -913,6 +978,7 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
 
 class SyncJob(Job[P, R], Generic[P, R]):
     in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -979,6 +1045,7 @@ def open(
     limits: AccountLimits | None = None,
     key: Key | None = None,
     mode: int | None = None,
+    read_only: bool = False,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

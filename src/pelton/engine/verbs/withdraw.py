@@ -10,7 +10,7 @@ from pelton.engine.verbs.streams import fresh
 
 
 def withdraw(session: Session, request: MsgWithdraw) -> MsgWithdrawReply:
-    """Remove a message for which no consumer waits, and store another, in one transaction."""
+    """Remove a message for which no consumer waits, and store others, in one transaction."""
     log, now = fresh(session, request.stream), session.now()
     given_back: list[tuple[ConsumerLog, str | None]] = []
     for listed in session.registry.consumers_of(log):
@@ -26,9 +26,9 @@ def withdraw(session: Session, request: MsgWithdraw) -> MsgWithdrawReply:
     if request.seq > log.state.last or log.reader.get(request.seq) is None:
         return MsgWithdrawReply(state="missing")
     # First, because it can be refused: then nothing has changed.
-    append_all(session, (request.publish,), now)
+    acks = append_all(session, request.publish, now)
     log.remover.remove([request.seq])
     for consumer, subject in given_back:
         # Nobody redelivers it, and a late ack of an earlier delivery is refused.
         consumer.forget_missing(request.seq, subject)
-    return MsgWithdrawReply(state="withdrawn")
+    return MsgWithdrawReply(state="withdrawn", stored=tuple([ack.seq for ack in acks]))

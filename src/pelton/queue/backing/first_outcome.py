@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pelton.api import AckRejectedError, Outgoing, headers
+from pelton.api import AckRejectedError, Backend, MessageNotFoundError, MsgGet, Outgoing, headers
 
 if TYPE_CHECKING:
     from pelton.queue.model.naming import QueueNames
@@ -38,8 +39,17 @@ def guarded(names: QueueNames, ended: Ended) -> Sequence[Outgoing]:
     return [*messages[:-1], as_first(names, messages[-1])] if ended.is_over else messages
 
 
-def was_cancelled(ended: Ended) -> AckRejectedError:
-    """Return why an attempt had no effect whose job has another outcome."""
+async def refusal_of(backend: Backend, names: QueueNames, ended: Ended) -> AckRejectedError | None:
+    """Return why an attempt has no effect whose outcome was refused; None if that very outcome is stored.
+
+    It is when a publish was repeated: a server checks the condition before it knows the message again.
+    """
+    job_id = ended.record.subject.rpartition(".")[2]
+    request = MsgGet(stream=names.history, last_by_subj=names.outcomes_of(job_id))
+    with suppress(MessageNotFoundError):
+        stored = (await backend.call(request)).message
+        if (stored.subject, stored.data) == (ended.record.subject, ended.record.data):
+            return None
     delivered = ended.delivered
     reason = "the job was cancelled meanwhile"
     return AckRejectedError(delivered.stream, delivered.consumer, delivered.seq, reason)

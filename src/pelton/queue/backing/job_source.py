@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
-from pelton.queue.backing.first_outcome import as_only, guarded, was_cancelled
+from pelton.queue.backing.first_outcome import as_only, guarded, refusal_of
 from pelton.queue.model.records import job_id_of
 from pelton.queue.ports import Extender, TakenJob
 
@@ -61,8 +61,17 @@ class ConsumerJobSource:
         delivered = ended.delivered
         try:
             await self._backend.settle(self._messages(ended), delivered.stream, delivered.consumer, ended.ack)
-        except WrongLastSequenceError as error:
-            raise was_cancelled(ended) from error
+        except WrongLastSequenceError:
+            if (refused := await self._after_refusal(ended)) is not None:
+                raise refused from None
+
+    async def _after_refusal(self, ended: Ended) -> PeltonError | None:
+        """Return why an attempt has no effect, after its outcome was refused; None if it has one all the same."""
+        refused = await refusal_of(self._backend, self._names, ended)
+        if refused is None:
+            delivered = ended.delivered
+            await self._backend.settle((), delivered.stream, delivered.consumer, ended.ack)
+        return refused
 
     def _messages(self, ended: Ended) -> Sequence[Outgoing]:
         # In a store file, a job that is cancelled is withdrawn, and its holder's ack is refused.
@@ -89,10 +98,18 @@ class ConsumerJobSource:
             raise
         except PeltonError as error:
             return [error] * len(endings)
-        return [
-            was_cancelled(ended) if isinstance(refused, WrongLastSequenceError) else refused
-            for ended, refused in zip(endings, answers, strict=True)
-        ]
+        for index, refused in enumerate(answers):
+            if isinstance(refused, WrongLastSequenceError):
+                answers[index] = await self._settled_again(endings[index])
+        return answers
+
+    async def _settled_again(self, ended: Ended) -> PeltonError | None:
+        try:
+            return await self._after_refusal(ended)
+        except FINAL_ERRORS:
+            raise
+        except PeltonError as error:
+            return error
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:
         """Do nothing: the consumer redelivers it to another worker after its ack wait."""

@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pelton.api import Backend, ConsumerUnsettled
+from pelton.queue.ports import ALL_LISTED, Unlisted
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer
     from pelton.queue.ports import Underway
+
+
+async def delivered_by(consumers: Sequence[Consumer]) -> Unlisted:
+    """Return what consumers have delivered so far."""
+    infos = [await consumer.info() for consumer in consumers]
+    return Unlisted(max(info.delivered.stream_seq for info in infos), sum(info.num_ack_pending for info in infos))
 
 
 class ConsumerStats:
@@ -32,6 +39,12 @@ class ConsumerStats:
                 if not page.messages or offset >= page.total:
                     break
         return found
+
+    async def unlisted(self) -> Unlisted:
+        """Return nothing in a store file, which lists all; on servers, what consumers have delivered so far."""
+        if ConsumerUnsettled in self._backend.planning.own_verbs:
+            return ALL_LISTED
+        return await delivered_by(self._consumers)
 
     async def untouched(self, underway: Underway) -> int:
         """Return how many messages are ahead of the consumers."""

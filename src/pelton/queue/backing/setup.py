@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import ApiError, ConfigError, StreamNotFoundError
+from pelton.api import ApiError, ConfigError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.defaults import DUPLICATE_WINDOW
 from pelton.api.durations import given
 from pelton.queue.model.checks import seconds, whole
@@ -45,6 +45,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease: float | None = None
     history_max_age: float | None = None
     num_replicas: int | None = None
+    create: bool = True
 
 
 def queue_settings(
@@ -53,6 +54,7 @@ def queue_settings(
     lease: Seconds | None,
     history_max_age: Seconds | None,
     num_replicas: int | None,
+    create: bool = True,
 ) -> QueueSettings:
     """Return checked settings. Raises ConfigError."""
     if exclusive is not None and not isinstance(exclusive, bool):
@@ -66,7 +68,9 @@ def queue_settings(
             f"queue {queue!r}: history_max_age is {age:g} s; it must be {_SHORTEST_AGE_S:g} s or more, or 0: no limit"
         )
     replicas = None if num_replicas is None else whole(f"queue {queue!r}: num_replicas", num_replicas)
-    return QueueSettings(exclusive=exclusive, lease=lease_s, history_max_age=age, num_replicas=replicas)
+    return QueueSettings(
+        exclusive=exclusive, lease=lease_s, history_max_age=age, num_replicas=replicas, create=bool(create)
+    )
 
 
 async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> Stream:
@@ -74,6 +78,8 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
     try:
         stream = await jet.stream(names.jobs)
     except StreamNotFoundError:
+        if not settings.create:
+            raise QueueNotFoundError(names.queue) from None
         await _refuse_taken_names(jet, names)
         stream = await _make_jobs_stream(jet, names, settings)
     found = stream.config.metadata
@@ -87,7 +93,7 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
 
 async def _with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
     """Return the stream of a queue with room for scheduled jobs; one that an older version made gets it here."""
-    if names.scheduled in stream.config.subjects:
+    if {*names.job_subjects} <= {*stream.config.subjects}:
         return stream
     return await jet.update_stream(names.jobs, subjects=list(names.job_subjects), allow_msg_schedules=True)
 
@@ -108,6 +114,14 @@ async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
             f"queue {names.queue!r}: queue {base!r} keeps its {SIDES[side]} under this name; "
             "give the queue another name"
         )
+
+
+async def queue_names(jet: Streams) -> list[str]:
+    """Return the names of all queues."""
+    prefix = QueueNames("x").jobs.removesuffix("x")
+    # Of a queue's streams, only that of its jobs takes this subject.
+    found = await jet.stream_names("$JOBS.*.free")
+    return [name.removeprefix(prefix) for name in found if name.startswith(prefix)]
 
 
 def _taken(names: QueueNames, stream: Stream) -> ConfigError:

@@ -9,30 +9,24 @@ it.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pelton.api import (
     ConsumerPause,
-    MessageNotFoundError,
-    MsgWithdraw,
-    Outgoing,
-    StoredMessage,
-    WrongLastSequenceError,
     rfc3339,
 )
-from pelton.queue.backing.first_outcome import as_first
+from pelton.queue.control.withdrawal import Withdrawal
 from pelton.queue.model.checks import checked_id, checked_text
 from pelton.queue.model.naming import encode_key
 from pelton.queue.model.orders import Order
-from pelton.queue.model.states import ENDINGS, Outcome
+from pelton.queue.model.states import ENDINGS
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.inspect.views import JobViews
-    from pelton.queue.model.states import JobInfo
+    from pelton.queue.model.states import JobInfo, Outcome
 
 _encode: Final = msgspec.json.Encoder().encode
 _FOR_EVER_NS: Final = 100 * 365 * 86_400 * 10**9
@@ -45,6 +39,7 @@ class Steering:
     def __init__(self, queue: QueueContext, views: JobViews) -> None:
         self._queue = queue
         self._views = views
+        self._withdrawal = Withdrawal(queue)
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id. Raises JobNotFoundError, ConfigError."""
@@ -62,13 +57,13 @@ class Steering:
             if info.state in ENDINGS:
                 return info.state == "cancelled"
             if info.state == "running":
-                await self._order(Order(cancel=job_id, reason=reason), f"cancel.{job_id}")
+                await self._withdrawal.tell(job_id, reason)
                 return True
             stored = await self._views.stored(job_id)
-            if stored is not None and await self._withdraw(stored, info, reason):
+            if stored is not None and await self._withdrawal.cancel(stored, info, reason):
                 return True
             # A worker has taken it, or it fell due.
-        await self._order(Order(cancel=job_id, reason=reason), f"cancel.{job_id}")
+        await self._withdrawal.tell(job_id, reason)
         return True
 
     async def pause(self, key: str | None, job: str | None) -> None:
@@ -97,37 +92,3 @@ class Steering:
 
     async def _order(self, order: Order, subject: str) -> None:
         await self._queue.backend.publish(self._queue.names.order_subject(subject), _encode(order))
-
-    async def _withdraw(self, stored: StoredMessage, info: JobInfo, reason: str) -> bool:
-        """End a job that nobody holds; return False if somebody does, or if it is not there any more."""
-        record = self._outcome(info, stored, reason)
-        if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            request = MsgWithdraw(stream=self._queue.names.jobs, seq=stored.seq, publish=record)
-            return (await self._queue.backend.call(request)).state == "withdrawn"
-        try:
-            first = as_first(self._queue.names, record)
-            await self._queue.backend.publish(first.subject, first.data, first.headers)
-        except WrongLastSequenceError:
-            return False
-        stream = await self._queue.jet.stream(self._queue.names.jobs)
-        with suppress(MessageNotFoundError):
-            await stream.delete_message(stored.seq)
-        # A worker may have taken it meanwhile: its outcome is refused, so it need not go on.
-        await self._order(Order(cancel=info.id, reason=reason), f"cancel.{info.id}")
-        return True
-
-    def _outcome(self, info: JobInfo, stored: StoredMessage, reason: str) -> Outgoing:
-        now = self._queue.clock.now()
-        outcome = Outcome(
-            id=info.id,
-            job=info.job,
-            state="cancelled",
-            key=info.key,
-            attempt=info.attempt,
-            worker="",
-            enqueued_at=stored.time_ns,
-            started_at=0,
-            finished_at=now,
-            error=f"it was cancelled: {reason}" if reason else "it was cancelled",
-        )
-        return Outgoing(self._queue.names.ending_subject("cancelled", info.id), _encode(outcome))

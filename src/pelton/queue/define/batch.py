@@ -11,7 +11,9 @@ from pelton.queue.define.arguments import JobArguments
 from pelton.queue.define.job import Job
 
 if TYPE_CHECKING:
+    from pelton.queue.define.hooks import JobHooks
     from pelton.queue.define.job import JobQueue
+    from pelton.queue.define.job_codec import JobCodec
     from pelton.queue.model.rules import JobRules
 
 T = TypeVar("T")
@@ -32,8 +34,10 @@ class BatchJob(Job[[T], R], Generic[T, R]):
         rules: JobRules,
         size: int,
         wait: float,
+        hooks: JobHooks,
+        codec: JobCodec | None = None,
     ) -> None:
-        super().__init__(queue, function, name, rules, _arguments_of_one(name, function))
+        super().__init__(queue, function, name, rules, _arguments_of_one(name, function, codec), hooks)
         self.size = size
         self.wait = wait
 
@@ -53,7 +57,7 @@ class BatchDecorator(Protocol):
         ...
 
 
-def _arguments_of_one(name: str, function: Callable[..., Any]) -> JobArguments:
+def _arguments_of_one(name: str, function: Callable[..., Any], codec: JobCodec | None) -> JobArguments:
     """Return the arguments of one job: an ``item`` of the list that the function takes."""
     if not inspect.iscoroutinefunction(function):
         raise ConfigError(f"job {name!r}: batch= is for async functions")
@@ -71,7 +75,7 @@ def _arguments_of_one(name: str, function: Callable[..., Any]) -> JobArguments:
         "item": _element(hints.get(parameters[0].name, Any)),
         "return": _element(hints.get("return", Any)),
     }
-    return JobArguments(name, one)
+    return JobArguments(name, one, codec)
 
 
 def _element(kind: Any) -> Any:

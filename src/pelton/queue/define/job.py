@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.queue.define.arguments import JobArguments, RunContext
 from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.hooks import JobHooks
+from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 
 if TYPE_CHECKING:
@@ -49,8 +51,8 @@ class JobQueue(Protocol):
         """Return the message that puts a job into the queue. Raises ConfigError."""
         ...
 
-    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
-        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
+    async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
+        """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
         ...
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
@@ -58,10 +60,21 @@ class JobQueue(Protocol):
         ...
 
 
+class Resolved(NamedTuple):
+    """What follows when a unique job was refused: the ``handle`` of the job that is there, or the ``message`` to store.
+
+    Neither: that job has ended since, or is part of an open transaction.
+    """
+
+    message: Outgoing | None
+    handle: JobHandle[Any] | None
+
+
 class JobCall(msgspec.Struct, frozen=True):
     """A job with its arguments and options, ready to be enqueued.
 
     ``queue`` is the one that the job was registered with, or None for a job of a `Jobs`, which any queue takes.
+    ``meta`` travels with the job, to be read as ``JobContext.meta``: a trace, a tenant.
     """
 
     job: str
@@ -69,6 +82,19 @@ class JobCall(msgspec.Struct, frozen=True):
     options: JobOptions = PLAIN
     results: ResultCodec | None = None
     queue: JobQueue | None = None
+    meta: dict[str, str] = {}
+
+    def with_options(self, **options: Unpack[OptionFields]) -> JobCall:
+        """Return the call with some options of `JobOptions` set anew. Raises ConfigError."""
+        fields: Any = msgspec.structs.asdict(self.options) | dict(options)
+        return msgspec.structs.replace(self, options=job_options(f"job {self.job!r}", fields))
+
+    def with_meta(self, **meta: str) -> JobCall:
+        """Return the call with more ``meta``, all texts. Raises ConfigError."""
+        for name, value in meta.items():
+            if not isinstance(value, str):
+                raise ConfigError(f"job {self.job!r}: meta {name!r} is {value!r}; give a text (str)")
+        return msgspec.structs.replace(self, meta=self.meta | meta)
 
 
 class JobDefinition(Generic[P, R]):
@@ -80,9 +106,11 @@ class JobDefinition(Generic[P, R]):
         name: str,
         rules: JobRules,
         arguments: JobArguments,
+        hooks: JobHooks | None = None,
         in_process: bool = False,
     ) -> None:
         self.in_process = in_process
+        self.hooks: JobHooks = hooks or JobHooks()
         self.function = function
         self.name = name
         self.rules = rules
@@ -108,8 +136,9 @@ class JobDefinition(Generic[P, R]):
         return self.call_with(args, kwargs, PLAIN)
 
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall:
-        """Return a checked call with options. Raises JobArgumentsError."""
-        return self.call_of(self.encode_arguments(args, kwargs), options)
+        """Return a checked call with options. Raises JobArgumentsError, and what a hook raises."""
+        call = self.call_of(self.encode_arguments(args, kwargs), options)
+        return self.hooks.before_enqueue(call) if self.hooks.has_enqueue else call
 
     def call_of(self, args: bytes, options: JobOptions) -> JobCall:
         """Return a call with arguments as JSON, which are not checked here."""
@@ -137,9 +166,10 @@ class Job(JobDefinition[P, R], Generic[P, R]):
         name: str,
         rules: JobRules,
         arguments: JobArguments,
+        hooks: JobHooks | None = None,
         in_process: bool = False,
     ) -> None:
-        super().__init__(function, name, rules, arguments, in_process)
+        super().__init__(function, name, rules, arguments, hooks, in_process)
         self.queue = queue
 
     def __repr__(self) -> str:
@@ -181,6 +211,8 @@ class Job(JobDefinition[P, R], Generic[P, R]):
         if len(options) != len(encoded):
             raise ConfigError(f"job {self.name!r}: {len(encoded)} argument lists, but {len(options)} keys")
         calls = [self.call_of(args, option) for args, option in zip(encoded, options, strict=True)]
+        if self.hooks.has_enqueue:
+            calls = list(map(self.hooks.before_enqueue, calls))
         return await self.own_queue.enqueue_many(calls)
 
     def options(self, **options: Unpack[OptionFields]) -> JobWithOptions[P, R]:
@@ -284,10 +316,16 @@ class JobDecorator(Protocol):
 
 
 def job_of(
-    queue: JobQueue | None, function: Callable[..., Any], name: str, rules: JobRules, in_process: bool = False
+    queue: JobQueue | None,
+    function: Callable[..., Any],
+    name: str,
+    rules: JobRules,
+    hooks: JobHooks,
+    codec: JobCodec | None = None,
+    in_process: bool = False,
 ) -> Job[Any, Any]:
     """Return a function as a job, which is called as the function is. Raises ConfigError."""
-    arguments = JobArguments(name, function)
+    arguments = JobArguments(name, function, codec)
     first = next(iter(inspect.signature(function).parameters), "")
     has_context = bool(arguments.context) and arguments.context == first
     kind: type[Job[Any, Any]]
@@ -295,7 +333,7 @@ def job_of(
         kind = AsyncContextJob if has_context else AsyncJob
     else:
         kind = SyncContextJob if has_context else SyncJob
-    return kind(queue, function, name, rules, arguments, in_process)
+    return kind(queue, function, name, rules, arguments, hooks, in_process)
 
 
 def _check_in_process(function: Callable[..., Any], name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
@@ -10,7 +10,7 @@ import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError, MessageNotFoundError, WrongLastSequenceError
 from pelton.queue.define.handle import JobHandle
-from pelton.queue.define.job import JobCall, JobDefinition
+from pelton.queue.define.job import JobCall, JobDefinition, Resolved
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
 from pelton.queue.model.records import job_id_in
@@ -32,6 +32,8 @@ class Enqueuer:
     def __init__(self, queue: QueueContext, lookup: JobLookup) -> None:
         self._queue = queue
         self._lookup = lookup
+        # Awaited when jobs are stored; for tests.
+        self.on_stored: Callable[[], Awaitable[None]] | None = None
 
     def call_of(
         self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
@@ -66,6 +68,8 @@ class Enqueuer:
             messages = [self.message_of(call) for call in together]
             acks = await self._queue.backend.publish_batch(messages)
             handles += map(self.handle_of, together, messages, acks)
+        if self.on_stored is not None:
+            await self.on_stored()
         return handles
 
     async def _enqueue_unique(self, call: JobCall) -> JobHandle[Any]:
@@ -75,17 +79,23 @@ class Enqueuer:
                 ack = await self._queue.backend.publish(message.subject, message.data, message.headers)
                 return self.handle_of(call, message, ack)
             except WrongLastSequenceError as refused:
-                if (found := await self.duplicate_of(call, refused)) is not None:
+                instead, found = await self.resolve(call, refused)
+                if found is not None:
                     return found
+                message = instead or message
 
-    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
-        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
+    async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
+        """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         try:
             stored = await stream.get_message(refused.seq or 0)
         except MessageNotFoundError:
-            return None
-        return self._handle(call, job_id_in(stored.data, stored.seq), duplicate=True)
+            return Resolved(None, None)
+        message = self.message_of(call)
+        if call.options.replace and stored.subject == message.subject:
+            form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
+            return Resolved(form.replacing(message, stored), None)
+        return Resolved(None, self._handle(call, job_id_in(stored.data, stored.seq), duplicate=True))
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
@@ -95,7 +105,7 @@ class Enqueuer:
                 "declare jobs of several queues in a pelton.Jobs()"
             )
         form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
-        return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new)
+        return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new, call.meta)
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""

@@ -11,14 +11,17 @@ from pelton.api.times import datetime_ns, rfc3339
 from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key
 from pelton.queue.model.options import PLAIN, JobOptions
-from pelton.queue.model.places import Place, place_of
+from pelton.queue.model.places import Place, place_of, redriven_place
+from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pelton.api import StoredMessage
     from pelton.queue.model.naming import QueueNames
 
+_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -31,7 +34,12 @@ class JobMessage:
         self._exclusive = exclusive
 
     def message(
-        self, args: bytes, options: JobOptions = PLAIN, now: int = 0, new_id: Callable[[], str] = str
+        self,
+        args: bytes,
+        options: JobOptions = PLAIN,
+        now: int = 0,
+        new_id: Callable[[], str] = str,
+        meta: dict[str, str] | None = None,
     ) -> Outgoing:
         """Return the message of one job with arguments as a JSON object by name.
 
@@ -40,7 +48,7 @@ class JobMessage:
         options.check(f"job {self._job!r}")
         due = _due(options, now)
         expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
-        envelope = Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires)
+        envelope = Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires, meta=meta or {})
         key = encode_key(options.key) if self._exclusive and options.key else ""
         if not options.is_plain:
             return self._placed(envelope, key, options, place_of(self._job, args, options, key, new_id()))
@@ -48,6 +56,27 @@ class JobMessage:
         msg_id = f"{self._job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
         return Outgoing(self._names.job_subject(options.key if key else ""), _encode(envelope), block)
+
+    def replacing(self, message: Outgoing, scheduled: StoredMessage) -> Outgoing:
+        """Return a unique job's message, as it replaces one that is scheduled, which keeps its id.
+
+        It is refused if that one has changed, or has fallen due.
+        """
+        assert message.headers is not None, "unique jobs have conditions"
+        envelope = msgspec.structs.replace(_envelope(message.data), id=job_id_in(scheduled.data, scheduled.seq))
+        block = headers.replaced(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(scheduled.seq))
+        return Outgoing(message.subject, _encode(envelope), block)
+
+    def redriven(self, envelope: Envelope) -> Outgoing:
+        """Return the message of a failed job that is to run again; ``redriven_from`` is its id.
+
+        It has an id and a place that follow from that one, so the message is refused while the job is unfinished.
+        """
+        key = encode_key(envelope.key) if self._exclusive and envelope.key else ""
+        place = redriven_place(envelope.redriven_from, key)
+        # Its time, and its time to live, were those of the job that failed.
+        fresh = msgspec.structs.replace(envelope, due=0, expires=0)
+        return self._placed(fresh, key, JobOptions(idempotency_key=f"redrive-{envelope.redriven_from}"), place)
 
     def _placed(self, envelope: Envelope, key: str, options: JobOptions, place: Place) -> Outgoing:
         names = self._names

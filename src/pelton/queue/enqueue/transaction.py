@@ -11,6 +11,7 @@ from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction, ack_of
 from pelton.queue.define.job import JobCall, JobDefinition, JobQueue
+from pelton.queue.define.registry import DeclaresJobs
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import Ended
 
@@ -71,13 +72,17 @@ class Transaction(StreamsTransaction):
 
     async def _enqueue_one(self, queue: JobQueue, call: JobCall) -> JobHandle[Any]:
         message = queue.message_of(call)
-        try:
-            [ack] = await self._port().publish([message])
-        except WrongLastSequenceError as refused:
-            if (found := await queue.duplicate_of(call, refused)) is None:
-                raise
-            return found
-        return queue.handle_of(call, message, ack)
+        while True:
+            try:
+                [ack] = await self._port().publish([message])
+                return queue.handle_of(call, message, ack)
+            except WrongLastSequenceError as refused:
+                instead, found = await queue.resolve(call, refused)
+                if found is not None:
+                    return found
+                if instead is None:
+                    raise
+                message = instead
 
     def _queue_of(self, call: JobCall) -> JobQueue:
         if call.queue is None:
@@ -89,6 +94,8 @@ class Transaction(StreamsTransaction):
         return call.queue
 
     def _check_opening(self, queue: JobQueue) -> None:
+        if not isinstance(queue, DeclaresJobs):
+            raise ConfigError(f"transaction: queue is {queue!r}; give a queue, as jet.queue(name) returns it")
         if queue.jet.backend is not self._backend:
             raise ConfigError(f"queue {queue.name!r} was opened through another opening than this transaction")
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, Unsettled
 from pelton.queue.backing.failed_attempts import FailedAttempts
-from pelton.queue.backing.scheduled import scheduled_jobs
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
-from pelton.queue.model.places import found_by
-from pelton.queue.model.records import job_id_in
+from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
 from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobProgress, JobState, Outcome
 
 if TYPE_CHECKING:
@@ -23,6 +22,13 @@ if TYPE_CHECKING:
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _told: Final = msgspec.json.Decoder(JobProgress).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
+
+
+class FoundJob(NamedTuple):
+    """A job that has not ended, and its message."""
+
+    stored: StoredMessage
+    info: JobInfo
 
 
 class JobViews:
@@ -66,24 +72,10 @@ class JobViews:
     async def stored(self, job_id: str) -> StoredMessage | None:
         """Return the message of a job that has not ended."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
-        if job_id.isdigit():
-            try:
-                return await stream.get_message(int(job_id))
-            except MessageNotFoundError:
-                return None
-        leaf, key = found_by(job_id)
-        # A job can fall due between the two, but never goes back.
-        for subject in (self._queue.names.later(key, leaf), self._queue.names.place(key, leaf)):
-            try:
-                stored = await stream.get_last_message(subject)
-            except MessageNotFoundError:
-                continue
-            if job_id_in(stored.data, stored.seq) == job_id:
-                return stored
-        return None
+        return await unfinished_job(stream, self._queue.names, job_id)
 
-    async def jobs(self) -> AsyncGenerator[JobInfo]:
-        """Iterate over the jobs that have not ended, oldest first: pending, running and retrying."""
+    async def jobs(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[FoundJob]:
+        """Iterate over the jobs that have not ended, oldest first, with their messages."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         unsettled = await self._queue.stats.underway()
         seq = 1
@@ -92,8 +84,12 @@ class JobViews:
                 stored = await stream.get_next_message(">", seq)
             except MessageNotFoundError:
                 return
-            yield await self._unfinished(stored, unsettled)
             seq = stored.seq + 1
+            if self._queue.names.is_cron(stored.subject):
+                continue
+            info = await self._unfinished(stored, unsettled)
+            if wanted.has(info):
+                yield FoundJob(stored, info)
 
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
@@ -119,13 +115,14 @@ class JobViews:
         job_id = envelope.id or str(stored.seq)
         known = None if delivery is None else await self._attempts.last(job_id)
         deliveries = 0 if delivery is None else delivery.num_delivered
-        is_scheduled = self._queue.names.is_later(stored.subject)
+        state = "scheduled" if self._queue.names.is_later(stored.subject) else self._state_of(delivery)
+        due = {"scheduled": envelope.due, "retrying": 0 if delivery is None else delivery.due}.get(state, 0)
         return JobInfo(
             id=job_id,
             job=envelope.job,
-            state="scheduled" if is_scheduled else self._state_of(delivery),
+            state=state,
             key=envelope.key,
-            due=envelope.due if is_scheduled else 0,
+            due=due,
             attempt=max(deliveries - (known.returned if known else 0), 0),
             enqueued_at=stored.time_ns,
             last_error=(known.error or known.waits) if known else "",

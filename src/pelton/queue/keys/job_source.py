@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.api import AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest, WrongLastSequenceError
 from pelton.jet import ack_of
-from pelton.queue.backing.first_outcome import as_first, as_only, was_cancelled
-from pelton.queue.backing.scheduled import scheduled_jobs
+from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
+from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
 from pelton.queue.keys.ledger import Ledger, identified, outbox_of
@@ -195,8 +195,9 @@ class KeyedJobSource:
             named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(messages))]
             try:
                 await self._backend.publish_batch([*named[:-1], as_first(self._names, named[-1])])
-            except WrongLastSequenceError as error:
-                raise was_cancelled(ended) from error
+            except WrongLastSequenceError:
+                if (refused := await refusal_of(self._backend, self._names, ended)) is not None:
+                    raise refused from None
             await self._ledger.remove_job(delivered.seq)
             messages = []
         await self._backend.settle(messages, delivered.stream, delivered.consumer, ended.ack)
@@ -206,7 +207,7 @@ class KeyedJobSource:
     async def is_empty(self) -> bool:
         """Whether the stream of the jobs is empty: ended jobs are removed from it."""
         stored = (await self._jobs.info()).state.messages
-        return not stored or stored == await scheduled_jobs(self._jet, self._names)
+        return not stored or stored == await not_to_be_taken(self._jet, self._names)
 
     async def close(self) -> None:
         """Stop watching, and give back claims that no caller waits for. Idempotent."""

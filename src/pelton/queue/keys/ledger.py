@@ -109,9 +109,9 @@ class Ledger:
         return True
 
     async def _note(self, name: str, posted: Posted) -> None:
-        """Publish a record of the queue: one per job forever for outcomes, the latest per job for attempts."""
+        """Publish a record of the queue: one per job forever for outcomes, else the latest of its subject."""
         note = identified(name, posted)
-        if note.subject.startswith(self._names.attempt_subject("")):
+        if note.subject.startswith((self._names.attempt_subject(""), self._names.order_subject(""))):
             await self._backend.publish(note.subject, note.data, note.headers)
             return
         if note.subject.startswith(self._names.ending_prefix):

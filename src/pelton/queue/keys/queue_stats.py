@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import MessageNotFoundError, Unsettled
+from pelton.queue.backing.queue_stats import delivered_by
 from pelton.queue.backing.scan import deliveries
-from pelton.queue.backing.scheduled import scheduled_jobs
+from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.record import KeyRecord, decode
-from pelton.queue.ports import Underway
+from pelton.queue.ports import Underway, Unlisted
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Streams
@@ -40,11 +41,15 @@ class KeyedStats:
             found.update((entry.seq, entry) for entry in entries if entry is not None)
         return found
 
+    async def unlisted(self) -> Unlisted:
+        """Return what was delivered of the jobs without a key."""
+        return await delivered_by((self._free,))
+
     async def untouched(self, underway: Underway) -> int:
         """Return how many jobs are stored that no worker holds."""
         info = await self._free.info()
         stream = await self._jet.stream(self._names.jobs)
-        stored = (await stream.info()).state.messages - await scheduled_jobs(self._jet, self._names)
+        stored = (await stream.info()).state.messages - await not_to_be_taken(self._jet, self._names)
         return max(stored - info.num_ack_pending - len(underway), 0)
 
     async def _entry(self, key: str, hold: KeyRecord, written: int) -> Unsettled | None:

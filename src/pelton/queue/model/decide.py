@@ -118,5 +118,8 @@ def _finished(end: AttemptEnd, error: str = "") -> Finish:
 COMPLETED: Final = _finished("return")
 """What follows an attempt that ran to its end, and whose result and messages are stored."""
 
+SKIPPED: Final = _finished("skipped", "skipped: an earlier run of its schedule had not ended when it was due")
+"""What becomes of a job of a schedule that is not to run beside another one."""
+
 TOO_LATE: Final = _finished("too late", "its time to live was over before a worker had started it")
 """What becomes of a job that nobody has started in time."""

@@ -72,12 +72,20 @@ class QueueNames:
         self.keyed_subjects = f"{self.root}.key.>"
         self.free_places = f"{self.free_subject}.>"
         self.scheduled = f"{self.root}.later.>"
+        self.crons = f"{self.root}.cron.>"
+        self._cron_prefix = f"{self.root}.cron."
         self._key_prefix = f"{self.root}.key."
         self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
         self.ending_prefix = f"{self.root}.history."
         # The subjects of the jobs' stream, and those that workers take jobs without a key from.
-        self.job_subjects = (self.keyed_subjects, self.free_subject, self.free_places, self.scheduled)
+        self.job_subjects = (
+            self.keyed_subjects,
+            self.free_subject,
+            self.free_places,
+            self.scheduled,
+            self.crons,
+        )
         self.free_jobs = (self.free_subject, self.free_places)
         # The side streams, each with the subject it takes.
         self.sides = (
@@ -107,9 +115,21 @@ class QueueNames:
         """Return the filter for a job at its :meth:`place`, and for its schedule."""
         return f"{self.root}.*.{key}.{PLACE}.{leaf}" if key else f"{self.root}.*.{leaf}"
 
+    def cron(self, leaf: str) -> str:
+        """Return the subject of a schedule whose jobs have a :meth:`place`."""
+        return self._cron_prefix + leaf
+
+    def is_cron(self, subject: str) -> bool:
+        """Whether a subject is that of a schedule of many jobs, and not of a job."""
+        return subject.startswith(self._cron_prefix)
+
     def is_later(self, subject: str) -> bool:
         """Whether a subject is that of a schedule."""
         return subject.startswith(self._later_prefix)
+
+    def is_free(self, subject: str) -> bool:
+        """Whether a subject is that of a job without a key, or of a queue that is not exclusive."""
+        return subject.startswith(self.free_subject)
 
     def key_of_job(self, subject: str) -> str:
         """Return the key, in its subject form, that a job's subject names."""
@@ -141,6 +161,14 @@ class QueueNames:
     def order_subject(self, order: str) -> str:
         """Return the subject of an order for the workers."""
         return f"{self.root}.control.{order}"
+
+    def last_run(self, leaf: str) -> str:
+        """Return the subject of the record of a schedule's last run."""
+        return self.order_subject(f"ran.{leaf}")
+
+    def paused_schedule(self, leaf: str) -> str:
+        """Return the subject where a schedule is kept while it is paused; ``*`` for all."""
+        return self.order_subject(f"schedule.{leaf}")
 
     def dead_subject(self, job_id: str) -> str:
         """Return the subject of a dead letter."""

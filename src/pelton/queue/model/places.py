@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _FRESH: Final = "s"
 _UNIQUE: Final = "u"
+_REDRIVEN: Final = "r"
+_CRON: Final = "c"
 _DIGEST_BYTES: Final = 15
 
 
@@ -43,6 +45,17 @@ def place_of(job: str, args: bytes, options: JobOptions, key: str, new_id: str) 
     return Place(leaf, _id(leaf, key), is_unique=False)
 
 
+def redriven_place(job_id: str, key: str) -> Place:
+    """Return the place of a failed job that is redriven: always the same, so that repeating it stores nothing."""
+    leaf = _REDRIVEN + _digest("redriven", job_id)
+    return Place(leaf, _id(leaf, key), is_unique=True)
+
+
+def cron_leaf(schedule: str) -> str:
+    """Return the leaf of the jobs of a schedule, by its name."""
+    return _CRON + _digest("schedule", schedule)
+
+
 def _what_is_unique(job: str, args: bytes, options: JobOptions) -> tuple[str, ...]:
     if options.unique == "arguments":
         named = msgspec.json.decode(args)
@@ -62,14 +75,14 @@ def _id(leaf: str, key: str) -> str:
     return f"{leaf}@{key.replace('.', '%2E')}" if key else leaf
 
 
-class Found(NamedTuple):
+class WhereFound(NamedTuple):
     """Where to look for a job: its leaf, and its key in its subject form."""
 
     leaf: str
     key: str
 
 
-def found_by(job_id: str) -> Found:
+def found_by(job_id: str) -> WhereFound:
     """Return where the job of an id is that is not a sequence."""
     name, _, key = job_id.partition("@")
-    return Found(name.partition("-")[0], key.replace("%2E", "."))
+    return WhereFound(name.partition("-")[0], key.replace("%2E", "."))

@@ -9,10 +9,10 @@ import msgspec
 
 from pelton.api import AckOp, Delivered, Outgoing
 from pelton.jet import ack_of
-from pelton.queue.model.decide import COMPLETED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
+from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import NOTHING, Attempt, AttemptError, DeadLetter, Envelope, Outcome
+from pelton.queue.model.states import NOTHING, Attempt, AttemptError, DeadLetter, Envelope, LastRun, Outcome
 
 _decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -126,7 +126,7 @@ class AttemptRecords:
         outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
         # As they are now: whoever still holds the context can't add to what is written down.
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, tuple(emitted))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._ran(now)))
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
@@ -139,7 +139,15 @@ class AttemptRecords:
         outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
         record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, dead_letter=letter)
+        ran = () if finish is SKIPPED else self._ran(now)
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, ran, dead_letter=letter)
+
+    def _ran(self, now: int) -> tuple[Outgoing, ...]:
+        """Return the note that a job of a schedule has ended."""
+        if self.envelope.timetable is None:
+            return ()
+        leaf = self.delivered.subject.rpartition(".")[2]
+        return (Outgoing(self._names.last_run(leaf), _encode(LastRun(id=self.id, finished_at=now))),)
 
     def _again(self, again: Again, now: int) -> Ended:
         """Return the end of an attempt that failed and is not the last."""

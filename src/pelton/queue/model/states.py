@@ -38,12 +38,22 @@ NOTHING: Final = msgspec.Raw(b"null")
 """The result of a job that returns none."""
 
 AttemptEnd = Literal[
-    "return", "error", "permanent error", "last attempt", "refused", "deaths", "Cancel", "Discard", "too late"
+    "return",
+    "error",
+    "permanent error",
+    "last attempt",
+    "refused",
+    "deaths",
+    "Cancel",
+    "Discard",
+    "too late",
+    "skipped",
 ]
 """How an attempt ends that is not handed back.
 
 ``refused``: its messages can never be stored; ``deaths``: the workers of all its attempts died; ``too late``: it was
-not started, because the job's time to live was over.
+not started, because the job's time to live was over; ``skipped``: not started, because an earlier run of its schedule
+had not ended.
 """
 
 AFTER_ATTEMPT: Final[Mapping[AttemptEnd, Ending | Literal["retrying"]]] = {
@@ -56,14 +66,29 @@ AFTER_ATTEMPT: Final[Mapping[AttemptEnd, Ending | Literal["retrying"]]] = {
     "Cancel": "cancelled",
     "Discard": "cancelled",
     "too late": "expired",
+    "skipped": "cancelled",
 }
+
+
+class Timetable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """When the jobs of a schedule, ``name``, are due: by ``cron`` (six fields) in a ``timezone``, or ``every`` seconds.
+
+    ``overlap``: whether one that became due while an earlier one had not ended is started (``allow``), or not.
+    """
+
+    name: str
+    cron: str = ""
+    timezone: str = ""
+    every: float = 0.0
+    overlap: str = "skip"
 
 
 class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job as stored in the queue: which function, with which arguments (JSON), under which key.
 
     ``id`` is set for a job whose id is not the sequence of its message. Times are wall nanoseconds, 0 if there is none:
-    when a scheduled job falls ``due``, and when a job that has not started ``expires``.
+    when a scheduled job falls ``due``, and when a job that has not started ``expires``. A job of a schedule has its
+    ``timetable``. ``meta`` is the program's own.
     """
 
     job: str
@@ -73,6 +98,8 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     id: str = ""
     due: int = 0
     expires: int = 0
+    timetable: Timetable | None = None
+    meta: dict[str, str] = {}
 
 
 class AttemptError(msgspec.Struct, frozen=True, gc=False):
@@ -179,11 +206,39 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stopping: bool = False
 
 
+class LastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The last job of a schedule that has ended, and was not skipped; in wall nanoseconds."""
+
+    id: str
+    finished_at: int
+
+
+class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule of a queue. ``args`` are JSON, by parameter name; times are wall nanoseconds, 0 if there is none.
+
+    ``cron`` has six fields, seconds first; empty for one that is due ``every`` so many seconds. ``next_due`` is 0 while
+    it is ``paused``. ``last_job`` is the id of its last job that has ended, at ``last_finished_at``.
+    """
+
+    name: str
+    job: str
+    args: msgspec.Raw
+    key: str = ""
+    cron: str = ""
+    timezone: str = ""
+    every: float = 0.0
+    overlap: str = "skip"
+    paused: bool = False
+    next_due: int = 0
+    last_job: str = ""
+    last_finished_at: int = 0
+
+
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the views show it. ``last_error`` is the message of the last failed attempt.
 
-    ``due`` is when a scheduled job is to start, in wall nanoseconds. ``progress`` is what a job that has not ended told
-    last.
+    ``due`` is when a scheduled job is to start, or a retrying one to be tried again, in wall nanoseconds. ``progress``
+    is what a job that has not ended told last.
     """
 
     id: str

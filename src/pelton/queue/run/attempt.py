@@ -16,7 +16,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+
+import msgspec
 
 from pelton.api import (
     JobCancelledError,
@@ -169,6 +171,8 @@ class JobAttempt(HeldJob):
             return self.conclude(None, cancelled)
         if self._env.orders.is_paused(envelope.key, envelope.job):
             return self._concluded(PutOff(None, "it is paused"), None)
+        if envelope.timetable is not None and (skipped := await self._env.held.skipped(self)) is not None:
+            return self._concluded(skipped, None)
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
         try:
@@ -236,8 +240,11 @@ class JobAttempt(HeldJob):
         records = self.records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
-        if job.context_parameter:
-            self.context = arguments[job.context_parameter] = JobContext(
+        function: Callable[..., Any] = job.function
+        if isinstance(job, BatchJob):
+            function = partial(self._env.batches.run, job)
+        if job.context_parameter or job.hooks.has_run:
+            self.context = context = JobContext(
                 self._env.queue.name,
                 self._env.held.worker,
                 self.records.delivered,
@@ -248,30 +255,33 @@ class JobAttempt(HeldJob):
                 partial(JobSteps, self._env.queue, self._env.held.source, records, self) if job.is_async else None,
                 partial(ProgressNotes, self._env.queue, records.id, asyncio.get_running_loop()),
             )
+            if job.context_parameter:
+                arguments[job.context_parameter] = context
+        if job.in_process:
+            function = partial(self._call_in_process, job)
+        if job.hooks.has_run:
+            function = job.hooks.around(function, self.context, is_async=job.is_async or job.in_process)
         self._check()
         if not (job.is_async or job.in_process):
             self.on_thread = True
-            self._env.threads.run(self, partial(self._call_on_thread, job.function, arguments))
+            self._env.threads.run(self, partial(self._call_on_thread, function, arguments))
             return None
         self._cancel = task.cancel
         try:
-            if job.in_process:
-                return await self._call_in_process(job)
-            call: Callable[..., Any] = job.function
-            if isinstance(job, BatchJob):
-                call = partial(self._env.batches.run, job)
-            return await self._call_in_time(job, call, arguments)
+            return await self._call_in_time(job, function, arguments)
         finally:
             self._cancel = None
 
-    async def _call_in_time(self, job: Job[Any, Any], call: Callable[..., Any], arguments: dict[str, Any]) -> object:
-        limit = job.rules.timeout
+    async def _call_in_time(
+        self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]
+    ) -> object:
+        limit = None if job.in_process else job.rules.timeout
         if limit is None:
-            return await call(**arguments)
+            return await function(**arguments)
         try:
             # Not ``within``: this one reports whether it cancelled the job, and where the job was.
             async with asyncio.timeout(limit) as timer:
-                return await call(**arguments)
+                return await function(**arguments)
         except TimeoutError as error:
             if not timer.expired():
                 # One of the job's own.
@@ -279,7 +289,7 @@ class JobAttempt(HeldJob):
             # The cause is where the job was.
             raise JobTimeoutError(self.records.id, job.name, limit) from error.__cause__ or error
 
-    async def _call_in_process(self, job: Job[Any, Any]) -> object:
+    async def _call_in_process(self, job: Job[Any, Any], **_arguments: Any) -> object:
         records, limit = self.records, job.rules.timeout
         call = child_call(self._env.queue.name, self._env.held.worker, job, records)
         try:
@@ -315,7 +325,9 @@ class JobAttempt(HeldJob):
             assert self._job is not None
             emitted = self.context.emitted() if self.context is not None else ()
             try:
-                encoded = self._job.results.encode(result)
+                # A child has encoded its result.
+                is_raw = self._job.in_process and isinstance(result, msgspec.Raw)
+                encoded = cast(msgspec.Raw, result) if is_raw else self._job.results.encode(result)
                 self._is_completed = True
                 return self.records.completed(encoded, emitted, self._env.clock.now())
             except JobResultError as refused:

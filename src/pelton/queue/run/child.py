@@ -48,6 +48,7 @@ class ChildCall(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str
     enqueued_at: int
     token: int
+    meta: dict[str, str]
 
 
 class ChildReply(msgspec.Struct, frozen=True):
@@ -86,7 +87,7 @@ class ChildContext(JobContext):
     __slots__ = ()
 
     def __init__(self, call: ChildCall, notes: ChildNotes) -> None:
-        for name in ("queue", "worker", "id", "job", "key", "attempt", "last_error", "enqueued_at", "token"):
+        for name in ("queue", "worker", "id", "job", "key", "attempt", "last_error", "enqueued_at", "token", "meta"):
             setattr(self, name, getattr(call, name))
         self._emitted = []
         self._lost = ""

@@ -172,4 +172,5 @@ def child_call(queue: str, worker: str, job: JobDefinition[Any, Any], records: A
         last_error=known.error if known is not None else "",
         enqueued_at=records.delivered.time_ns,
         token=records.delivered.token,
+        meta=envelope.meta,
     )

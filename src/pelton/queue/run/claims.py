@@ -148,7 +148,7 @@ class Claims:
         unfit: list[EndedAttempt[ClaimedJob]] = []
         for job in jobs:
             job.records.started = now
-            decision = self._held.judge(job)
+            decision = self._held.judge(job) or await self._held.skipped(job)
             if decision is None:
                 fit.append(job)
             else:

@@ -49,12 +49,12 @@ class JobContext(RunContext):
 
     ``token`` grows with every start of a job of the same key, or of the same job: an outside system that remembers the
     largest token it has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why
-    the previous attempt failed.
+    the previous attempt failed; ``meta`` is what the program has attached to the call.
     """
 
     __slots__ = (
         "_cancelled", "_emitted", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction", "_steps",
-        "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "queue", "token", "worker",
+        "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +74,7 @@ class JobContext(RunContext):
         self.id = envelope.id or str(delivered.seq)
         self.job = envelope.job
         self.key = envelope.key
+        self.meta = envelope.meta
         self.attempt = attempt
         self.last_error = last_error
         self.enqueued_at = delivered.time_ns

@@ -26,7 +26,8 @@ from pelton.api import (
 )
 from pelton.jet import ack_of
 from pelton.queue.backing.outage import can_pass, is_busy
-from pelton.queue.model.decide import AfterAttempt, Decide, after_error, after_refusal
+from pelton.queue.backing.overlap import has_overlap
+from pelton.queue.model.decide import SKIPPED, AfterAttempt, Decide, Finish, after_error, after_refusal
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import report
@@ -86,12 +87,20 @@ class HeldJobs(Generic[J]):
     """The jobs that one worker holds. ``make`` returns the job of a delivery's records.
 
     ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
+    ``on_error`` is called with a job's id and what its attempt raised.
     """
 
-    def __init__(self, queue: QueueContext, make: Callable[[AttemptRecords], J], rules: JobRules | None = None) -> None:
+    def __init__(
+        self,
+        queue: QueueContext,
+        make: Callable[[AttemptRecords], J],
+        rules: JobRules | None = None,
+        on_error: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
         self._queue = queue
         self._make = make
         self._rules = rules
+        self._on_error = on_error
         self._clock = queue.clock
         self.worker = worker_name(queue.runtime.ids)
         self.source = queue.source_for(self.worker)
@@ -221,9 +230,21 @@ class HeldJobs(Generic[J]):
         error = UnknownJobError(name, self._queue.jobs.names)
         return after_error(error, job.records.attempt, JobRules(), self._queue.runtime.random)
 
+    async def skipped(self, job: HeldJob) -> Finish | None:
+        """Return the end of a job of a schedule that is not to run beside an earlier one, or right after it."""
+        timetable = job.records.envelope.timetable
+        if timetable is None or timetable.overlap != "skip" or job.records.attempt > 1:
+            return None
+        if not await has_overlap(self._queue.jet, self._queue.names, job.records.delivered):
+            return None
+        report(self._queue.name, job.records, SKIPPED)
+        return SKIPPED
+
     def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> AfterAttempt:
         """Decide what follows an attempt that raised, and log it."""
         records = job.records
+        if self._on_error is not None:
+            self._on_error(records.id, error)
         rules = self._rules_of(records) or JobRules()
         decision = decide(error, records.attempt, rules, self._queue.runtime.random)
         if not self.is_late(job):

@@ -33,8 +33,8 @@ from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.roll_call import RollCall
-from pelton.queue.run.settings import WorkerSettings
 from pelton.queue.run.signals import watch_signals
+from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import Home, Signal
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Worker:
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home = Home(self._loop)
-        self._held = HeldJobs(queue, self._attempt)
+        self._held = HeldJobs(queue, self._attempt, on_error=settings.on_error)
         self._job_source = self._held.source
         self._threads = JobThreads(settings.concurrency, self._called)
         self._children = JobChildren(settings.concurrency)
@@ -84,12 +84,18 @@ class Worker:
         self._taken = Signal()
         self._stop = Signal()
         self._stopping = False
+        # Whether what it runs is to hurry: not when it only takes no more.
+        self._is_told = False
+        self._left = settings.max_jobs or -1
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
+        self._ends_by_itself = settings.until_empty or settings.until_idle
         self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
+        # The channels that had nothing, since something was taken or ran.
+        self._dry: set[str] = set()
 
     # --- life
 
@@ -100,13 +106,15 @@ class Worker:
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
-        fetchers.append(self._spawn(self._follow_orders(), "orders"))
+        fetchers.append(self._spawn(self._order_reader.follow(self._begun.notify), "orders"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
+        except BaseException:
+            self.stop()
+            raise
         finally:
             try:
-                self.stop()
                 await self._wind_down(fetchers, slots)
             finally:
                 await self._order_reader.close()
@@ -121,11 +129,21 @@ class Worker:
             raise self._failure
 
     def stop(self) -> None:
-        """Take no more jobs, and let :meth:`run` finish."""
-        self._stopping = self._roll_call.stopping = True
+        """Take no more jobs, tell those that run, and let :meth:`run` finish."""
         for attempt in self._running:
             if attempt.context is not None:
                 attempt.context.stop()
+        self._is_told = True
+        self._retire()
+
+    def _count_down(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._retire()
+
+    def _retire(self) -> None:
+        """Take no more jobs, and let those that run take as long as they want."""
+        self._stopping = self._roll_call.stopping = True
         self._stop.notify()
         self._idle.wake_all()
         self._taken.notify()
@@ -136,6 +154,7 @@ class Worker:
         await asyncio.gather(*fetchers, return_exceptions=True)
         try:
             await self._hand_back_waiting()
+            await self._until_told(slots)
             await asyncio.wait(slots, timeout=self._settings.grace)
             for attempt in list(self._running):
                 attempt.interrupt()
@@ -145,6 +164,11 @@ class Worker:
             for slot in slots:
                 slot.cancel()
             raise
+
+    async def _until_told(self, slots: list[asyncio.Task[None]]) -> None:
+        """Wait until the worker is told to stop, or what it runs has ended."""
+        while not self._is_told and not all(slot.done() for slot in slots):
+            await self._stop.wait(self._stop.generation)
 
     async def _hand_back_waiting(self) -> None:
         waiting = [*self._waiting, *self._surplus]
@@ -178,15 +202,13 @@ class Worker:
             error = task.exception()
         if error is not None:
             self._fail(error)
+        self._stop.notify()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self.stop()
 
     # --- orders
-
-    async def _follow_orders(self) -> None:
-        await self._order_reader.follow(self._begun.notify)
 
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""
@@ -210,12 +232,14 @@ class Worker:
                 await self._clock.sleep(0)
             wanted = 0 if self._orders.is_all_paused else self._wanted()
             if wanted <= 0:
+                if self._settings.until_idle and self._orders.is_all_paused:
+                    self.stop()
                 await self._taken.wait(seen)
                 continue
             asked = self._clock.boottime()
             try:
                 found = await self._held.take(channel, self._request(wanted))
-                if not found and self._settings.until_empty and await self._is_empty():
+                if not found and self._ends_by_itself and await self._is_over(channel):
                     self.stop()
             except PeltonError as error:
                 await self._outage.wait(error)
@@ -225,7 +249,7 @@ class Worker:
                 self._roll_call.taken += len(found)
                 self._served = channel
                 await self._take_in(found, asked)
-            elif self._settings.until_empty and not self._stopping:
+            elif self._ends_by_itself and not self._stopping:
                 await self._look_later(seen)
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
@@ -233,6 +257,7 @@ class Worker:
         room = max(self._room(), 0) if self._taken_in_at >= asked else len(found)
         self._taken_in_at = self._clock.boottime()
         self._waiting.extend(found[:room])
+        self._dry.clear()
         self._idle.wake_anew(self._startable())
         surplus = found[room:]
         if not surplus:
@@ -244,7 +269,7 @@ class Worker:
             self._surplus += [attempt for attempt in surplus if self._held.is_held(attempt)]
 
     def _request(self, wanted: int) -> PullRequest:
-        if self._settings.until_empty:
+        if self._ends_by_itself:
             return PullRequest(batch=wanted, no_wait=True)
         # For no longer than part of a lease: a lease counts from when the pull was requested.
         return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._queue.lease / 3) * 1e9))
@@ -270,10 +295,15 @@ class Worker:
         """Pass on what the keeper's thread has found."""
         self._loop.call_soon_threadsafe(self._lose, attempt, reason)
 
-    async def _is_empty(self) -> bool:
+    async def _is_over(self, channel: str) -> bool:
         if self._running or self._waiting:
+            # What ends may let another job start.
+            self._dry.clear()
             return False
-        return await self._job_source.is_empty()
+        self._dry.add(channel)
+        if self._settings.until_idle and len(self._dry) == len(self._job_source.channels):
+            return True
+        return self._settings.until_empty and await self._job_source.is_empty()
 
     # --- running jobs
 
@@ -286,6 +316,7 @@ class Worker:
                 attempt = self._waiting.popleft()
                 running[attempt] = None
                 self._taken.notify()
+                self._count_down()
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
                 self._idle.wake(self._startable() or len(self._ended))
                 await self._run(attempt, task)

@@ -38,7 +38,7 @@ def redrive(letters: DataFrame, queue: str, *, progress: Progress | None = None,
     if "id" not in letters.columns:
         raise ConfigError("redrive needs the column id of the dead letters")
     options = queue_store(queue, store)
-    ids = sorted({row.id for row in letters.select("id").toLocalIterator()}, key=int)
+    ids = sorted({row.id for row in letters.select("id").toLocalIterator()}, key=_by_age)
     with StoreHandle(options) as opened:
         return opened.run(_redrive, opened.jet, queue, ids, progress or _silent)
 
@@ -60,6 +60,11 @@ async def _one(queue: Queue, job_id: str) -> bool:
     except JobNotFoundError:
         return False
     return True
+
+
+def _by_age(job_id: str) -> tuple[int, str]:
+    """Sort ids that are sequences by age, before the others."""
+    return (len(job_id), job_id)
 
 
 def _silent(done: int, total: int) -> None:

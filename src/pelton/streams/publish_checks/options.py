@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 from pelton.api import ApiError, StreamConfig, api_error, headers
 from pelton.api.durations import parse_duration
+from pelton.api.schedule import LATEST, Schedule, first_due, parse_schedule, parse_zone
 from pelton.api.times import NEVER, SECOND
 from pelton.streams.blocks import with_header, without_headers
 from pelton.streams.publish_checks.rollup import rollup_of
 from pelton.streams.publish_checks.target import Target
-from pelton.streams.schedule import LATEST, Schedule, first_due, parse_schedule, parse_zone
 from pelton.subjects import is_subject, matches
 
 PURGE: Final = "purge"

@@ -1,0 +1,35 @@
+"""Whether a job of a schedule became due while an earlier one had not ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import MessageNotFoundError
+from pelton.queue.model.states import LastRun
+
+if TYPE_CHECKING:
+    from pelton.api import Delivered
+    from pelton.jet import Streams
+    from pelton.queue.model.naming import QueueNames
+
+_decode: Final = msgspec.json.Decoder(LastRun).decode
+
+
+async def has_overlap(jet: Streams, names: QueueNames, delivered: Delivered) -> bool:
+    """Whether an earlier job of the same schedule is there, or has ended after this one was stored."""
+    jobs = await jet.stream(names.jobs)
+    try:
+        if (await jobs.get_next_message(delivered.subject, 1)).seq < delivered.seq:
+            return True
+    except MessageNotFoundError:
+        # A replica that does not have it yet has no earlier one either.
+        pass
+    # In this order: the job is removed with, or after, the note that it has ended.
+    control = await jet.stream(names.control)
+    try:
+        ran = await control.get_last_message(names.last_run(delivered.subject.rpartition(".")[2]))
+    except MessageNotFoundError:
+        return False
+    return ran.time_ns > delivered.time_ns and int(_decode(ran.data).id) < delivered.seq

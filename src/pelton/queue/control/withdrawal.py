@@ -1,0 +1,72 @@
+"""Ending jobs that nobody holds, before anybody takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import MessageNotFoundError, MsgWithdraw, Outgoing, StoredMessage, WrongLastSequenceError
+from pelton.queue.backing.first_outcome import as_first
+from pelton.queue.model.orders import Order
+from pelton.queue.model.states import Outcome
+
+if TYPE_CHECKING:
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.states import JobInfo
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Withdrawal:
+    """Ends jobs of one queue that nobody holds."""
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._queue = queue
+
+    async def cancel(self, stored: StoredMessage, info: JobInfo, reason: str) -> bool:
+        """End a job that nobody holds as cancelled; return False if somebody does, or if it is not there any more."""
+        return await self.replace(stored, info, f"it was cancelled: {reason}" if reason else "it was cancelled")
+
+    async def replace(self, stored: StoredMessage, info: JobInfo, error: str, others: Sequence[Outgoing] = ()) -> bool:
+        """The same with the error that its outcome names; ``others`` are stored in the same transaction.
+
+        That is only possible in a store file: on servers they are not stored.
+        """
+        record = self._outcome(info, stored, error)
+        if MsgWithdraw in self._queue.backend.planning.own_verbs:
+            request = MsgWithdraw(stream=self._queue.names.jobs, seq=stored.seq, publish=(*others, record))
+            return (await self._queue.backend.call(request)).state == "withdrawn"
+        try:
+            first = as_first(self._queue.names, record)
+            await self._queue.backend.publish(first.subject, first.data, first.headers)
+        except WrongLastSequenceError:
+            return False
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        with suppress(MessageNotFoundError):
+            await stream.delete_message(stored.seq)
+        # A worker may have taken it meanwhile: its outcome is refused, so it need not go on.
+        await self.tell(info.id, error)
+        return True
+
+    async def tell(self, job_id: str, reason: str) -> None:
+        """Have the worker that holds a job cancel it."""
+        order = Order(cancel=job_id, reason=reason)
+        await self._queue.backend.publish(self._queue.names.order_subject(f"cancel.{job_id}"), _encode(order))
+
+    def _outcome(self, info: JobInfo, stored: StoredMessage, error: str) -> Outgoing:
+        outcome = Outcome(
+            id=info.id,
+            job=info.job,
+            state="cancelled",
+            key=info.key,
+            attempt=info.attempt,
+            worker="",
+            enqueued_at=stored.time_ns,
+            started_at=0,
+            finished_at=self._queue.clock.now(),
+            error=error,
+        )
+        return Outgoing(self._queue.names.ending_subject("cancelled", info.id), _encode(outcome))
