@@ -195,7 +195,9 @@ class Worker:
         if task.cancelled():
             error: BaseException | None = None
             if not self._stopping:
-                error = JobError(f"a job of queue {self._queue.name!r} has cancelled its worker's own task; raise instead")
+                error = JobError(
+                    f"a job of queue {self._queue.name!r} has cancelled its worker's own task; raise instead"
+                )
         else:
             error = task.exception()
         if error is not None:
