@@ -250,8 +250,8 @@ class JobAttempt(HeldJob):
                 records.attempt,
                 last_error,
                 partial(self._transaction, job) if job.is_async else None,
-                JobSteps(self._env.queue, self._env.held.source, records, self) if job.is_async else None,
-                ProgressNotes(self._env.queue, records.id),
+                partial(JobSteps, self._env.queue, self._env.held.source, records, self) if job.is_async else None,
+                partial(ProgressNotes, self._env.queue, records.id, asyncio.get_running_loop()),
             )
             if job.context_parameter:
                 arguments[job.context_parameter] = context
