@@ -160,6 +160,7 @@ __all__ = [
     "JobHandle",
     "JobInfo",
     "JobNotFoundError",
+    "JobNotMovedError",
     "JobOptions",
     "JobResultError",
     "JobRules",
@@ -763,6 +764,7 @@ class Queue:
         self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
     ) -> Iterator[JobInfo]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
+    def move(self, job_id: str, queue: Queue) -> JobHandle[Any]: ...
     @classmethod
     def open(
         cls,
