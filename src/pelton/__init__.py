@@ -71,6 +71,7 @@ _ROOMS = (
     "buckets",
     "connect",
     "consumers",
+    "dashboard",
     "engine",
     "jet",
     "locks",
