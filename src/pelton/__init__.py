@@ -78,6 +78,7 @@ _ROOMS = (
     "buckets",
     "connect",
     "consumers",
+    "dashboard",
     "engine",
     "jet",
     "locks",

@@ -5,6 +5,7 @@ from pelton import api as api
 from pelton import buckets as buckets
 from pelton import connect as connect
 from pelton import consumers as consumers
+from pelton import dashboard as dashboard
 from pelton import engine as engine
 from pelton import jet as jet
 from pelton import locks as locks

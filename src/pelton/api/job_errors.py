@@ -106,6 +106,17 @@ class JobNotFoundError(JobError):
         )
 
 
+class JobNotMovedError(JobError):
+    """A job was not moved to another queue: its `state` in its `queue` does not allow it."""
+
+    def __init__(self, queue: str, job_id: str, state: str) -> None:
+        self.queue, self.job_id, self.state = queue, job_id, state
+        super().__init__(
+            f"job {job_id!r} of queue {queue!r} was not moved, because it is {state}: only a job that no worker holds "
+            "and that has not ended can be moved; cancel it, or enqueue another one"
+        )
+
+
 class QueueNotFoundError(JobError):
     """There is no `queue` of this name, and it was not to be made."""
 

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "locks": "who holds which lock",
     "elections": "who leads",
     "top": "streams, consumers and queues, again and again",
+    "dashboard": "a live page for a browser",
     "metrics": "metrics for Prometheus",
     "sql": "read a store file with SQL, while others write",
     "completion": "print the completions of a shell",
@@ -46,7 +47,7 @@ COMMANDS: Final = {
 }
 # Where the store comes in their words: after the verb, or after the command.
 _IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead"})
-_ALONE: Final = frozenset({"info", "pub", "sub", "workers", "locks", "elections", "top", "sql", "metrics"})
+_ALONE: Final = frozenset({"info", "pub", "sub", "workers", "locks", "elections", "top", "sql", "metrics", "dashboard"})
 _INTERRUPTED: Final = 130
 
 

@@ -8,8 +8,10 @@ from pelton.observe.buckets import bucket_summaries, object_summaries
 from pelton.observe.locks import election_summaries, lock_summaries
 from pelton.observe.queue_history import ended_jobs, worker_summaries
 from pelton.observe.queues import (
+    dead_letter,
     dead_letters,
     job_details,
+    jobs_underway,
     queue_names,
     queue_summaries,
     queue_summary,
@@ -43,10 +45,12 @@ __all__ = [
     "WorkerSummary",
     "bucket_summaries",
     "consumer_summaries",
+    "dead_letter",
     "dead_letters",
     "election_summaries",
     "ended_jobs",
     "job_details",
+    "jobs_underway",
     "lock_summaries",
     "object_summaries",
     "queue_names",

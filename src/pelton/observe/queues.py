@@ -36,6 +36,7 @@ from pelton.queue.model.states import ENDINGS, Ending
 
 _LEASE: Final = "pelton.queue.lease"
 _NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
+_UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying")
 _JOBS: Final = "JOBS_"
 _HISTORY: Final = "SELECT id, subjects_upto FROM streams JOIN stream_state USING(id) WHERE name=?"
 # The subjects of the newest messages are not counted yet (docs/file-format.md).
@@ -197,6 +198,36 @@ async def unfinished_jobs(jet: Jet, queue: str) -> AsyncGenerator[JobInfo, None]
         seq = stored.seq + 1
 
 
+async def jobs_underway(jet: Jet, queue: str, limit: int = 50) -> list[JobInfo]:
+    """Return jobs that run or will be tried again, the oldest first, at most ``limit``. Raises StreamNotFoundError.
+
+    On a cluster only the first jobs of the queue are looked at, twenty times as many as the limit.
+    """
+    names = QueueNames(queue)
+    stream = await jet.stream(names.jobs)
+    found: list[JobInfo] = []
+    if not is_embedded(jet):
+        seen = 0
+        async for job in (await jet.queue(queue)).jobs():
+            seen += 1
+            if job.state in _UNDERWAY:
+                found.append(job)
+            if len(found) == limit or seen == limit * 20:
+                break
+        return found
+    for seq, delivery in sorted((await _underway(jet, names)).items()):
+        if len(found) == limit:
+            break
+        try:
+            job = await _unfinished(jet, names, await stream.get_message(seq), delivery)
+        except MessageNotFoundError:
+            # It has ended meanwhile.
+            continue
+        if job.state in _UNDERWAY:
+            found.append(job)
+    return found
+
+
 async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
     """Return one job, in whatever state it is. Raises JobNotFoundError, StreamNotFoundError."""
     names = QueueNames(queue)
@@ -262,6 +293,17 @@ async def _ended(jet: Jet, names: QueueNames, job_id: str) -> JobInfo:
             outcome=outcome,
         )
     raise JobNotFoundError(names.queue, job_id, "it was never enqueued here, or its history was cleaned")
+
+
+async def dead_letter(jet: Jet, queue: str, job_id: str) -> DeadLetter | None:
+    """Return what a failed job left; None if there is nothing, or if it was redriven. Raises ConfigError."""
+    names = QueueNames(queue)
+    checked_id(queue, job_id)
+    try:
+        stream = await jet.stream(names.dead)
+        return _dead((await stream.get_last_message(names.dead_subject(job_id))).data)
+    except (StreamNotFoundError, MessageNotFoundError):
+        return None
 
 
 async def dead_letters(jet: Jet, queue: str) -> AsyncGenerator[DeadLetter, None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
+from pelton.queue.control.moving import Mover
 from pelton.queue.control.removal import Removal
 from pelton.queue.control.schedules import Schedules
 from pelton.queue.control.steering import Steering
@@ -25,7 +26,7 @@ from pelton.queue.inspect.dead_letters import DeadLetters
 from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.inspect.workers import workers_of
-from pelton.queue.model.checks import checked_text, seconds, whole
+from pelton.queue.model.checks import checked_id, checked_text, seconds, whole
 from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
@@ -258,6 +259,15 @@ class Queue(DeclaresJobs):
         stay. On a cluster, jobs that were taken once and wait for a retry stay, too. Raises ConfigError.
         """
         return await self._removal.purge(job_filter(self.name, key, job))
+
+    async def move(self, job_id: str, queue: Queue) -> JobHandle[Any]:
+        """Move a job that no worker holds to another queue of the same opening; return its handle there.
+
+        It keeps its arguments, its key and its time, and ends here as cancelled. Raises JobNotMovedError if it runs or
+        has ended, JobNotFoundError, ConfigError.
+        """
+        mover = Mover(self._context, self._views, queue._context, queue._enqueuer, queue._steering)
+        return await mover.move(checked_id(self.name, job_id))
 
     async def delete(self, *, force: bool = False) -> None:
         """Remove the queue: its jobs, its history, its dead letters. Do not use it, or its handles, after that.

@@ -174,6 +174,7 @@ __all__ = [
     "JobHandle",
     "JobInfo",
     "JobNotFoundError",
+    "JobNotMovedError",
     "JobOptions",
     "JobProgress",
     "JobResultError",
@@ -820,6 +821,7 @@ class Queue:
         self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
     ) -> Iterator[JobInfo]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
+    def move(self, job_id: str, queue: Queue) -> JobHandle[Any]: ...
     def observe(
         self,
         on_error: Callable[[str, BaseException], None] | None = None,

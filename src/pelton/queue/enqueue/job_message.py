@@ -11,7 +11,7 @@ from pelton.api.times import datetime_ns, rfc3339
 from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key
 from pelton.queue.model.options import PLAIN, JobOptions
-from pelton.queue.model.places import Place, place_of, redriven_place
+from pelton.queue.model.places import Place, moved_place, place_of, redriven_place
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Envelope
 
@@ -66,6 +66,12 @@ class JobMessage:
         envelope = msgspec.structs.replace(_envelope(message.data), id=job_id_in(scheduled.data, scheduled.seq))
         block = headers.replaced(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(scheduled.seq))
         return Outgoing(message.subject, _encode(envelope), block)
+
+    def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str) -> Outgoing:
+        """Return the message of a job of another ``queue``, which is refused while the job is here and unfinished."""
+        key = encode_key(envelope.key) if self._exclusive and envelope.key else ""
+        place = moved_place(queue, job_id, leaf, key)
+        return self._placed(envelope, key, JobOptions(idempotency_key=f"move-{queue}-{job_id}"), place)
 
     def redriven(self, envelope: Envelope) -> Outgoing:
         """Return the message of a failed job that is to run again; ``redriven_from`` is its id.

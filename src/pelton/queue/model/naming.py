@@ -142,6 +142,11 @@ class QueueNames:
         """
         return self._key_prefix + key, f"{self._key_prefix}{key}.{PLACE}.>"
 
+    def leaf_of(self, subject: str) -> str:
+        """Return the leaf of a job that has a place of its own; empty for the others."""
+        placed = subject.startswith((f"{self.free_subject}.", self._later_prefix)) or f".{PLACE}." in subject
+        return subject.rpartition(".")[2] if placed else ""
+
     def hold_subject(self, key: str) -> str:
         """Return the subject of a key's record; the key in its subject form."""
         return self._hold_prefix + key

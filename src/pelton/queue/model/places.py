@@ -24,6 +24,7 @@ _FRESH: Final = "s"
 _UNIQUE: Final = "u"
 _REDRIVEN: Final = "r"
 _CRON: Final = "c"
+_MOVED: Final = "m"
 _DIGEST_BYTES: Final = 15
 
 
@@ -49,6 +50,14 @@ def redriven_place(job_id: str, key: str) -> Place:
     """Return the place of a failed job that is redriven: always the same, so that repeating it stores nothing."""
     leaf = _REDRIVEN + _digest("redriven", job_id)
     return Place(leaf, _id(leaf, key), is_unique=True)
+
+
+def moved_place(queue: str, job_id: str, leaf: str, key: str) -> Place:
+    """Return the place, in another queue, of a job of ``queue``: always the same. A unique job keeps its ``leaf``."""
+    if not leaf.startswith(_UNIQUE):
+        leaf = _MOVED + _digest("moved", queue, job_id)
+        return Place(leaf, _id(leaf, key), is_unique=True)
+    return Place(leaf, _id(f"{leaf}-{_digest('moved', queue, job_id)}", key), is_unique=True)
 
 
 def cron_leaf(schedule: str) -> str:

@@ -54,7 +54,8 @@ class JobContext(RunContext):
 
     __slots__ = (
         "_cancelled", "_emitted", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction", "_steps",
-        "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token", "worker",
+        "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token",
+        "worker",
     )  # fmt: skip
 
     def __init__(

@@ -1,0 +1,146 @@
+"""One picture of the store for all viewers: it is taken when somebody asks and the last one is too old.
+
+What changes on a page has a name, such as ``queue.garage.pending``; a picture is its texts by name, and viewers are
+sent those that differ from the picture before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import cached_property
+from typing import Final
+
+from pelton import observe
+from pelton.connect import Jet
+from pelton.dashboard.texts import bytes_text, number_text, since_text, span_text
+
+ROWS: Final = 200
+"""How many streams, consumers and queues the pages list."""
+_COUNTS: Final = (
+    "pending", "scheduled", "running", "retrying", "completed", "failed", "cancelled", "expired",
+    "dead_letters", "per_minute",
+)  # fmt: skip
+
+
+class Picture:
+    """What the store held at one moment."""
+
+    def __init__(
+        self,
+        number: int,
+        at: float,
+        now: int,
+        streams: Sequence[observe.StreamSummary],
+        consumers: Sequence[observe.ConsumerSummary],
+        queues: Sequence[observe.QueueSummary],
+        before: Picture | None,
+    ) -> None:
+        self.number = number
+        self.at = at
+        self.now = now
+        self.streams = streams
+        self.consumers = consumers
+        self.queues = queues
+        self._last = {one.name: one.last_seq for one in streams}
+        self._rates = {} if before is None else self._rates_since(before)
+        # Not the picture itself, which would keep all pictures before it.
+        self._texts_before = {} if before is None else before.texts
+
+    def _rates_since(self, before: Picture) -> dict[str, float]:
+        seconds = self.at - before.at
+        known = before._last if seconds > 0 else {}
+        return {name: max(last - known[name], 0) / seconds for name, last in self._last.items() if name in known}
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """Everything that changes on a page, by name."""
+        return dict(self._texts())
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        yield "store.streams", number_text(len(self.streams))
+        yield "store.consumers", number_text(len(self.consumers))
+        yield "store.messages", number_text(sum(one.messages for one in self.streams))
+        yield "store.bytes", bytes_text(sum(one.bytes for one in self.streams))
+        yield "store.rate", number_text(sum(self._rates.values()))
+        for stream in self.streams[:ROWS]:
+            name = f"stream.{stream.name}"
+            yield f"{name}.messages", number_text(stream.messages)
+            yield f"{name}.bytes", bytes_text(stream.bytes)
+            yield f"{name}.rate", number_text(self._rates.get(stream.name, 0.0))
+            yield f"{name}.last", since_text(stream.last_at, self.now)
+        for consumer in self.consumers[:ROWS]:
+            name = f"consumer.{consumer.stream}.{consumer.name}"
+            for field in ("pending", "ack_pending", "redelivered", "waiting_pulls", "lag"):
+                yield f"{name}.{field}", number_text(getattr(consumer, field))
+        for queue in self.queues:
+            yield from self._queue(queue)
+
+    def _queue(self, queue: observe.QueueSummary) -> Iterator[tuple[str, str]]:
+        name = f"queue.{queue.name}"
+        for field in _COUNTS:
+            yield f"{name}.{field}", number_text(getattr(queue, field))
+        yield f"{name}.oldest", since_text(queue.oldest_at, self.now)
+        yield f"{name}.last_ended", since_text(queue.last_ended_at, self.now)
+        for kind, spread in (("wait", queue.wait), ("run", queue.run)):
+            for field in ("median", "p95", "longest"):
+                yield f"{name}.{kind}.{field}", span_text(getattr(spread, field))
+
+    @cached_property
+    def whole_event(self) -> bytes:
+        """The picture as an event of a stream of events."""
+        return self._event(self.texts)
+
+    @cached_property
+    def change_event(self) -> bytes:
+        """What differs from the picture before."""
+        before = self._texts_before
+        return self._event({name: text for name, text in self.texts.items() if before.get(name) != text})
+
+    def _event(self, texts: dict[str, str]) -> bytes:
+        return f"id: {self.number}\ndata: {json.dumps(texts)}\n\n".encode()
+
+
+class Snapshots:
+    """The last picture, and the next when it is older than ``every`` seconds."""
+
+    def __init__(self, jet: Jet, every: float) -> None:
+        self._jet = jet
+        self._every = every
+        self._taking = asyncio.Lock()
+        self._last: Picture | None = None
+        self._is_outdated = False
+
+    async def latest(self) -> Picture:
+        """Return the last picture, or a new one if it is too old; who comes meanwhile gets the same."""
+        async with self._taking:
+            last = self._last
+            age = 0.0 if last is None else self._jet.runtime.clock.monotonic() - last.at
+            if last is None or self._is_outdated or age >= self._every:
+                self._is_outdated = False
+                last = self._last = await self._take()
+            return last
+
+    def forget(self) -> None:
+        """Take a new picture next: somebody has changed something."""
+        self._is_outdated = True
+
+    async def _take(self) -> Picture:
+        jet, clock = self._jet, self._jet.runtime.clock
+        # What users made comes before the streams of queues, and those who are most behind before others.
+        streams = sorted(await observe.stream_summaries(jet), key=lambda one: (one.kind == "queue", one.name))
+        consumers = sorted(await observe.consumer_summaries(jet), key=lambda one: (-one.lag, one.stream, one.name))
+        queues = [await observe.queue_summary(jet, name) for name in (await observe.queue_names(jet))[:ROWS]]
+        number = self._last.number + 1 if self._last else 1
+        return Picture(number, clock.monotonic(), clock.now(), streams, consumers, queues, self._last)
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield the picture of now, then changes for as long as somebody listens."""
+        seen = 0
+        while True:
+            picture = await self.latest()
+            if picture.number != seen:
+                yield picture.change_event if picture.number == seen + 1 and seen else picture.whole_event
+                seen = picture.number
+            await self._jet.runtime.clock.sleep(self._every)

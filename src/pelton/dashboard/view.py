@@ -1,0 +1,51 @@
+"""From values to pages. Jinja escapes everything that it is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from pelton.dashboard.door import DashboardDoor
+from pelton.dashboard.payload import shown
+from pelton.dashboard.texts import bytes_text, moment_of, number_text, since_text, span_text
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+
+
+class View:
+    """Renders the pages of one dashboard."""
+
+    def __init__(self, door: DashboardDoor) -> None:
+        self.door = door
+        self._pages = Environment(
+            loader=FileSystemLoader(_TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._pages.filters.update(
+            number=number_text,
+            bytes=bytes_text,
+            span=span_text,
+            since=since_text,
+            moment=moment_of,
+            payload=shown,
+            raw_bytes=bytes,
+        )
+
+    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page."""
+        given = {
+            "base": request.scope.get("root_path", ""),
+            "path": request.url.path.removeprefix(request.scope.get("root_path", "")),
+            "actions": self.door.actions,
+            "live": {},
+            **values,
+        }
+        return HTMLResponse(self._pages.get_template(template).render(given), status)

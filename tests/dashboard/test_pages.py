@@ -1,0 +1,142 @@
+"""What the pages show, on a file and on a cluster, and that nothing in a store becomes markup."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.dashboard.payload import shown
+from tests.dashboard.conftest import HOSTILE, Client
+
+PAGES = ("/", "/queues/garage", "/jobs", "/streams/orders", "/consumers", "/buckets", "/locks", "/elections")
+
+
+async def test_every_page_is_shown_and_escapes_what_it_shows(client: Client, ids: list[str], jet: pelton.Jet) -> None:
+    async with client() as browser, jet.lock("car1", ttl=30), jet.elect("boss", name=HOSTILE):
+        asked = (*PAGES, f"/jobs?q={HOSTILE}", f"/queues/garage/jobs/{ids[1]}", "/streams/orders/messages/1")
+        for path in asked:
+            page = await browser.get(path)
+            assert page.status_code == 200, page.text
+            assert "<script>alert" not in page.text
+            assert "<b>x</b>" not in page.text
+            assert "<img" not in page.text
+            assert "{{" not in page.text.replace("{{7*7}}", "")
+            assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+            assert page.headers["x-content-type-options"] == "nosniff"
+            assert "http" not in re.sub(r"<pre.*?</pre>", "", page.text, flags=re.DOTALL), "content from elsewhere"
+            for link in re.findall(r'(?:href|src)="([^"]*)"', page.text):
+                assert link.startswith(("/", "#")), link
+                if link.startswith("/") and "/queues/garage/" not in link:
+                    assert (await browser.get(link)).status_code == 200 if link != "/events" else True, link
+
+
+async def test_a_queue_a_job_and_a_search(client: Client, ids: list[str]) -> None:
+    async with client() as browser:
+        queue = (await browser.get("/queues/garage")).text
+        for part in (
+            "ValueError: &lt;script&gt;",
+            "Traceback",
+            "raise ValueError",
+            "Not exclusive",
+            'garage.pending">1<',
+        ):
+            assert part in queue, part
+        assert "Redrive" not in queue
+        failed = (await browser.get(f"/queues/garage/jobs/{ids[1]}")).text
+        for part in ("Arguments", "Traceback", "failed"):
+            assert part in failed
+        assert f">{ids[0]}</a>" in (await browser.get(f"/jobs?q={ids[0]}")).text
+        assert f">{ids[2]}</a>" in (await browser.get("/jobs", params={"q": HOSTILE, "queue": "garage"})).text
+        assert "No jobs" in (await browser.get("/jobs?q=nothing")).text
+
+
+async def test_messages_by_sequence_and_subject(client: Client, ids: list[str]) -> None:
+    async with client() as browser:
+        page = (await browser.get("/streams/orders")).text
+        for part in (f"text, {len(HOSTILE)} B", "JSON", "hex", "00000000  00 01 02", "X-Evil", "orders.json", "packer"):
+            assert part in page, part
+        assert "orders.json" not in (await browser.get("/streams/orders?subject=orders.hex")).text
+        assert "X-Evil" not in (await browser.get("/streams/orders?seq=2")).text
+        assert "No messages here" in (await browser.get("/streams/orders?seq=9")).text
+        # What is no sequence is none, however long.
+        assert "X-Evil" in (await browser.get(f"/streams/orders?seq={'9' * 40}")).text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/queues/none", "/queues/no%20queue", "/queues/garage/jobs/999", "/streams/none", "/streams/orders/messages/99",
+     "/streams/a%2Eb", "/nothing", "/static/../app.py", "/static/%2e%2e/app.py"],
+)  # fmt: skip
+async def test_what_is_not_there_is_told(client: Client, ids: list[str], path: str) -> None:
+    async with client() as browser:
+        assert (await browser.get(path)).status_code == 404
+
+
+async def test_metrics_are_at_their_place(client: Client, ids: list[str]) -> None:
+    async with client() as browser:
+        answer = await browser.get("/metrics")
+    assert 'pelton_queue_dead_letters{queue="garage"} 1.0' in answer.text
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+async def test_it_lives_below_a_prefix(client: Client, ids: list[str]) -> None:
+    async with client(prefix="/ops", token="", actions=True) as browser:
+        page = (await browser.get("/ops/queues/garage")).text
+        assert 'href="/ops/static/style.css"' in page
+        assert (await browser.get("/ops/static/style.css")).status_code == 200
+        assert 'href="/ops/queues/garage/pause"' in page
+        assert (await browser.get("/other")).status_code == 404
+    with pytest.raises(pelton.ConfigError, match="prefix"):
+        client(prefix="ops/")
+
+
+async def test_it_is_mounted_into_another_app(jet: pelton.Jet, ids: list[str]) -> None:
+    import httpx2 as httpx
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from pelton import dashboard
+
+    for prefix in ("", "/ops"):
+        outer = Starlette(routes=[Mount("/ops", dashboard.app(jet, prefix=prefix))])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=outer), base_url="http://testserver") as browser:
+            page = await browser.get("/ops/")
+            assert page.status_code == 200
+            assert 'href="/ops/queues/garage"' in page.text
+            assert (await browser.get("/ops/queues/garage")).status_code == 200
+
+
+async def test_a_store_that_is_opened_to_be_read_is_shown(tmp_path: Path, client: Client) -> None:
+    path = tmp_path / "b.pelton"
+    async with pelton.open(path) as writer:
+        await writer.create_stream("orders", subjects=["orders"])
+    async with pelton.open(path, read_only=True) as look, client(look, actions=True) as browser:
+        assert "orders" in (await browser.get("/")).text
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "text"),
+    [
+        (b"", "text", ""),
+        (b'{"a":[1]}', "JSON", '{\n  "a": [\n    1\n  ]\n}'),
+        (b'{"a":', "text", '{"a":'),
+        (b"[" * 5000, "text", "[" * 5000),
+        (b"\x1b[2J", "hex", "00000000  1b 5b 32 4a" + " " * 38 + ".[2J"),
+        ("\u202etxt.exe".encode(), "hex", None),
+        (b"\xff\xfe", "hex", None),
+    ],
+)
+def test_a_payload_is_shown_for_what_it_is(data: bytes, kind: str, text: str | None) -> None:
+    found = shown(data)
+    assert (found.kind, found.is_whole) == (kind, True)
+    assert text is None or found.text == text
+
+
+def test_a_large_payload_is_cut() -> None:
+    assert shown(b"ab" * 10, 5) == ("text", "ababa", False)
+    assert shown("\u00e4\u00e4\u00e4".encode(), 5) == ("text", "\u00e4\u00e4", False)
+    assert shown(bytes(100), 40).text.startswith("00000000  00 00 00 00 00 00 00 00 00 00 ")
+    assert shown(bytes(100), 40).is_whole is False
