@@ -8,6 +8,7 @@ from pelton import consumers as consumers
 from pelton import engine as engine
 from pelton import jet as jet
 from pelton import locks as locks
+from pelton import metrics as metrics
 from pelton import observe as observe
 from pelton import queue as queue
 from pelton import runtime as runtime
@@ -58,6 +59,8 @@ from pelton.locks import Term as Term
 from pelton.queue import AsyncContextJob as AsyncContextJob
 from pelton.queue import AsyncJob as AsyncJob
 from pelton.queue import AttemptError as AttemptError
+from pelton.queue import BatchDecorator as BatchDecorator
+from pelton.queue import BatchJob as BatchJob
 from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter

@@ -135,6 +135,46 @@ async def test_a_scheduled_job_is_unique_from_the_start(jet: Jet, exclusive: boo
     assert (await later.info()).state == "completed"
 
 
+@ON_BOTH
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_a_scheduled_job_is_replaced(jet: Jet, exclusive: bool) -> None:
+    """Debounce: the last arguments count, and the time starts anew."""
+    queue = await jet.queue("garage", jobs=jobs, exclusive=exclusive, lease=5)
+    first = await queue.options(unique="index", replace=True, delay=3600, key="k.1").enqueue(wash, "car1")
+    later = queue.options(unique="index", replace=True, delay=1.2, key="k.1")
+    second = await later.enqueue(wash, "car2")
+    third = await later.enqueue(wash, "car3")
+    assert first.id == second.id == third.id
+    assert await queue.counts() == JobCounts(scheduled=1)
+    assert (await first.info()).due < (await first.info()).enqueued_at + 5e9
+    async with working(queue):
+        assert await first.value(timeout=20) == "car3 washed"
+    assert await queue.counts() == JobCounts(completed=1)
+    fresh = await later.enqueue(wash, "car4")
+    assert fresh.id != first.id
+
+
+async def test_a_job_that_is_due_is_not_replaced(jet: Jet) -> None:
+    queue = await jet.queue("garage", jobs=jobs)
+    first = await queue.options(unique="index").enqueue(wash, "car1")
+    second = await queue.options(unique="index", replace=True, delay=60).enqueue(wash, "car2")
+    third = await queue.options(unique="index", replace=True, delay=0).enqueue(wash, "car3")
+    assert {second.id, third.id} == {first.id}
+    assert second.duplicate
+    await drain(queue)
+    assert await first.value() == "car1 washed"
+
+
+async def test_a_scheduled_job_is_replaced_in_a_transaction(jet: Jet) -> None:
+    queue = await jet.queue("garage", jobs=jobs)
+    first = await queue.options(unique="index", delay=60).enqueue(wash, "car1")
+    async with jet.transaction() as tx:
+        second = await tx.queue(queue).options(unique="index", replace=True, delay=3600).enqueue(wash, "car2")
+    assert second.id == first.id
+    info = await first.info()
+    assert info.due > info.enqueued_at + 3000e9
+
+
 async def test_unique_by_key(jet: Jet) -> None:
     queue = await jet.queue("garage", jobs=jobs, exclusive=True)
     one = queue.options(unique="key", key="car1")
@@ -199,6 +239,9 @@ async def test_jobs_of_a_key_keep_their_order_whatever_place_they_have(jet: Jet)
         ({"ttl": 0}, "ttl"),
         ({"unique": 7}, "unique"),
         ({"unique": "a", "idempotency_key": "b"}, "one of them"),
+        ({"unique": "a", "replace": True}, "replace is for scheduled unique jobs"),
+        ({"delay": 1, "replace": True}, "replace is for scheduled unique jobs"),
+        ({"unique": "a", "delay": 1, "replace": "yes"}, "replace is 'yes'"),
         ({"dealy": 1}, "no option 'dealy'"),
     ],
 )

@@ -23,7 +23,7 @@ class Ear:
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:
         self.heard[subscription] += 1
 
-    def may_receive(self, subject: str) -> bool:
+    def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
         return not subject.startswith("b")
 
 

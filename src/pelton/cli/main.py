@@ -39,13 +39,14 @@ COMMANDS: Final = {
     "locks": "who holds which lock",
     "elections": "who leads",
     "top": "streams, consumers and queues, again and again",
+    "metrics": "metrics for Prometheus",
     "sql": "read a store file with SQL, while others write",
     "completion": "print the completions of a shell",
     "pipeline": "archive and replay streams, dead letters and reports, with Spark",
 }
 # Where the store comes in their words: after the verb, or after the command.
 _IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead"})
-_ALONE: Final = frozenset({"info", "pub", "sub", "workers", "locks", "elections", "top", "sql"})
+_ALONE: Final = frozenset({"info", "pub", "sub", "workers", "locks", "elections", "top", "sql", "metrics"})
 _INTERRUPTED: Final = 130
 
 

@@ -56,6 +56,7 @@ class Serving:
         self._settle = settle
         self._poke = poke
         self._bus = host.session.bus
+        self._registry = host.session.registry
         self.pull: Callable[[str, str, PullRequest, float, PullSink], None] = standing.pull
 
     # --- which stream takes a message, and who else subscribes to it
@@ -87,8 +88,7 @@ class Serving:
     @property
     def stamp(self) -> tuple[int, int]:
         """A value that changes when a subject may lead elsewhere: streams, or subscriptions of others, have changed."""
-        session = self._host.session
-        return session.registry.version, session.bus.version
+        return self._registry.version, self._bus.version
 
     def poke(self) -> None:
         """Let push consumers and pulls continue that wait for a client's room."""

@@ -80,6 +80,8 @@ def stream_summary(info: StreamInfo) -> StreamSummary:
         num_subjects=state.num_subjects,
         consumers=state.consumer_count,
         replicas=config.num_replicas,
+        max_messages=config.max_msgs if config.max_msgs > 0 else -1,
+        max_bytes=config.max_bytes if config.max_bytes > 0 else -1,
     )
 
 

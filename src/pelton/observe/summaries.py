@@ -10,7 +10,7 @@ StreamKind = Literal["stream", "bucket", "objects", "queue", "locks", "election"
 
 
 class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream, and what it is used for."""
+    """A stream, and what it is used for. ``max_messages`` and ``max_bytes`` are its limits, -1 for none."""
 
     name: str
     kind: StreamKind
@@ -25,6 +25,8 @@ class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
     num_subjects: int
     consumers: int
     replicas: int
+    max_messages: int
+    max_bytes: int
 
 
 class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
 from pelton.queue.backing.setup import queue_names
+from pelton.queue.define.batch import BatchDecorator, BatchJob
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -42,6 +43,8 @@ __all__ = [
     "AsyncJob",
     "Attempt",
     "AttemptError",
+    "BatchDecorator",
+    "BatchJob",
     "ClaimedJob",
     "Claims",
     "DeadLetter",

@@ -18,7 +18,7 @@ from pelton.queue.control.removal import Removal
 from pelton.queue.control.schedules import Schedules
 from pelton.queue.control.steering import Steering
 from pelton.queue.define.handle import JobHandle
-from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, job_name
+from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, Resolved, job_name
 from pelton.queue.define.registry import DeclaresJobs, JobRegistry, Jobs, given_jobs
 from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.inspect.dead_letters import DeadLetters
@@ -142,9 +142,9 @@ class Queue(DeclaresJobs):
         """Return a checked call of a job, or of a job's name. Raises JobArgumentsError, ConfigError."""
         return self._enqueuer.call_of(job, args, kwargs, options)
 
-    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
-        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
-        return await self._enqueuer.duplicate_of(call, refused)
+    async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
+        """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
+        return await self._enqueuer.resolve(call, refused)
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""

@@ -106,8 +106,14 @@ class ServerAccount:
     ) -> bool:
         """Pass on a message of a client, perhaps one of another account; return whether somebody takes it."""
         found, router = 0, self.router
-        targets = router.targets(subject)
-        if targets.any:
+        targets = router.known.get(subject) or router.targets(subject)
+        only = targets.only
+        if only is not None and not only.is_cut:
+            # Most messages: worth saving a call.
+            if only.client is not client or client.echo:
+                only.client.deliver(only, MessageFrame(subject, reply, block, data))
+                found = 1
+        elif targets.any:
             found = router.deliver_to(targets, subject, MessageFrame(subject, reply, block, data), client)
         if subject.startswith("$"):
             service = self.services.get(subject.partition(".")[0])
@@ -119,7 +125,9 @@ class ServerAccount:
             found += self.crossing.pass_on(self.name, client, subject, reply, block, data)
         link = self.link
         if link is not None:
-            beyond = self._beyond(subject, link)
+            beyond = self._known.get(subject) if link.serving.stamp == self._stamp else None
+            if beyond is None:
+                beyond = self._beyond(subject, link)
             if beyond.stream:
                 answered = "" if beyond.no_ack else reply
                 link.storing.add(client, Outgoing(subject, data, block), answered, beyond.stream)

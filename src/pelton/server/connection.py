@@ -1,9 +1,8 @@
 """One client: its bytes become commands, commands become effects on its account, and its messages become bytes.
 
 Design: all connections read into one shared buffer, of a size at which a flooding client leaves others their share of
-the loop. What is written in a round of the event loop is joined and written once, at its end. A client that does not
-read is cut when too much waits for it, or when what waits does not move for too long. What a client may send in which
-state is a table (``wire/states.py``).
+the loop. What a client may send in which state is a table (``wire/states.py``). What it is written, and when it is cut
+for not reading, is the half in ``output.py``; who it is, and what it may do, is its ``membership.py``.
 """
 
 from __future__ import annotations
@@ -13,21 +12,20 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from pelton.server.accounts import smallest_limit
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
 from pelton.server.auth import refusals as said
 from pelton.server.auth.certificates import peer_of
-from pelton.server.auth.rights import ClientRights
+from pelton.server.membership import Membership
+from pelton.server.output import ClientOutput
 from pelton.server.ports import AccountPort, ServerHost
 from pelton.server.router import ClientSubscription, MessageFrame
-from pelton.subjects import is_filter, is_subject
+from pelton.subjects import is_subject
 from pelton.wire import (
     OK,
     PING,
     PONG,
     Command,
     Connect,
-    ConnectionState,
     ConnectOptions,
     Hpub,
     Parser,
@@ -45,37 +43,25 @@ from pelton.wire import (
 )
 
 _log: Final = logging.getLogger("pelton.server")
-SLOW_CONSUMER: Final = "Slow Consumer"
 STALE_CONNECTION: Final = "Stale Connection"
 _UNKNOWN: Final = "Unknown Protocol Operation"
-_ROOM: Final = 2048
-_ROOM_BYTES: Final = 16 << 20
 
 
-class ClientConnection(asyncio.BufferedProtocol):
+class ClientConnection(ClientOutput):
     """The server's side of one connection. ``number`` names it."""
 
     def __init__(self, host: ServerHost, number: int) -> None:
-        self._host = host
-        self.number = number
+        super().__init__(host, number)
         self.options = ConnectOptions()
         self.user: ServerUser | None = None
         self.account: AccountPort | None = None
         self.echo = True
-        self.peer = ""
-        self.reason = ""
-        self.state: ConnectionState = "greeted"
         self._parser = Parser("server", host.settings.wire)
-        self._transport: asyncio.Transport | None = None
-        self._subscriptions: dict[bytes, ClientSubscription] = {}
-        self._out: list[bytes] = []
-        self._out_bytes = 0
-        self._rights = ClientRights(ServerUser())
-        self._max_payload = self._max_subscriptions = -1
+        self._membership = Membership(self)
         # Asked for each message: most clients have no limits of their own.
-        self._is_limited = self._notes_replies = False
+        self._is_limited = self._notes_replies = self._is_plain = False
         self._nonce = ""
-        self._is_greeted = self.is_bridged = self._is_full = False
+        self._is_greeted = self.is_bridged = False
         self._deferred: list[Command] | None = None
         self._takes: dict[type[Command], Callable[..., None]] = {
             Pub: self._publish,
@@ -89,7 +75,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         }
         self.started = self.heard = self.pinged = host.clock.monotonic()
         self.pings = 0
-        self.stalled_since: float | None = None
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
 
     # --- the transport's side
@@ -134,9 +119,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._carry_out(commands)
 
     def _carry_out(self, commands: list[Command]) -> None:
-        takes = self._takes
+        takes, publish = self._takes, self._publish
         for index, command in enumerate(commands):
             kind = type(command)
+            if kind is Pub and self.state == "open":
+                publish(command)  # type: ignore[arg-type]  # it is one
+                continue
             if self.state != "open" and not is_allowed(self.state, kind):
                 if self.state == "greeted":
                     self.refuse(said.AUTHORIZATION_VIOLATION)
@@ -150,37 +138,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Close the connection when the client has."""
         return False
 
-    def connection_lost(self, error: Exception | None) -> None:
-        """Forget the client."""
-        self._close_state(self.reason or "Client Closed")
-        self._transport = None
-
-    def pause_writing(self) -> None:
-        """Note since when the client does not read."""
-        self.stalled_since = self._host.clock.monotonic()
-
-    def resume_writing(self) -> None:
-        """The client reads again."""
-        self.stalled_since = None
-        if self.account is not None:
-            self.account.has_room()
-
     # --- writing
-
-    def write(self, data: bytes) -> None:
-        """Write bytes at the end of this round of the loop."""
-        if not self._out:
-            self._host.flush_later(self)
-        self._out.append(data)
-        self._out_bytes += len(data)
 
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:
         """Write a message for one of the client's subscriptions."""
         if self.state == "closed":
             return
         if self._notes_replies:
-            self._rights.expect_answer(frame.reply, self._host.clock.monotonic())
-        head, tail = frame.parts(self.options.headers)
+            self._membership.rights.expect_answer(frame.reply, self._host.clock.monotonic())
+        if frame.is_bare:
+            head, tail = frame.head, frame.tail
+        else:
+            head, tail = frame.parts(self.options.headers)
         if not self._out:
             self._host.flush_later(self)
         self._out += (head, subscription.sid, tail)
@@ -190,77 +159,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.out_bytes += size
         subscription.received += 1
         if subscription.limit and subscription.received >= subscription.limit:
-            self._drop(subscription)
-        if self._out_bytes > self._host.settings.max_pending:
+            self._membership.drop(subscription)
+        if self._out_bytes > self._max_pending:
             self._cut_slow()
 
-    def flush(self) -> None:
-        """Write what has gathered."""
-        out, self._out, self._out_bytes = self._out, [], 0
-        transport = self._transport
-        if transport is None or not out:
-            return
-        transport.write(b"".join(out))
-        if transport.get_write_buffer_size() > self._host.settings.max_pending:
-            self._cut_slow()
-        elif self._is_full and self.room and self.account is not None:
+    def _has_room(self) -> None:
+        if self.account is not None:
             self.account.has_room()
 
-    def _cut_slow(self) -> None:
-        if self.state != "closed":
-            _log.warning("client %d (%s) was cut: it reads too slowly", self.number, self.peer)
-            self.cut(SLOW_CONSUMER)
-
-    @property
-    def room(self) -> int:
-        """How many more messages a push consumer should deliver to this client."""
-        if self._transport is None or self.state == "closed":
-            return 0
-        waiting = self._out_bytes + self._transport.get_write_buffer_size()
-        self._is_full = waiting >= _ROOM_BYTES or self.stalled_since is not None
-        return 0 if self._is_full else _ROOM
-
-    # --- the end
-
-    def refuse(self, text: str) -> None:
-        """Tell the client why, and close the connection once it was told."""
-        if self.state == "closed":
-            return
-        self.write(encode_err(text))
-        self.flush()
-        self._close_state(text)
-        if self._transport is not None:
-            self._transport.close()
-
-    def cut(self, reason: str) -> None:
-        """Close the connection at once: the client does not listen."""
-        self._close_state(reason)
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _close_state(self, reason: str) -> None:
-        if self.state == "closed":
-            return
-        self.state, self.reason = "closed", reason
-        self._leave()
-        self._host.forget(self)
-
-    def close(self, reason: str) -> None:
-        """Close the connection once everything for it is written."""
-        self.flush()
-        self._close_state(reason)
-        if self._transport is not None:
-            self._transport.close()
-
-    def stop_reading(self) -> None:
-        """Read nothing until :meth:`read_again`: the store cannot follow."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def read_again(self) -> None:
-        """Read what the client sends."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+    # --- time
 
     def look(self, now: float) -> None:
         """Check what only time tells: a client that is silent, one that never introduced itself, one that is stuck."""
@@ -324,18 +231,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             _log.info("client %d (%s) was refused: %s", self.number, self.peer, reason)
             self.refuse(said.AUTHORIZATION_VIOLATION)
             return False
-        if account is not self.account:
-            if account.usage.is_full():
-                self.refuse(said.MAX_ACCOUNT_CONNECTIONS)
-                return False
-            self._leave()
-            account.join(self)
-        settings, limits = self._host.settings, user.limits
-        self.user, self.account, self._rights = user, account, ClientRights(user)
-        self._max_payload = smallest_limit(limits.max_payload, account.usage.limits.max_payload)
-        self._is_limited = user.permissions is not None or self._max_payload >= 0
-        self._notes_replies = self._rights.answers
-        self._max_subscriptions = smallest_limit(settings.max_subscriptions or -1, limits.max_subscriptions)
+        refused = self._membership.enter(user, account, self._host.settings.max_subscriptions)
+        if refused:
+            self.refuse(refused)
+            return False
+        self.user, self.account = user, account
+        self._is_limited, self._notes_replies = self._membership.is_limited, self._membership.rights.answers
+        self._max_pending = self._host.settings.max_pending
+        self._is_plain = not (self._is_limited or self.options.verbose or self.options.pedantic)
         return True
 
     async def reconsider(self) -> None:
@@ -347,20 +250,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         user = authenticator.anonymous(shown) if is_unknown else await authenticator.user(shown)
         if self.state != "open" or not self._let_in(user):
             return
-        rights = self._rights
-        for one in list(self._subscriptions.values()):
-            one.is_cut = rights.is_cut(one.subject, one.queue)
-            if not rights.may_subscribe(one.subject, one.queue):
-                self._deny(said.subscription_violation(one.subject, one.queue))
-                self._drop(one)
+        for text in self._membership.drop_forbidden():
+            self._deny(text)
 
-    def _leave(self) -> None:
-        """Leave the account, with all subscriptions."""
-        if self.account is not None:
-            for one in list(self._subscriptions.values()):
-                self.account.unsubscribe(one)
-            self.account.leave(self)
-        self._subscriptions.clear()
+    def _ended(self) -> None:
+        self._membership.leave()
+        self._host.forget(self)
 
     def _confirm(self) -> None:
         if self.options.verbose:
@@ -381,7 +276,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.refuse(command.text)
 
     def _publish(self, command: Pub) -> None:
-        self._publish_message(command.subject, command.reply, None, command.data)
+        subject, reply, data, account = command.subject, command.reply, command.data, self.account
+        if not self._is_plain or account is None:
+            self._publish_message(subject, reply, None, data)
+            return
+        self.in_msgs += 1
+        self.in_bytes += len(data)
+        if not account.pass_on(self, subject, reply, None, data) and reply and self.options.no_responders:
+            account.tell_no_responders(subject, reply)
 
     def _publish_block(self, command: Hpub) -> None:
         self._publish_message(command.subject, command.reply, command.block, command.data)
@@ -402,37 +304,21 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.account.tell_no_responders(subject, reply)
 
     def _subscribe(self, command: Sub) -> None:
-        subject, queue, sid = command.subject, command.queue, command.sid
-        assert self.account is not None
-        if not is_filter(subject):
-            self.write(encode_err("Invalid Subject"))
-            return
-        rights = self._rights
-        if not rights.may_subscribe(subject, queue):
-            self._deny(said.subscription_violation(subject, queue))
-            return
-        is_full = 0 <= self._max_subscriptions <= len(self._subscriptions)
-        if sid not in self._subscriptions and (is_full or not self.account.usage.may_subscribe()):
-            self.write(encode_err(said.MAX_SUBSCRIPTIONS))
+        objection = self._membership.objection(command)
+        if objection:
+            self._deny(objection)
             return
         self._confirm()
-        if sid not in self._subscriptions:
-            one = ClientSubscription(self, sid, subject, queue, is_cut=rights.is_cut(subject, queue))
-            self._subscriptions[sid] = one
-            self.account.subscribe(one)
+        self._membership.subscribe(command)
 
     def _unsubscribe(self, command: Unsub) -> None:
-        one = self._subscriptions.get(command.sid)
+        one = self._membership.subscriptions.get(command.sid)
         self._confirm()
         if one is None:
             return
         one.limit = command.limit
         if command.limit == 0 or one.received >= command.limit:
-            self._drop(one)
-
-    def _drop(self, one: ClientSubscription) -> None:
-        if self._subscriptions.pop(one.sid, None) is not None and self.account is not None:
-            self.account.unsubscribe(one)
+            self._membership.drop(one)
 
     # --- permissions
 
@@ -442,34 +328,29 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _may_publish(self, subject: str, size: int) -> bool:
         """Whether the client may publish a message; if not, it was told."""
-        if not self._rights.may_publish(subject, self._host.clock.monotonic()):
+        if not self._membership.rights.may_publish(subject, self._host.clock.monotonic()):
             self._deny(said.publish_violation(subject))
             return False
-        if 0 <= self._max_payload < size:
+        if 0 <= self._membership.max_payload < size:
             self.refuse(said.MAX_PAYLOAD)
             return False
         return True
 
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
         """Whether a subscription, of which not all messages may reach the client, gets a message."""
-        return self._rights.may_receive(subject, subscription.queue)
+        return self._membership.rights.may_receive(subject, subscription.queue)
 
     # --- what is told of it
 
     @property
     def num_subscriptions(self) -> int:
         """How many subscriptions the client has."""
-        return len(self._subscriptions)
+        return len(self._membership.subscriptions)
 
     @property
     def subjects(self) -> list[str]:
         """What it subscribes to."""
-        return [one.subject for one in self._subscriptions.values()]
-
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes wait to be written."""
-        return self._out_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+        return [one.subject for one in self._membership.subscriptions.values()]
 
     @property
     def account_name(self) -> str:

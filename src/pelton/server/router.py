@@ -7,40 +7,55 @@ remembered until a subscription that it matches is made or ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from pelton.subjects import SubjectIndex, has_wildcard
 
 _REMEMBERED: Final = 65_536
+_REMEMBERED_HEADS: Final = 8192
 
 
 class MessageFrame:
     """One message on its way to many subscriptions: what stands before and behind the subscription's id."""
 
-    __slots__ = ("_bare", "_block", "_data", "_full", "_subject", "reply")
+    __slots__ = ("_block", "_data", "_full", "_subject", "head", "is_bare", "reply", "tail")
 
     def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         self._subject = subject
         self.reply = reply
-        self._block = block
-        self._data = data
-        self._bare: tuple[bytes, bytes] | None = None
-        self._full: tuple[bytes, bytes] | None = None
+        self.is_bare = block is None
+        """Whether it has no headers: ``head`` and ``tail`` are for every client then."""
+        if block is None:
+            self.head = _head(subject)
+            self.tail = _tail(reply, data) if reply else b" %d\r\n%b\r\n" % (len(data), data)
+        else:
+            self._data, self._block = data, block
+            self.head = self.tail = b""
+            self._full: tuple[bytes, bytes] | None = None
 
     def parts(self, headers: bool) -> tuple[bytes, bytes]:
         """Return both parts for a client that understands headers, or does not."""
-        block = self._block
-        if block is None or not headers:
-            if self._bare is None:
-                back, data = f" {self.reply} " if self.reply else " ", self._data
-                head = f"MSG {self._subject} ".encode()
-                self._bare = head, b"%b%d\r\n%b\r\n" % (back.encode(), len(data), data)
-            return self._bare
+        if self.is_bare or not headers:
+            if not self.head:
+                self.head, self.tail = _head(self._subject), _tail(self.reply, self._data)
+            return self.head, self.tail
         if self._full is None:
-            back, data = f" {self.reply} " if self.reply else " ", self._data
-            sizes = f"{back}{len(block)} {len(block) + len(data)}\r\n".encode()
-            self._full = f"HMSG {self._subject} ".encode(), b"%b%b%b\r\n" % (sizes, block, data)
+            block, data = self._block, self._data
+            back = f"{self.reply} ".encode() if self.reply else b""
+            sizes = len(block), len(block) + len(data)
+            self._full = b"H" + _head(self._subject), b" %b%d %d\r\n%b%b\r\n" % (back, *sizes, block, data)
         return self._full
+
+
+def _tail(reply: str, data: bytes) -> bytes:
+    back = f" {reply}".encode() if reply else b""
+    return b"%b %d\r\n%b\r\n" % (back, len(data), data)
+
+
+@lru_cache(_REMEMBERED_HEADS)
+def _head(subject: str) -> bytes:
+    return f"MSG {subject} ".encode()
 
 
 class Receiver(Protocol):
@@ -70,11 +85,15 @@ class ClientSubscription:
 
 
 class Targets(NamedTuple):
-    """The subscriptions that a subject leads to: plain ones, and the members of each queue group."""
+    """The subscriptions that a subject leads to: plain ones, and the members of each queue group.
+
+    ``only`` is the subscription if there is just one, a plain one.
+    """
 
     plain: tuple[ClientSubscription, ...]
     groups: tuple[tuple[ClientSubscription, ...], ...]
     any: bool
+    only: ClientSubscription | None
 
 
 class Router:
@@ -83,7 +102,8 @@ class Router:
     def __init__(self, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription]) -> None:
         self._choose = choose
         self._index: SubjectIndex[ClientSubscription] = SubjectIndex()
-        self._known: dict[str, Targets] = {}
+        self.known: dict[str, Targets] = {}
+        """What is remembered of :meth:`targets`; read it to save a call."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -100,9 +120,9 @@ class Router:
 
     def _forget(self, subject: str) -> None:
         if has_wildcard(subject):
-            self._known.clear()
+            self.known.clear()
         else:
-            self._known.pop(subject, None)
+            self.known.pop(subject, None)
 
     def subscriptions(self, subject: str) -> tuple[ClientSubscription, ...]:
         """Return the subscriptions that match a subject."""
@@ -164,12 +184,12 @@ class Router:
 
     def targets(self, subject: str) -> Targets:
         """Return where a subject leads."""
-        found = self._known.get(subject)
+        found = self.known.get(subject)
         if found is None:
             found = self._found(subject)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[subject] = found
+            if len(self.known) >= _REMEMBERED:
+                self.known.clear()
+            self.known[subject] = found
         return found
 
     def _found(self, subject: str) -> Targets:
@@ -181,4 +201,5 @@ class Router:
                 groups.setdefault(one.queue, []).append(one)
             else:
                 plain.append(one)
-        return Targets(tuple(plain), tuple(map(tuple, groups.values())), bool(plain or groups))
+        only = plain[0] if len(plain) == 1 and not groups else None
+        return Targets(tuple(plain), tuple(map(tuple, groups.values())), bool(plain or groups), only)

@@ -24,7 +24,7 @@ from pelton.runtime import Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, OpenDoor
-from pelton.server.connection import SLOW_CONSUMER, STALE_CONNECTION, ClientConnection
+from pelton.server.connection import STALE_CONNECTION, ClientConnection
 from pelton.server.crossing import AccountCrossing
 from pelton.server.exchange import AccountExchange
 from pelton.server.handshake import let_in
@@ -35,7 +35,8 @@ from pelton.server.jetstream.verbs import API_LEVEL
 from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, SystemService, TrafficTotals
 from pelton.server.monitoring.system import SYSTEM_ACCOUNT
-from pelton.server.ports import Client
+from pelton.server.output import SLOW_CONSUMER
+from pelton.server.ports import Client, Flushed
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
 from pelton.wire import ServerHello, encode_info
@@ -68,7 +69,7 @@ class Server:
         self._crossing: AccountCrossing | None = None
         self._clients: dict[int, ClientConnection] = {}
         self._numbers = 0
-        self._unflushed: list[Client] = []
+        self._unflushed: list[Flushed] = []
         self._listeners: list[Listener] = []
         self._websocket: Listener | None = None
         self._look_timer: Timer | None = None
@@ -342,7 +343,7 @@ class Server:
         """Run a coroutine in the background."""
         return self._runtime.spawn(coro, name)
 
-    def flush_later(self, client: Client) -> None:
+    def flush_later(self, client: Flushed) -> None:
         """Write what gathers for a client at the end of this round of the event loop."""
         if not self._unflushed:
             asyncio.get_running_loop().call_soon(self._flush)

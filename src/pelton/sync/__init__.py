@@ -38,6 +38,7 @@ from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
 from pelton.queue import (
     AttemptError,
+    BatchDecorator,
     ClaimedJob,
     DeadLetter,
     JobCall,
@@ -82,6 +83,8 @@ __all__ = [
     "Jet",
     "AsyncContextJob",
     "AsyncJob",
+    "BatchDecorator",
+    "BatchJob",
     "Job",
     "JobDecorator",
     "JobDefinition",
@@ -95,6 +98,7 @@ __all__ = [
     "JobCounts",
     "JobHandle",
     "JobInfo",
+    "WorkerInfo",
     "JobTransaction",
     "Leader",
     "Subscription",
@@ -127,7 +131,6 @@ __all__ = [
     "restore",
     "salvage",
     "verify",
-    "WorkerInfo",
 ]  # names
 
 Jet = derive(connect.Jet, ends_portal="close", opens=("clone",))
@@ -140,6 +143,7 @@ Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)
 AsyncJob = derive(queue.AsyncJob)
+BatchJob = derive(queue.BatchJob)
 SyncJob = derive(queue.SyncJob)
 AsyncContextJob = derive(queue.AsyncContextJob)
 SyncContextJob = derive(queue.SyncContextJob)

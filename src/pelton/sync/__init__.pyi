@@ -44,12 +44,13 @@ from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.election_record import Leader as Leader
 from pelton.locks.held import Guard
 from pelton.queue.define.arguments import RunContext
+from pelton.queue.define.batch import BatchDecorator as BatchDecorator
 from pelton.queue.define.codec import ResultCodec
 from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
-from pelton.queue.define.job import JobQueue, P, R
+from pelton.queue.define.job import JobQueue, P, R, Resolved
 from pelton.queue.define.job_codec import JobCodec as JobCodec
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
@@ -95,6 +96,8 @@ __all__ = [
     "Backoff",
     "BadRequestError",
     "Base64Codec",
+    "BatchDecorator",
+    "BatchJob",
     "Bucket",
     "BucketDecodeError",
     "BucketError",
@@ -603,6 +606,20 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     @property
     def own_queue(self) -> JobQueue: ...
 
+class BatchJob(Job[[T], R], Generic[T, R]):
+    in_process: bool
+    hooks: JobHooks
+    function: Callable[..., Any]
+    name: str
+    rules: JobRules
+    is_async: bool
+    context_parameter: str
+    results: ResultCodec
+    queue: JobQueue | None
+    size: int
+    wait: float
+    def __call__(self, items: list[T], /) -> Coroutine[Any, Any, Sequence[R | BaseException] | None]: ...
+
 class Job(JobDefinition[P, R], Generic[P, R]):
     in_process: bool
     hooks: JobHooks
@@ -755,7 +772,6 @@ class Queue:
     def dead_letters(self, *, key: str | None = None, job: str | None = None) -> Iterator[DeadLetter]: ...
     def delete(self, *, force: bool = False) -> None: ...
     def discard(self, job_id: str) -> None: ...
-    def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None: ...
     @overload
     def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload
@@ -785,6 +801,20 @@ class Queue:
         timeout: Seconds | None = ...,
         process: bool = ...,
     ) -> JobDecorator: ...
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: BackoffRule = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
+        timeout: Seconds | None = ...,
+        batch: int,
+        wait: Seconds = ...,
+    ) -> BatchDecorator: ...
     def job_source(self, worker: str) -> JobSource: ...
     def jobs(
         self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
@@ -817,6 +847,7 @@ class Queue:
     def purge(self, *, key: str | None = None, job: str | None = None) -> int: ...
     def redrive(self, job_id: str, args: Mapping[str, object] | None = None) -> JobHandle[Any]: ...
     def redrive_all(self, *, key: str | None = None, job: str | None = None) -> int: ...
+    def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved: ...
     def resume(self, *, key: str | None = None, job: str | None = None) -> None: ...
     def resume_schedule(self, name: str) -> None: ...
     def schedule(

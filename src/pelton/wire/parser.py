@@ -125,26 +125,22 @@ class Parser:
                 if head is None:
                     position = stop + 1
                     continue
+            subject, sid, reply, block_size, size = head
             start = stop + 1
-            body = start + head.size
-            if body + 2 > end:
-                self._needed = body + 2 - position
+            body = start + size
+            behind = body + 2
+            if behind > end:
+                self._needed = behind - position
                 return position
-            if data[body : body + 2] != b"\r\n":
+            if data[body:behind] != b"\r\n":
                 raise _BrokenError(MALFORMED)
-            add(self._message(head, data, start, body))
-            position = body + 2
+            if block_size < 0 and not sid:
+                # Most of what a server reads: not worth a call.
+                add(Pub(subject, reply, data[start:body]))
+            else:
+                add(_message(head, data, start, body))
+            position = behind
         return position
-
-    def _message(self, head: _Head, data: bytes, start: int, body: int) -> Command:
-        subject, sid, reply, block_size, _ = head
-        if sid:
-            if block_size < 0:
-                return Msg(subject, sid, reply, None, data[start:body])
-            return Msg(subject, sid, reply, data[start : start + block_size], data[start + block_size : body])
-        if block_size < 0:
-            return Pub(subject, reply, data[start:body])
-        return Hpub(subject, reply, data[start : start + block_size], data[start + block_size : body])
 
     def _understand(self, line: bytes, add: Callable[[Command], None]) -> _Head | None:
         """Return the head of a message, or add any other command and return None."""
@@ -174,6 +170,14 @@ class Parser:
                 self._seen.clear()
             self._seen.add(line)
         return head
+
+
+def _message(head: _Head, data: bytes, start: int, body: int) -> Command:
+    subject, sid, reply, block_size, _ = head
+    if block_size < 0:
+        return Msg(subject, sid, reply, None, data[start:body])
+    block, data = data[start : start + block_size], data[start + block_size : body]
+    return Msg(subject, sid, reply, block, data) if sid else Hpub(subject, reply, block, data)
 
 
 def _partition(text: bytes) -> tuple[bytes, bytes, bytes]:

@@ -73,7 +73,8 @@ class Bus:
         self._peers = peers
         self._choose = choose
         self._index: SubjectIndex[SubscriptionRow] = SubjectIndex()
-        self._version = -1
+        self.version = -1
+        """A number that changes when a subscription is made or ends."""
         # Whether there is any subscription, or one has just ended: read in every transaction.
         self.has_subscriptions = False
         self._mine: dict[int, Subscriber] = {} if of is None else of._mine
@@ -91,11 +92,6 @@ class Bus:
         self._alive: set[str] = set()
 
     # --- subscriptions
-
-    @property
-    def version(self) -> int:
-        """A number that changes when a subscription is made or ends."""
-        return self._version
 
     def has_subscriber(self, subject: str) -> bool:
         """Return whether any subscription matches a subject."""
@@ -173,7 +169,7 @@ class Bus:
     def _bump(self) -> None:
         """Tell other processes that subscriptions have changed; this one has updated its index already."""
         self._db.execute("UPDATE meta SET value=value+1 WHERE key='subscriptions'")
-        self._version = int(self._db.value("SELECT value FROM meta WHERE key='subscriptions'"))
+        self.version = int(self._db.value("SELECT value FROM meta WHERE key='subscriptions'"))
         self._bumped = True
 
     def _load(self, version: int) -> None:
@@ -187,14 +183,14 @@ class Bus:
         if not self.has_subscriptions:
             self._rows.clear()
             self._ready.clear()
-        self._version = version
+        self.version = version
 
     # --- transactions
 
     def refresh(self) -> None:
         """Another process has written: load changed subscriptions, and read what it published."""
         version = int(self._db.value("SELECT value FROM meta WHERE key='subscriptions'"))
-        if version != self._version:
+        if version != self.version:
             self._load(version)
         if self._mine and self._reads:
             self._read()
@@ -208,7 +204,7 @@ class Bus:
         self._rows.clear()
         self._ready.clear()
         self._bumped = False
-        self._version = -1
+        self.version = -1
 
     def deliveries(self) -> list[LocalDelivery]:
         """Return the transaction's deliveries to subscribers of this process so far."""
@@ -336,7 +332,7 @@ class Bus:
         self._db.executemany("DELETE FROM pubsub_subscriptions WHERE owner=?", dead)
         self._db.executemany("DELETE FROM openers WHERE name=?", dead)
         self._bump()
-        self._load(self._version)
+        self._load(self.version)
 
     def _write_rows(self) -> None:
         total = int(self._db.value("SELECT total FROM pubsub_outbox ORDER BY seq DESC LIMIT 1") or 0)

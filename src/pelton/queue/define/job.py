@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -51,13 +51,23 @@ class JobQueue(Protocol):
         """Return the message that puts a job into the queue. Raises ConfigError."""
         ...
 
-    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
-        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
+    async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
+        """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
         ...
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
         ...
+
+
+class Resolved(NamedTuple):
+    """What follows when a unique job was refused: the ``handle`` of the job that is there, or the ``message`` to store.
+
+    Neither: that job has ended since, or is part of an open transaction.
+    """
+
+    message: Outgoing | None
+    handle: JobHandle[Any] | None
 
 
 class JobCall(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from pelton.api import ConfigError
 from pelton.queue.define.arguments import RunContext
+from pelton.queue.define.batch import BatchDecorator, BatchJob
 from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -20,7 +21,7 @@ from pelton.queue.define.job import (
     job_of,
 )
 from pelton.queue.define.job_codec import JobCodec, checked_codec
-from pelton.queue.model.checks import checked_text
+from pelton.queue.model.checks import checked_text, seconds, whole
 from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, BackoffRule, job_rules
 
 if TYPE_CHECKING:
@@ -72,6 +73,21 @@ class DeclaresJobs:
         process: bool = ...,
     ) -> JobDecorator: ...
 
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: BackoffRule = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
+        timeout: Seconds | None = ...,
+        batch: int,
+        wait: Seconds = ...,
+    ) -> BatchDecorator: ...
+
     def job(
         self,
         function: Callable[..., Any] | None = None,
@@ -83,6 +99,8 @@ class DeclaresJobs:
         permanent: type[BaseException] | Sequence[type[BaseException]] = (),
         timeout: Seconds | None = None,
         process: bool = False,
+        batch: int | None = None,
+        wait: Seconds = 0.1,
     ) -> Any:
         """Register a function, async or not, as a job; a decorator, with or without arguments.
 
@@ -92,6 +110,8 @@ class DeclaresJobs:
         are not retried. ``timeout`` limits one attempt of an async function, or of one in a process. ``process``: a
         function that is not async runs in a child process of the worker, which is killed if the job is cancelled or
         takes too long, and which may crash without harm to other jobs; define it at the top level of a module.
+        ``batch``: an async function of a list is called with the items of up to so many jobs, which came within
+        ``wait`` seconds, and returns a list of results, in which an exception is the error of its job.
         Raises ConfigError.
         """
 
@@ -100,7 +120,15 @@ class DeclaresJobs:
             rules = job_rules(f"job {own_name!r}", max_attempts, backoff, permanent, timeout)
             if process and self._codec is not None:
                 raise ConfigError(f"job {own_name!r}: process=True is for jobs without a codec; a child reads JSON")
-            job = job_of(queue, target, own_name, rules, self._hooks, self._codec, process)
+            job: Job[Any, Any]
+            if batch is None:
+                job = job_of(queue, target, own_name, rules, self._hooks, self._codec, process)
+            else:
+                what = f"job {own_name!r}"
+                if process:
+                    raise ConfigError(f"{what}: batch= and process= can't be together")
+                size, longest = whole(f"{what}: batch", batch), seconds(f"{what}: wait", wait)
+                job = BatchJob(queue, target, own_name, rules, size, longest, self._hooks, self._codec)
             self._add(job)
             return job
 

@@ -10,7 +10,7 @@ import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError, MessageNotFoundError, WrongLastSequenceError
 from pelton.queue.define.handle import JobHandle
-from pelton.queue.define.job import JobCall, JobDefinition
+from pelton.queue.define.job import JobCall, JobDefinition, Resolved
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
 from pelton.queue.model.records import job_id_in
@@ -79,17 +79,23 @@ class Enqueuer:
                 ack = await self._queue.backend.publish(message.subject, message.data, message.headers)
                 return self.handle_of(call, message, ack)
             except WrongLastSequenceError as refused:
-                if (found := await self.duplicate_of(call, refused)) is not None:
+                instead, found = await self.resolve(call, refused)
+                if found is not None:
                     return found
+                message = instead or message
 
-    async def duplicate_of(self, call: JobCall, refused: WrongLastSequenceError) -> JobHandle[Any] | None:
-        """Return the handle of the job that kept a unique one from being stored; None if it has ended since."""
+    async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
+        """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         try:
             stored = await stream.get_message(refused.seq or 0)
         except MessageNotFoundError:
-            return None
-        return self._handle(call, job_id_in(stored.data, stored.seq), duplicate=True)
+            return Resolved(None, None)
+        message = self.message_of(call)
+        if call.options.replace and stored.subject == message.subject:
+            form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
+            return Resolved(form.replacing(message, stored), None)
+        return Resolved(None, self._handle(call, job_id_in(stored.data, stored.seq), duplicate=True))
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""

@@ -12,13 +12,16 @@ from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key
 from pelton.queue.model.options import PLAIN, JobOptions
 from pelton.queue.model.places import Place, place_of, redriven_place
+from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pelton.api import StoredMessage
     from pelton.queue.model.naming import QueueNames
 
+_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -53,6 +56,16 @@ class JobMessage:
         msg_id = f"{self._job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
         return Outgoing(self._names.job_subject(options.key if key else ""), _encode(envelope), block)
+
+    def replacing(self, message: Outgoing, scheduled: StoredMessage) -> Outgoing:
+        """Return a unique job's message, as it replaces one that is scheduled, which keeps its id.
+
+        It is refused if that one has changed, or has fallen due.
+        """
+        assert message.headers is not None, "unique jobs have conditions"
+        envelope = msgspec.structs.replace(_envelope(message.data), id=job_id_in(scheduled.data, scheduled.seq))
+        block = headers.replaced(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(scheduled.seq))
+        return Outgoing(message.subject, _encode(envelope), block)
 
     def redriven(self, envelope: Envelope) -> Outgoing:
         """Return the message of a failed job that is to run again; ``redriven_from`` is its id.

@@ -72,13 +72,17 @@ class Transaction(StreamsTransaction):
 
     async def _enqueue_one(self, queue: JobQueue, call: JobCall) -> JobHandle[Any]:
         message = queue.message_of(call)
-        try:
-            [ack] = await self._port().publish([message])
-        except WrongLastSequenceError as refused:
-            if (found := await queue.duplicate_of(call, refused)) is None:
-                raise
-            return found
-        return queue.handle_of(call, message, ack)
+        while True:
+            try:
+                [ack] = await self._port().publish([message])
+                return queue.handle_of(call, message, ack)
+            except WrongLastSequenceError as refused:
+                instead, found = await queue.resolve(call, refused)
+                if found is not None:
+                    return found
+                if instead is None:
+                    raise
+                message = instead
 
     def _queue_of(self, call: JobCall) -> JobQueue:
         if call.queue is None:

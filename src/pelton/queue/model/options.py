@@ -23,7 +23,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``delay`` (seconds) or ``at`` (a time with a time zone) is when the job becomes ready; until then it is
     ``scheduled``. ``ttl`` (seconds, from then on) is how long a worker may take to start it: after that it ends as
     ``expired``. ``unique`` allows one unfinished job with the same ``"arguments"`` (and the same function and
-    key), one of the same ``"key"``, or one of another text, which you choose. ``idempotency_key`` makes it safe
+    key), one of the same ``"key"``, or one of another text, which you choose. With ``replace``, one that is still
+    scheduled gets the new arguments and the new time instead (debounce). ``idempotency_key`` makes it safe
     to repeat the call within two minutes. For a duplicate, you get the handle of the first job, whose
     ``duplicate`` is True.
     """
@@ -33,6 +34,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     ttl: float | None = None
     unique: str = ""
+    replace: bool = False
     idempotency_key: str = ""
 
     @property
@@ -53,6 +55,10 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"{what}: unique is 'key', but the job has no key: give key=... too")
         if self.unique and self.idempotency_key:
             raise ConfigError(f"{what}: unique and idempotency_key both make a job unique: give one of them")
+        if self.replace not in (True, False):
+            raise ConfigError(f"{what}: replace is {self.replace!r}; it must be True or False")
+        if self.replace and (not self.unique or (self.delay is None and self.at is None)):
+            raise ConfigError(f"{what}: replace is for scheduled unique jobs: give unique=..., and delay=... or at=...")
         if self.ttl is not None and self.ttl <= 0:
             raise ConfigError(f"{what}: ttl is {self.ttl:g} s; it must be more than 0")
 
@@ -65,6 +71,7 @@ class OptionFields(TypedDict, total=False):
     at: datetime | None
     ttl: float | timedelta | None
     unique: str
+    replace: bool
     idempotency_key: str
 
 

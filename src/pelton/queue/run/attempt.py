@@ -27,6 +27,7 @@ from pelton.api import (
 )
 from pelton.api.times import Seconds
 from pelton.queue.backing.outage import is_busy
+from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.job import Job
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.orders import Orders
     from pelton.queue.model.states import JobProgress
+    from pelton.queue.run.batches import JobBatches
     from pelton.queue.run.children import JobChildren
     from pelton.queue.run.job_threads import JobThreads
     from pelton.runtime import Clock
@@ -60,6 +62,7 @@ class AttemptEnv(NamedTuple):
     held: HeldJobs[JobAttempt]
     threads: JobThreads[JobAttempt]
     children: JobChildren
+    batches: JobBatches
     orders: Orders
     tell_lost: Callable[[JobAttempt, str], None]
 
@@ -235,7 +238,9 @@ class JobAttempt(HeldJob):
         records = self.records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
-        function = job.function
+        function: Callable[..., Any] = job.function
+        if isinstance(job, BatchJob):
+            function = partial(self._env.batches.run, job)
         if job.context_parameter or job.hooks.has_run:
             self.context = context = JobContext(
                 self._env.queue.name,
@@ -245,8 +250,8 @@ class JobAttempt(HeldJob):
                 records.attempt,
                 last_error,
                 partial(self._transaction, job) if job.is_async else None,
-                JobSteps(self._env.queue, self._env.held.source, records, self) if job.is_async else None,
-                ProgressNotes(self._env.queue, records.id),
+                partial(JobSteps, self._env.queue, self._env.held.source, records, self) if job.is_async else None,
+                partial(ProgressNotes, self._env.queue, records.id, asyncio.get_running_loop()),
             )
             if job.context_parameter:
                 arguments[job.context_parameter] = context

@@ -93,7 +93,7 @@ class ChildContext(JobContext):
         self._stopping = False
         self._cancelled = None
         self._open_transaction = None
-        self._steps = None
+        self._steps = self._make_steps = self._make_notes = None
         self._notes = notes
 
 

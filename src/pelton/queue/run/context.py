@@ -53,8 +53,9 @@ class JobContext(RunContext):
     """
 
     __slots__ = (
-        "_cancelled", "_emitted", "_lost", "_notes", "_open_transaction", "_steps", "_stopping", "attempt",
-        "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token", "worker",
+        "_cancelled", "_emitted", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction", "_steps",
+        "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token",
+        "worker",
     )  # fmt: skip
 
     def __init__(
@@ -66,8 +67,8 @@ class JobContext(RunContext):
         attempt: int,
         last_error: str,
         open_transaction: Callable[[JobContext, Seconds], JobTransaction] | None,
-        steps: JobSteps | None = None,
-        notes: TellsProgress | None = None,
+        make_steps: Callable[[], JobSteps] | None,
+        make_notes: Callable[[], TellsProgress],
     ) -> None:
         self.queue = queue
         self.worker = worker
@@ -85,8 +86,11 @@ class JobContext(RunContext):
         self._cancelled: JobCancelledError | None = None
         # Only for jobs that run on the worker's event loop.
         self._open_transaction = open_transaction
-        self._steps = steps
-        self._notes = notes
+        # Most jobs need neither.
+        self._make_steps = make_steps
+        self._make_notes: Callable[[], TellsProgress] | None = make_notes
+        self._steps: JobSteps | None = None
+        self._notes: TellsProgress | None = None
 
     @property
     def lost(self) -> bool:
@@ -194,13 +198,17 @@ class JobContext(RunContext):
             raise ConfigError(f"job {self.id}: progress is {fraction!r}; give a number from 0 to 1")
         if not isinstance(note, str):
             raise ConfigError(f"job {self.id}: the note of its progress is {note!r}; give a text")
+        if self._notes is None and self._make_notes is not None:
+            self._notes = self._make_notes()
         if self._notes is not None:
             self._notes.tell(float(fraction), note)
         return _DONE
 
     def _steps_for(self, what: str) -> JobSteps:
         if self._steps is None:
-            raise ConfigError(f"job {self.job!r}: {what} needs an async function; this one runs on a thread")
+            if self._make_steps is None:
+                raise ConfigError(f"job {self.job!r}: {what} needs an async function; this one is not")
+            self._steps = self._make_steps()
         return self._steps
 
     @property

@@ -29,10 +29,10 @@ class ProgressNotes:
 
     __slots__ = ("_is_closed", "_latest", "_loop", "_queue", "_subject", "_task", "is_used")
 
-    def __init__(self, queue: QueueContext, job_id: str) -> None:
+    def __init__(self, queue: QueueContext, job_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self._queue = queue
         self._subject = queue.names.progress_subject(job_id)
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._latest: bytes | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False

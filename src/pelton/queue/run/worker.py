@@ -24,6 +24,7 @@ from pelton.queue.model.orders import Order, Orders
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.appetite import Appetite
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
+from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.idle_slots import IdleSlots
@@ -63,8 +64,9 @@ class Worker:
         self._begun = Signal()
         self._sweeper = Sweeper(queue)
         self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many)
+        batches = JobBatches(queue.runtime, settings.concurrency)
         self._env = AttemptEnv(
-            queue, self._clock, self._held, self._threads, self._children, self._orders, self._tell_lost
+            queue, self._clock, self._held, self._threads, self._children, batches, self._orders, self._tell_lost
         )
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
@@ -187,7 +189,9 @@ class Worker:
         if task.cancelled():
             error: BaseException | None = None
             if not self._stopping:
-                error = JobError(f"a job of queue {self._queue.name!r} has cancelled its worker's task; raise instead")
+                error = JobError(
+                    f"a job of queue {self._queue.name!r} has cancelled its worker's own task; raise instead"
+                )
         else:
             error = task.exception()
         if error is not None:

@@ -1,0 +1,127 @@
+"""From the read model to samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+
+from pelton import observe
+from pelton.api.times import SECOND, parse_rfc3339
+from pelton.connect import Jet
+
+LIMIT: Final = 1000
+"""How many streams, consumers, queues and elections are told of, each by itself, unless the caller says."""
+_T = TypeVar("_T")
+
+
+class Sample(NamedTuple):
+    """The value of one metric with its labels' values."""
+
+    metric: str
+    labels: tuple[str, ...]
+    value: float
+
+
+async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
+    """Return all samples of now; ``path`` is the file of the store, if its size and disk are to be told."""
+    streams = await observe.stream_summaries(jet)
+    consumers = await observe.consumer_summaries(jet)
+    names = await observe.queue_names(jet)
+    queues = [await observe.queue_summary(jet, name) for name in names[:limit]]
+    # Each leader is a read of its own.
+    elections = [one.name for one in streams if one.kind == "election"]
+    leaders = [(await observe.election_summaries(jet, name.removeprefix("KV_")))[0] for name in elections[:limit]]
+    counts = {"stream": len(streams), "consumer": len(consumers), "queue": len(names), "election": len(elections)}
+    return [
+        *_totals(streams, len(consumers)),
+        *_each(_stream, streams, limit),
+        *_each(_consumer, consumers, limit),
+        *_queues(queues, streams, jet.runtime.clock.now()),
+        *_each(_election, leaders, limit),
+        *(_store(path) if path else ()),
+        *(Sample("pelton_omitted", (kind,), max(count - limit, 0)) for kind, count in counts.items()),
+    ]
+
+
+def _each(of: Callable[[_T], Iterator[Sample]], found: Iterable[_T], limit: int) -> Iterator[Sample]:
+    for one in islice(found, limit):
+        yield from of(one)
+
+
+def _totals(streams: Sequence[observe.StreamSummary], consumers: int) -> Iterator[Sample]:
+    yield Sample("jetstream_server_total_streams", (), len(streams))
+    yield Sample("jetstream_server_total_consumers", (), consumers)
+    yield Sample("jetstream_server_total_messages", (), sum(one.messages for one in streams))
+    yield Sample("jetstream_server_total_message_bytes", (), sum(one.bytes for one in streams))
+
+
+def _stream(stream: observe.StreamSummary) -> Iterator[Sample]:
+    values = {
+        "total_messages": stream.messages,
+        "total_bytes": stream.bytes,
+        "first_seq": stream.first_seq,
+        "last_seq": stream.last_seq,
+        "subject_count": stream.num_subjects,
+        "consumer_count": stream.consumers,
+    }
+    limits = {"limit_messages": stream.max_messages, "limit_bytes": stream.max_bytes}
+    values |= {name: value for name, value in limits.items() if value > 0}
+    for name, value in values.items():
+        yield Sample(f"jetstream_stream_{name}", (stream.name,), value)
+
+
+def _consumer(consumer: observe.ConsumerSummary) -> Iterator[Sample]:
+    values = {
+        "jetstream_consumer_delivered_stream_seq": consumer.delivered_seq,
+        "jetstream_consumer_ack_floor_stream_seq": consumer.ack_floor,
+        "jetstream_consumer_num_pending": consumer.pending,
+        "jetstream_consumer_num_ack_pending": consumer.ack_pending,
+        "jetstream_consumer_num_redelivered": consumer.redelivered,
+        "jetstream_consumer_num_waiting": consumer.waiting_pulls,
+        "pelton_consumer_lag": consumer.lag,
+        "pelton_consumer_paused": consumer.paused,
+    }
+    for name, value in values.items():
+        yield Sample(name, (consumer.stream, consumer.name), value)
+
+
+def _queues(
+    queues: Sequence[observe.QueueSummary], streams: Sequence[observe.StreamSummary], now: int
+) -> Iterator[Sample]:
+    # What was ever stored, also if it was removed since: a history is cleaned, a counter never falls.
+    stored = {one.name: one.last_seq for one in streams}
+    for queue in queues:
+        yield from _queue(queue, now)
+        yield Sample("pelton_queue_jobs_ended", (queue.name,), stored.get(f"JOBS_{queue.name}_history", 0))
+        yield Sample("pelton_queue_jobs_dead", (queue.name,), stored.get(f"JOBS_{queue.name}_dead", 0))
+
+
+def _queue(queue: observe.QueueSummary, now: int) -> Iterator[Sample]:
+    name = queue.name
+    for state in ("pending", "scheduled", "running", "retrying"):
+        yield Sample("pelton_queue_jobs", (name, state), getattr(queue, state))
+    for state in ("completed", "failed", "cancelled", "expired"):
+        yield Sample("pelton_queue_history_jobs", (name, state), getattr(queue, state))
+    yield Sample("pelton_queue_dead_letters", (name,), queue.dead_letters)
+    age = max(now - parse_rfc3339(queue.oldest_at), 0) / SECOND if queue.oldest_at else 0
+    yield Sample("pelton_queue_oldest_job_age_seconds", (name,), age)
+    if queue.last_ended_at:
+        ended = parse_rfc3339(queue.last_ended_at) / SECOND
+        yield Sample("pelton_queue_last_ended_timestamp_seconds", (name,), ended)
+        for metric, spread in (("wait", queue.wait), ("run", queue.run)):
+            for quantile, value in (("0.5", spread.median), ("0.95", spread.p95), ("1", spread.longest)):
+                yield Sample(f"pelton_queue_job_{metric}_seconds", (name, quantile), value)
+
+
+def _election(election: observe.ElectionSummary) -> Iterator[Sample]:
+    yield Sample("pelton_election_has_leader", (election.election,), bool(election.leader))
+    yield Sample("pelton_election_token", (election.election,), election.token)
+
+
+def _store(path: str) -> Iterator[Sample]:
+    for name, file in (("file", path), ("log", f"{path}-wal")):
+        yield Sample(f"pelton_store_{name}_bytes", (), os.path.getsize(file) if os.path.exists(file) else 0)
+    disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    yield Sample("pelton_store_disk_free_bytes", (), disk.f_bavail * disk.f_frsize)

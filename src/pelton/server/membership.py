@@ -1,0 +1,90 @@
+"""A client as a member of an account: as which user, with which rights and limits, and what it subscribes to."""
+
+from __future__ import annotations
+
+from pelton.server.accounts import smallest_limit
+from pelton.server.auth import ServerUser
+from pelton.server.auth import refusals as said
+from pelton.server.auth.rights import ClientRights
+from pelton.server.ports import AccountPort, Client
+from pelton.server.router import ClientSubscription
+from pelton.subjects import is_filter
+from pelton.wire import Sub
+
+
+class Membership:
+    """What one client is and has in its account; ``account`` and ``user`` are None before it is let in."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.account: AccountPort | None = None
+        self.user: ServerUser | None = None
+        self.rights = ClientRights(ServerUser())
+        self.max_payload = self._max_subscriptions = -1
+        self.subscriptions: dict[bytes, ClientSubscription] = {}
+
+    def enter(self, user: ServerUser, account: AccountPort, max_subscriptions: int) -> str:
+        """Become a user of an account; ``max_subscriptions`` is the server's own limit (0: none).
+
+        Returns why it is refused, or an empty text.
+        """
+        if account is not self.account:
+            if account.usage.is_full():
+                return said.MAX_ACCOUNT_CONNECTIONS
+            self.leave()
+            account.join(self._client)
+        limits = user.limits
+        self.user, self.account, self.rights = user, account, ClientRights(user)
+        self.max_payload = smallest_limit(limits.max_payload, account.usage.limits.max_payload)
+        self._max_subscriptions = smallest_limit(max_subscriptions or -1, limits.max_subscriptions)
+        return ""
+
+    def leave(self) -> None:
+        """Leave the account, with all subscriptions."""
+        if self.account is not None:
+            for one in list(self.subscriptions.values()):
+                self.account.unsubscribe(one)
+            self.account.leave(self._client)
+        self.subscriptions.clear()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether what the client publishes has to be checked: most clients have no limits of their own."""
+        return self.rights.permissions is not None or self.max_payload >= 0
+
+    # --- subscriptions
+
+    def objection(self, command: Sub) -> str:
+        """Return why the client may not subscribe so, or an empty text."""
+        assert self.account is not None
+        if not is_filter(command.subject):
+            return "Invalid Subject"
+        if not self.rights.may_subscribe(command.subject, command.queue):
+            return said.subscription_violation(command.subject, command.queue)
+        is_full = 0 <= self._max_subscriptions <= len(self.subscriptions)
+        if command.sid not in self.subscriptions and (is_full or not self.account.usage.may_subscribe()):
+            return said.MAX_SUBSCRIPTIONS
+        return ""
+
+    def subscribe(self, command: Sub) -> None:
+        """Subscribe, unless the client does so already under this id."""
+        sid, subject, queue = command.sid, command.subject, command.queue
+        if self.account is not None and sid not in self.subscriptions:
+            is_cut = self.rights.is_cut(subject, queue)
+            one = self.subscriptions[sid] = ClientSubscription(self._client, sid, subject, queue, is_cut=is_cut)
+            self.account.subscribe(one)
+
+    def drop(self, one: ClientSubscription) -> None:
+        """End a subscription. Idempotent."""
+        if self.subscriptions.pop(one.sid, None) is not None and self.account is not None:
+            self.account.unsubscribe(one)
+
+    def drop_forbidden(self) -> list[str]:
+        """End what the client may no longer subscribe to; return what it is told of each."""
+        told = []
+        for one in list(self.subscriptions.values()):
+            one.is_cut = self.rights.is_cut(one.subject, one.queue)
+            if not self.rights.may_subscribe(one.subject, one.queue):
+                told.append(said.subscription_violation(one.subject, one.queue))
+                self.drop(one)
+        return told

@@ -1,0 +1,138 @@
+"""What goes out to one client: gathered, written once a round, and never more than the client takes.
+
+Design: what is written in a round of the event loop is joined and written once, at its end. A client that does not read
+is cut when too much waits for it, or when what waits does not move for too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from typing import Final
+
+from pelton.server.ports import ServerHost
+from pelton.wire import ConnectionState, encode_err
+
+_log: Final = logging.getLogger("pelton.server")
+SLOW_CONSUMER: Final = "Slow Consumer"
+_ROOM: Final = 2048
+_ROOM_BYTES: Final = 16 << 20
+
+
+class ClientOutput(asyncio.BufferedProtocol):
+    """The writing half of a connection, and its end. ``number`` names it."""
+
+    def __init__(self, host: ServerHost, number: int) -> None:
+        self._host = host
+        self.number = number
+        self.peer = ""
+        self.reason = ""
+        self.state: ConnectionState = "greeted"
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._is_full = False
+        self._max_pending = host.settings.max_pending
+        self.stalled_since: float | None = None
+
+    @abstractmethod
+    def _ended(self) -> None:
+        """Leave the account, and the server."""
+
+    @abstractmethod
+    def _has_room(self) -> None:
+        """Let what waits for this client continue."""
+
+    def pause_writing(self) -> None:
+        """Note since when the client does not read."""
+        self.stalled_since = self._host.clock.monotonic()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.stalled_since = None
+        self._has_room()
+
+    # --- writing
+
+    def write(self, data: bytes) -> None:
+        """Write bytes at the end of this round of the loop."""
+        if not self._out:
+            self._host.flush_later(self)
+        self._out.append(data)
+        self._out_bytes += len(data)
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        out, self._out, self._out_bytes = self._out, [], 0
+        transport = self._transport
+        if transport is None or not out:
+            return
+        transport.write(b"".join(out))
+        if transport.get_write_buffer_size() > self._max_pending:
+            self._cut_slow()
+        elif self._is_full and self.room:
+            self._has_room()
+
+    def _cut_slow(self) -> None:
+        if self.state != "closed":
+            _log.warning("client %d (%s) was cut: it reads too slowly", self.number, self.peer)
+            self.cut(SLOW_CONSUMER)
+
+    @property
+    def room(self) -> int:
+        """How many more messages a push consumer should deliver to this client."""
+        if self._transport is None or self.state == "closed":
+            return 0
+        self._is_full = self.pending_bytes >= _ROOM_BYTES or self.stalled_since is not None
+        return 0 if self._is_full else _ROOM
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes wait to be written."""
+        return self._out_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
+    # --- reading
+
+    def stop_reading(self) -> None:
+        """Read nothing until :meth:`read_again`: the store cannot follow."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def read_again(self) -> None:
+        """Read what the client sends."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # --- the end
+
+    def refuse(self, text: str) -> None:
+        """Tell the client why, and close the connection once it was told."""
+        if self.state == "closed":
+            return
+        self.write(encode_err(text))
+        self.close(text)
+
+    def cut(self, reason: str) -> None:
+        """Close the connection at once: the client does not listen."""
+        self._close_state(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self, reason: str) -> None:
+        """Close the connection once everything for it is written."""
+        self.flush()
+        self._close_state(reason)
+        if self._transport is not None:
+            self._transport.close()
+
+    def _close_state(self, reason: str) -> None:
+        if self.state == "closed":
+            return
+        self.state, self.reason = "closed", reason
+        self._ended()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the client."""
+        self._close_state(self.reason or "Client Closed")
+        self._transport = None

@@ -1,0 +1,85 @@
+"""The alert rules and the dashboard name only metrics and labels that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pelton.metrics import CATALOGUE
+
+FOLDER = Path(__file__).parents[2] / "examples" / "prometheus"
+ALERTS = FOLDER / "alerts.yaml"
+NAMES = {metric.name + ("_total" if metric.kind == "counter" else ""): metric for metric in CATALOGUE.values()}
+_NAME = re.compile(r"\b(?:jetstream|pelton)_\w+")
+# Those that Prometheus itself adds.
+ADDED = {"instance", "job"}
+
+
+def rules() -> list[Any]:
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    assert group["name"] == "pelton"
+    return list(group["rules"])
+
+
+def panels() -> list[Any]:
+    return list(json.loads((FOLDER / "grafana.json").read_text())["panels"])
+
+
+def expressions() -> list[str]:
+    asked = [variable["query"] for variable in json.loads((FOLDER / "grafana.json").read_text())["templating"]["list"]]
+    return [
+        *(rule["expr"] for rule in rules()),
+        *(target["expr"] for panel in panels() for target in panel["targets"]),
+        *(query for query in asked if query.startswith("label_values")),
+    ]
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_metric_and_label_is_there(expression: str) -> None:
+    named = _NAME.findall(expression)
+    assert named
+    assert set(named) <= set(NAMES)
+    labels = {label for name in named for label in NAMES[name].labels} | ADDED
+    assert set(re.findall(r"(\w+)\s*=~?\s*\"", expression)) <= labels
+    for listed in re.findall(r"(?:by|on)\s*\(([^)]*)\)", expression):
+        assert {label.strip() for label in listed.split(",")} <= labels
+
+
+def test_rules_say_what_they_are_about() -> None:
+    for rule in rules():
+        labels = {label for name in _NAME.findall(rule["expr"]) for label in NAMES[name].labels} | ADDED
+        for text in rule["annotations"].values():
+            assert set(re.findall(r"\$labels\.(\w+)", text)) <= labels
+        assert rule["labels"]["severity"] in ("warning", "critical")
+    assert len({rule["alert"] for rule in rules()}) == len(rules())
+    what = " ".join(rule["expr"] for rule in rules())
+    for name in ("pelton_consumer_lag", "jobs_ended_total", "jobs_dead_total", "limit_bytes", "disk_free_bytes"):
+        assert name in what
+
+
+def test_panels_do_not_lie_upon_each_other() -> None:
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels()]
+    assert len(set(places)) == len(places)
+    assert len({panel["id"] for panel in panels()}) == len(places)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_prometheus_accepts_the_rules() -> None:
+    done = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_the_rules_fire(tmp_path: Path) -> None:
+    """What Prometheus does with values that grow, fall and stand still (``alerts_test.yaml``)."""
+    test = tmp_path / "test.yaml"
+    test.write_text((Path(__file__).parent / "alerts_test.yaml").read_text().replace("[ALERTS]", f"[{ALERTS}]"))
+    done = subprocess.run(["promtool", "test", "rules", test], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,134 @@
+"""The metrics of a file and of a cluster, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import pelton
+from pelton import metrics
+from tests.metrics.scraping import get
+from tests.places import PLACES, address_of
+
+Values = dict[tuple[str, ...], float]
+
+
+@pytest.fixture(params=PLACES)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with address_of(request.param, tmp_path) as found:
+        yield found
+
+
+def values(text: bytes) -> Values:
+    """Return every sample by its name and the values of its labels."""
+    return {
+        (sample.name, *(sample.labels[name] for name in metrics.CATALOGUE[family.name].labels)): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+async def fill(jet: pelton.Jet) -> None:
+    await jet.create_stream("orders", subjects=["orders.>"], max_msgs=100, max_bytes=1_000_000)
+    for number in range(5):
+        await jet.publish(f"orders.{number}", b"12345")
+    worker = await (await jet.stream("orders")).create_consumer(durable_name="worker")
+    first, _ = await worker.fetch(2)
+    await first.ack()
+    garage = await jet.queue("garage")
+
+    @garage.job(max_attempts=1)
+    async def repair(car: str) -> None:
+        if car == "wreck":
+            raise ValueError("nothing left")
+
+    for car in ("a", "wreck"):
+        await repair.enqueue(car)
+    await garage.work(until_empty=True, handle_signals=False)
+    await repair.enqueue("c")
+
+
+async def test_streams_consumers_queues_and_elections(address: str) -> None:
+    is_file = "://" not in address
+    async with pelton.open(address) as jet, pelton.open(address, read_only=is_file) as look:
+        await fill(jet)
+        async with jet.elect("boss", name="Ada"):
+            text, kind = await metrics.metrics_text(look, path=address if is_file else "")
+        assert kind.startswith("text/plain")
+    found = values(text)
+    expected = {
+        ("jetstream_stream_total_messages", "orders"): 5,
+        ("jetstream_stream_last_seq", "orders"): 5,
+        ("jetstream_stream_subject_count", "orders"): 5,
+        ("jetstream_stream_consumer_count", "orders"): 1,
+        ("jetstream_stream_limit_messages", "orders"): 100,
+        ("jetstream_stream_limit_bytes", "orders"): 1_000_000,
+        ("jetstream_consumer_num_pending", "orders", "worker"): 3,
+        ("jetstream_consumer_num_ack_pending", "orders", "worker"): 1,
+        ("jetstream_consumer_ack_floor_stream_seq", "orders", "worker"): 1,
+        ("pelton_consumer_lag", "orders", "worker"): 4,
+        ("pelton_consumer_paused", "orders", "worker"): 0,
+        ("pelton_queue_jobs", "garage", "pending"): 1,
+        ("pelton_queue_jobs", "garage", "running"): 0,
+        ("pelton_queue_history_jobs", "garage", "completed"): 1,
+        ("pelton_queue_history_jobs", "garage", "failed"): 1,
+        ("pelton_queue_jobs_ended_total", "garage"): 2,
+        ("pelton_queue_jobs_dead_total", "garage"): 1,
+        ("pelton_queue_dead_letters", "garage"): 1,
+        ("pelton_election_has_leader", "boss"): 1,
+        ("pelton_omitted", "stream"): 0,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    assert ("jetstream_stream_limit_bytes", "JOBS_garage") not in found
+    assert (
+        found["pelton_queue_job_run_seconds", "garage", "1"] >= found["pelton_queue_job_run_seconds", "garage", "0.5"]
+    )
+    assert 0 <= found["pelton_queue_oldest_job_age_seconds", "garage"] < 60
+    assert (found.get(("pelton_store_file_bytes",), 0) > 0) is is_file
+    assert (found.get(("pelton_store_disk_free_bytes",), 0) > 0) is is_file
+    names = {metric.name + ("_total" if metric.kind == "counter" else "") for metric in metrics.CATALOGUE.values()}
+    assert {name for name, *_ in found} == {name for name in names if is_file or not name.startswith("pelton_store_")}
+
+
+async def test_labels_are_bounded(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        for number in range(5):
+            await jet.create_stream(f"s{number}", subjects=[f"s{number}"])
+        found = values((await metrics.metrics_text(jet, limit=2))[0])
+    assert [name[1] for name in found if name[0] == "jetstream_stream_last_seq"] == ["s0", "s1"]
+    assert found["pelton_omitted", "stream"] == 3
+    assert found[("jetstream_server_total_streams",)] == 5
+
+
+async def test_the_app_answers_wherever_it_is_mounted(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        await jet.create_stream("orders", subjects=["orders"])
+        app = metrics.app(jet)
+        answer = await get(app, "/anything")
+        assert (answer.status, values(answer.body)["jetstream_stream_total_messages", "orders"]) == (200, 0)
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert answer.headers["content-length"] == str(len(answer.body))
+        assert (await get(app, "/", method="HEAD")).body == b""
+        assert (await get(app, "/", method="POST")).status == 405
+        open_metrics = await get(app, "/", accept="application/openmetrics-text; version=1.0.0")
+        assert open_metrics.headers["content-type"].startswith("application/openmetrics-text")
+        assert open_metrics.body.endswith(b"# EOF\n")
+
+
+async def test_the_app_lives_alone() -> None:
+    async with pelton.open("memory:") as jet:
+        said = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+        answers: list[str] = []
+
+        async def receive() -> dict[str, str]:
+            return said.pop(0)
+
+        async def send(message: object) -> None:
+            assert isinstance(message, dict)
+            answers.append(message["type"])
+
+        await metrics.app(jet)({"type": "lifespan"}, receive, send)
+        assert answers == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
