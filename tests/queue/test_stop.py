@@ -10,6 +10,7 @@ import pytest
 
 import pelton
 from pelton.queue import JobContext, JobCounts, Queue
+from pelton.queue.run.appetite import Appetite
 from pelton.queue.run.attempt import JobAttempt
 from pelton.queue.run.worker import Worker
 from tests.queue.helpers import Child, drain, working
@@ -68,7 +69,7 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
         await hand_back(worker, attempts)
 
     async def for_nobody(worker: Worker, found: list[JobAttempt], asked: float) -> None:
-        monkeypatch.setattr(Worker, "_room", lambda worker: 0)
+        monkeypatch.setattr(Appetite, "room", lambda appetite, running, waiting: 0)
         # As if the other channel had filled the slots meanwhile.
         worker._taken_in_at = asked
         await take_in(worker, found, asked)

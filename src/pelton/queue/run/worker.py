@@ -1,10 +1,9 @@
 """The worker: takes jobs, runs them in slots, keeps their leases, stops gracefully.
 
-Design: one fetcher for each channel asks for as many jobs as there are free slots, and for a few more when jobs are
-short: what would run within :data:`_AHEAD_S` seconds, so that quick jobs do not wait for the store and slow ones are
-not hoarded. A slot is a task that runs one attempt after another; when none can start, it settles those that have
-ended, together (``core.py``). Until then each counts as running, so there are never more than slots. A
-separate thread keeps the leases (``leases.py``).
+Design: one fetcher for each channel asks for as many jobs as there are free slots, and a few more when jobs are short
+(``appetite.py``), so that quick jobs do not wait for the store and slow ones are not hoarded. A slot is a task that
+runs one attempt after another; when none can start, it settles those that have ended, together (``core.py``). Until
+then each counts as running, so there are never more than slots. A separate thread keeps the leases (``leases.py``).
 
 States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and have
 their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot be killed,
@@ -14,16 +13,16 @@ and while it runs its lease is kept, so that no other worker starts its job).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from pelton.api import JobCancelledError, JobError, PeltonError, PullRequest
+from pelton.api import JobCancelledError, JobError, PeltonError
 from pelton.queue.backing.outage import Outage
 from pelton.queue.model.orders import Order, Orders
 from pelton.queue.model.records import Ended, job_id_of
+from pelton.queue.run.appetite import Appetite
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
@@ -41,11 +40,6 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.records import AttemptRecords
 
-_log: Final = logging.getLogger("pelton.queue")
-_AHEAD_S: Final = 0.02
-_MOST_AHEAD: Final = 256
-_UNKNOWN_JOB_S: Final = 1.0
-_LONGEST_PULL_S: Final = 10.0
 _SETTLED_LOOK_S: Final = 0.2
 
 
@@ -88,10 +82,10 @@ class Worker:
         self._is_told = False
         self._left = settings.max_jobs or -1
         self._failure: BaseException | None = None
-        self._job_seconds = _UNKNOWN_JOB_S
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
         self._ends_by_itself = settings.until_empty or settings.until_idle
+        self._appetite = Appetite(settings.concurrency, queue.lease, no_wait=self._ends_by_itself)
         self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
         # The channels that had nothing, since something was taken or ran.
@@ -230,7 +224,7 @@ class Worker:
             if self._served == channel and self._is_shared:
                 # The other channel's turn: neither starves.
                 await self._clock.sleep(0)
-            wanted = 0 if self._orders.is_all_paused else self._wanted()
+            wanted = 0 if self._orders.is_all_paused else self._appetite.wanted(len(self._running), len(self._waiting))
             if wanted <= 0:
                 if self._settings.until_idle and self._orders.is_all_paused:
                     self.stop()
@@ -238,7 +232,7 @@ class Worker:
                 continue
             asked = self._clock.boottime()
             try:
-                found = await self._held.take(channel, self._request(wanted))
+                found = await self._held.take(channel, self._appetite.request(wanted))
                 if not found and self._ends_by_itself and await self._is_over(channel):
                     self.stop()
             except PeltonError as error:
@@ -250,11 +244,14 @@ class Worker:
                 self._served = channel
                 await self._take_in(found, asked)
             elif self._ends_by_itself and not self._stopping:
-                await self._look_later(seen)
+                # Until one of our jobs has ended, or some time has passed.
+                await self._taken.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
         """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
-        room = max(self._room(), 0) if self._taken_in_at >= asked else len(found)
+        room = len(found)
+        if self._taken_in_at >= asked:
+            room = max(self._appetite.room(len(self._running), len(self._waiting)), 0)
         self._taken_in_at = self._clock.boottime()
         self._waiting.extend(found[:room])
         self._dry.clear()
@@ -267,26 +264,6 @@ class Worker:
         finally:
             # A stopping worker hands back the rest.
             self._surplus += [attempt for attempt in surplus if self._held.is_held(attempt)]
-
-    def _request(self, wanted: int) -> PullRequest:
-        if self._ends_by_itself:
-            return PullRequest(batch=wanted, no_wait=True)
-        # For no longer than part of a lease: a lease counts from when the pull was requested.
-        return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._queue.lease / 3) * 1e9))
-
-    async def _look_later(self, seen: int) -> None:
-        """Return when it is worth checking again: one of our jobs has ended, or some time has passed."""
-        await self._taken.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
-
-    def _room(self) -> int:
-        free = self._settings.concurrency - len(self._running)
-        ahead = min(int(self._settings.concurrency * _AHEAD_S / self._job_seconds), _MOST_AHEAD)
-        return free + ahead - len(self._waiting)
-
-    def _wanted(self) -> int:
-        room = self._room()
-        # Asking for a few at a time would cost a transaction each; half of the free slots are worth one.
-        return room if room >= len(self._waiting) else 0
 
     def _attempt(self, records: AttemptRecords) -> JobAttempt:
         return JobAttempt(self._env, records)
@@ -399,7 +376,7 @@ class Worker:
                     self._sweeper.sweep(attempt.records.id)
             # It names its attempt: so both go at once, and not when somebody looks for cycles.
             attempt.context = None
-            self._job_seconds += 0.1 * (now - attempt.began - self._job_seconds)
+            self._appetite.ran(now - attempt.began)
         self._held.release(attempts)
         self._taken.notify()
         if self._waiting:
