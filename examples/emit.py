@@ -21,7 +21,7 @@ async def main() -> None:
         shop = await jet.queue("shop")
 
         @shop.job(backoff=pelton.Backoff(base=0.01))
-        async def bill(what: str, price: int, context: pelton.JobContext) -> None:
+        async def bill(context: pelton.JobContext, what: str, price: int) -> None:
             global attempts
             attempts += 1
             context.emit("invoices.new", f"{what}: {price} EUR".encode())

@@ -7,6 +7,7 @@ Enough of each part stays in `make test`; a new test is part of it unless it is 
 from __future__ import annotations
 
 from typing import Final
+from zlib import crc32
 
 import pytest
 
@@ -22,6 +23,7 @@ _SLOW: Final = {
     "tests/crash/test_feeding.py": "kills",
     "tests/crash/test_sourcing.py": "kills",
     "tests/differential/test_differential.py": "programs on the engine and on nats-server",
+    "tests/differential/test_served.py": "programs on a served store and on nats-server",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[pipelines.md]": "Spark",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[spark": "Spark",
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",
@@ -45,12 +47,16 @@ _SLOW: Final = {
 }
 _BEGINNINGS: Final = tuple(_SLOW)
 _ENDINGS: Final = ("-nats-cluster]", "[long]", "-long]")
+_SERVED: Final = "-served]"
+# Of so many cases on a served store, one is in `make test`, the same in every run.
+_ONE_OF_SERVED: Final = 6
 
 
 def mark_what_is_slow(items: list[pytest.Item]) -> None:
     """Mark tests: `slow` for one of the two targets; `at_length` for Hypothesis tests, which are in both."""
     for item in items:
-        if item.nodeid.startswith(_BEGINNINGS) or item.nodeid.endswith(_ENDINGS):
+        is_left = item.nodeid.endswith(_SERVED) and crc32(item.nodeid.encode()) % _ONE_OF_SERVED > 0
+        if is_left or item.nodeid.startswith(_BEGINNINGS) or item.nodeid.endswith(_ENDINGS):
             item.add_marker(pytest.mark.slow)
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.at_length)

@@ -134,7 +134,11 @@ def stub() -> str:
 
 def _class(source: type, imports: Imports) -> str:
     lines = [f"{name}: {text}" for name, text in _attributes(source, imports)]
-    for name in public_names(source):
+    names = public_names(source)
+    if _binds_parameters(source):
+        # What is inherited names parameters that are bound here.
+        names = [name for name in names if name in vars(source)]
+    for name in names:
         member = inspect.getattr_static(source, name)
         if isinstance(member, property):
             assert member.fget is not None
@@ -145,6 +149,19 @@ def _class(source: type, imports: Imports) -> str:
             lines += _methods(member, imports)
     # A handle comes from an open store; it is not made by calling its class.
     return f"class {source.__name__}{_bases(source, imports)}:\n" + textwrap.indent("\n".join(lines), "    ")
+
+
+def _binds_parameters(source: type) -> bool:
+    """Whether a base's ParamSpec is given a list of types."""
+    bases = getattr(source, "__orig_bases__", ())
+    return any(isinstance(given, tuple | list) for base in bases for given in typing.get_args(base))
+
+
+def _parameter(parameter: Any) -> str:
+    """Return a parameter of a generic base; a list of them stands for a ParamSpec."""
+    if isinstance(parameter, tuple | list):
+        return f"[{', '.join(map(_parameter, parameter))}]"
+    return str(parameter.__name__)
 
 
 def _bases(source: type, imports: Imports) -> str:
@@ -158,9 +175,7 @@ def _bases(source: type, imports: Imports) -> str:
         elif base_type := typing.get_origin(base):
             # A class that both faces share, or a twin that is written above.
             imports.need(base_type.__name__, source.__module__)
-            texts.append(
-                f"{base_type.__name__}[{', '.join(parameter.__name__ for parameter in typing.get_args(base))}]"
-            )
+            texts.append(f"{base_type.__name__}[{', '.join(map(_parameter, typing.get_args(base)))}]")
     return f"({', '.join(texts)})" if texts else ""
 
 

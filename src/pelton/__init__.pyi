@@ -8,6 +8,7 @@ from pelton import consumers as consumers
 from pelton import engine as engine
 from pelton import jet as jet
 from pelton import locks as locks
+from pelton import observe as observe
 from pelton import queue as queue
 from pelton import runtime as runtime
 from pelton import sourcing as sourcing
@@ -44,6 +45,7 @@ from pelton.jet import CoreMessage as CoreMessage
 from pelton.jet import Message as Message
 from pelton.jet import Metadata as Metadata
 from pelton.jet import Savepoint as Savepoint
+from pelton.jet import SqlReads as SqlReads
 from pelton.jet import Stream as Stream
 from pelton.jet import Subscription as Subscription
 from pelton.locks import Election as Election
@@ -55,11 +57,15 @@ from pelton.locks import Semaphore as Semaphore
 from pelton.locks import Term as Term
 from pelton.queue import AsyncContextJob as AsyncContextJob
 from pelton.queue import AsyncJob as AsyncJob
+from pelton.queue import AttemptError as AttemptError
+from pelton.queue import BatchDecorator as BatchDecorator
+from pelton.queue import BatchJob as BatchJob
 from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter
 from pelton.queue import Job as Job
 from pelton.queue import JobCall as JobCall
+from pelton.queue import JobCodec as JobCodec
 from pelton.queue import JobContext as JobContext
 from pelton.queue import JobCounts as JobCounts
 from pelton.queue import JobDecorator as JobDecorator
@@ -67,6 +73,7 @@ from pelton.queue import JobDefinition as JobDefinition
 from pelton.queue import JobHandle as JobHandle
 from pelton.queue import JobInfo as JobInfo
 from pelton.queue import JobOptions as JobOptions
+from pelton.queue import JobProgress as JobProgress
 from pelton.queue import JobRules as JobRules
 from pelton.queue import Jobs as Jobs
 from pelton.queue import JobSchedule as JobSchedule
@@ -79,5 +86,6 @@ from pelton.queue import QueueWithOptions as QueueWithOptions
 from pelton.queue import SyncContextJob as SyncContextJob
 from pelton.queue import SyncJob as SyncJob
 from pelton.queue import Transaction as Transaction
+from pelton.queue import WorkerInfo as WorkerInfo
 
 __version__: str

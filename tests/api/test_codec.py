@@ -146,6 +146,11 @@ def test_the_older_durable_subject() -> None:
         (
             "CONSUMER.CREATE.S.c",
             {"stream_name": "S", "config": {"name": "c", "durable_name": "d"}},
+            "JSConsumerDurableNameNotMatchSubjectErr",
+        ),
+        (
+            "CONSUMER.CREATE.S",
+            {"stream_name": "S", "config": {"name": "c", "durable_name": "d"}},
             "JSConsumerCreateDurableAndNameMismatch",
         ),
         (

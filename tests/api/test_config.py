@@ -36,9 +36,9 @@ def test_a_consumer_always_says_its_policies() -> None:
     assert keys(api.ConsumerConfig()) == always
 
 
-def test_our_own_field_travels_only_when_it_is_set() -> None:
-    own = api.ConsumerConfig(max_ack_pending_per_subject=1, max_ack_pending_subject_end="%")
-    assert keys(own) - keys(api.ConsumerConfig()) == EXTENSION_FIELDS
+def test_our_own_fields_travel_only_when_they_are_set() -> None:
+    ours = api.ConsumerConfig(max_ack_pending_per_subject=1, max_ack_pending_subject_end="end")
+    assert keys(ours) - keys(api.ConsumerConfig()) == EXTENSION_FIELDS
 
 
 @pytest.mark.parametrize("config", [STREAM, CONSUMER, api.StreamConfig(), api.ConsumerConfig()])

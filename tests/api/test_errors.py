@@ -55,6 +55,11 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.PermanentJobError("no such address"), "no such address"),
     (api.RetryJob(), "the job asks to run again after the queue's backoff"),
     (api.RetryJob(1.5, "busy"), "the job asks to run again in 1.5 s: busy"),
+    (api.JobCrashedError("7", "paint", -11), "was killed by signal 11"),
+    (api.JobCrashedError("7", "paint", 3), "exited (3)"),
+    (api.Snooze(60, "closed"), "the job asks to be started again in 60 s: closed"),
+    (api.Cancel("sold"), "sold"),
+    (api.Discard(), "the job has discarded itself"),
     (api.LeaseLostError("j1", "car1", "expired"), "job 'j1' (key 'car1') lost its lease (expired): stop now"),
     (api.JobCancelledError("j1"), "job 'j1' was cancelled: enqueue it again"),
     (api.UnknownJobError("paint", ["wash"]), "no job is named 'paint' (known: wash): import the module"),
@@ -163,7 +168,8 @@ def test_a_bad_argument_is_a_value_error() -> None:
 
 
 def test_the_drawn_tree_names_every_class_and_no_other() -> None:
-    drawn = set(re.findall(r"\b[A-Z]\w*(?:Error|RetryJob)\b|\bRetryJob\b", (errors.__doc__ or "").split("::")[1]))
+    names = r"\b[A-Z]\w*Error\b|\b(?:RetryJob|Snooze|Cancel|Discard)\b"
+    drawn = set(re.findall(names, (errors.__doc__ or "").split("::")[1]))
     classes = {
         name for name, value in vars(api).items() if isinstance(value, type) and issubclass(value, api.PeltonError)
     }

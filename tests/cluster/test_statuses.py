@@ -61,7 +61,7 @@ def test_a_message_too_large_ends_it() -> None:
         (409, "Exceeded MaxRequestBatch of 2", PullRefusedError),
         (409, "Consumer is push based", BadRequestError),
         (400, "Bad Request - Invalid Priority Group", BadRequestError),
-        (423, "Nats-Wrong-Pin-Id", PinLostError),
+        (423, "Nats-Pin-Id mismatch", PinLostError),
     ],
 )
 def test_the_rest_is_told(status: int, text: str, kind: type[ApiError]) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.runtime import system_runtime
+from pelton.server import Endpoint, Server, ServerSettings, StoreSettings
 from pelton.testing.nats_server import nats_cluster, nats_server
 from tests.conformance.accounts import Accounts, server_config
 from tests.conformance.replicated import Replicated
@@ -43,6 +45,8 @@ def opened(target: str, tmp_path: Path, limits: pelton.AccountLimits | None, req
     if target.startswith("engine"):
         address = "memory:" if target == "engine-memory" else str(tmp_path / "store.pelton")
         return lambda: _validated(address, limits)
+    if target == "served":
+        return lambda: _served(tmp_path / "served.pelton", limits)
     accounts: Accounts = request.getfixturevalue("on_server" if target == "nats" else "on_cluster")
     if target == "nats-cluster":
         return lambda: _replicated(accounts.take(limits))
@@ -61,6 +65,19 @@ async def _validated(address: str, limits: pelton.AccountLimits | None) -> Async
     async with pelton.open(address, limits=limits) as jet:
         validated(jet)
         yield jet
+
+
+@asynccontextmanager
+async def _served(path: Path, limits: pelton.AccountLimits | None) -> AsyncIterator[pelton.Jet]:
+    store = StoreSettings(path=str(path), limits=limits or pelton.AccountLimits())
+    server = Server(ServerSettings(stores={"$G": store}, endpoints=(Endpoint(port=-1),)), system_runtime())
+    await server.start()
+    try:
+        # Without our message ids, so that sizes are those that the cases count.
+        async with pelton.open(f"nats://{server.endpoints[0]}", message_ids=False) as jet:
+            yield jet
+    finally:
+        await server.close()
 
 
 @asynccontextmanager

@@ -50,3 +50,15 @@ NOT_REPLICATED: Final = {
     "mirrors.a_mirror_has_limits_of_its_own": "a mirror with replicas still has what its limits should remove",
     "mirrors.a_mirror_of_nothing_says_so": "a mirror with replicas reports no error for a missing origin",
 }
+
+# Where a served store answers differently from nats-server: cases that are skipped there, and why.
+_STRICT: Final = "an ack of a delivery that was replaced is confirmed, as on NATS, and has no effect"
+_ADDED: Final = "the store refuses what would break it later"
+SERVED_OTHERWISE: Final[dict[str, str]] = {
+    "acks.the_ack_of_a_replaced_delivery_settles_the_message": _STRICT,
+    "interest.a_late_ack_removes_an_exhausted_message": _STRICT,
+    "counters.sources_that_cannot_be_read_break_a_counter": _ADDED,
+    "interest.limits_become_interest_and_what_no_filter_matches_is_left": "nothing is left that nobody wants",
+    "settings.replicas_need_a_cluster": "10052, and the text says what to do",
+    "elsewhere.an_origin_elsewhere_may_come_later": "a store takes from its own streams only",
+}

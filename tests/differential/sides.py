@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import cache
 from itertools import cycle
 from typing import Any
 
 import pelton
 from pelton import api
+from pelton.engine import Engine
 from tests.differential.normal import avoided, plain, refusal
 from tests.differential.steps import Side, Step
 
 _PATIENCE = 10
 _ANSWER_S = 5.0
 _COULD_NOT = {"refused": 10049}
+
+
+Opened = Callable[[], AbstractAsyncContextManager[tuple[pelton.Jet, Engine]]]
 
 
 class DifferenceError(AssertionError):
@@ -30,9 +35,13 @@ def _kind(what: str) -> type[DifferenceError]:
 
 
 class Pair:
-    """Accounts of a NATS server, and for each program a new embedded store beside it. Counts the comparisons."""
+    """Accounts of a NATS server, and for each program a new store of ours beside it. Counts the comparisons.
 
-    def __init__(self, servers: Sequence[pelton.Jet]) -> None:
+    ``opened`` opens ours, with the engine behind it: embedded, or served and reached as a cluster is.
+    """
+
+    def __init__(self, servers: Sequence[pelton.Jet], opened: Opened) -> None:
+        self._opened = opened
         # Used in turn: a server deletes a stream's files a moment after its reply.
         self._servers = cycle(servers)
         self.programs = self.steps = self.comparisons = 0
@@ -41,8 +50,8 @@ class Pair:
         """Run a program on both sides; ``watched`` also compares everything after each step. Raises DifferenceError."""
         self.programs += 1
         server = next(self._servers)
-        async with pelton.open("memory:") as embedded:
-            mine, theirs = Side(embedded, self.programs), Side(server, self.programs)
+        async with self._opened() as (ours, engine):
+            mine, theirs = Side(ours, self.programs, engine), Side(server, self.programs)
             try:
                 for number, step in enumerate(program):
                     if avoided(step, mine):

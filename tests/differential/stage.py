@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pelton
+from pelton.engine import Engine
 from pelton.testing.nats_server import nats_server
-from tests.differential.sides import Pair
+from tests.differential.sides import Opened, Pair
 from tests.differential.steps import Step
 
 _ACCOUNTS = 16
@@ -27,9 +28,17 @@ class Stage:
         self._loop.run_until_complete(self.pair.play(program, watched=watched))
 
 
+@asynccontextmanager
+async def embedded() -> AsyncIterator[tuple[pelton.Jet, Engine]]:
+    """Open a new store in memory."""
+    async with pelton.open("memory:") as jet:
+        assert isinstance(jet.backend, Engine)
+        yield jet, jet.backend
+
+
 @contextmanager
-def stage(home: Path) -> Iterator[Stage]:
-    """Run a server for as long as the context lasts."""
+def stage(home: Path, opened: Opened = embedded) -> Iterator[Stage]:
+    """Run a server for as long as the context lasts; ``opened`` opens the stores to compare with it."""
     account = "a%d { jetstream: enabled, users: [{ user: u%d, password: p }] }"
     accounts = "\n".join(account % (number, number) for number in range(_ACCOUNTS))
     loop = asyncio.new_event_loop()
@@ -44,6 +53,6 @@ def stage(home: Path) -> Iterator[Stage]:
                 await jet.close()
 
         jets = loop.run_until_complete(connect())
-        yield Stage(loop, Pair(jets))
+        yield Stage(loop, Pair(jets, opened))
         loop.run_until_complete(close(jets))
     loop.close()

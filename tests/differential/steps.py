@@ -13,16 +13,21 @@ import msgspec
 
 import pelton
 from pelton import api
+from pelton.engine import Engine
 
 Consumer = tuple[str, str]
 
 
 class Side:
-    """One of the two stores, and its deliveries: the newest of each message, oldest first."""
+    """One of the two stores, and its deliveries: the newest of each message, oldest first.
 
-    def __init__(self, jet: pelton.Jet, program: int) -> None:
+    ``engine`` is the one behind it, if it is ours.
+    """
+
+    def __init__(self, jet: pelton.Jet, program: int, engine: Engine | None = None) -> None:
         self._program = program
         self.jet = jet
+        self.engine = engine
         self.held: dict[Consumer, dict[int, api.Delivered]] = {}
         self.settled: dict[Consumer, set[int]] = {}
         self.pins: dict[Consumer, str] = {}

@@ -14,6 +14,7 @@ import pytest
 
 import pelton
 from pelton.testing.nats_server import nats_cluster
+from pelton.testing.served import served_store
 from tests.consumers.test_states import LINES as DELIVERY_LINES
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
 from tests.queue.test_states import LINES as JOB_LINES
@@ -32,6 +33,10 @@ async def test_examples_of_a_page_run_and_print_what_it_says(
     request.addfinalizer(partial(log.setLevel, log.level))
     if page.name.startswith(("spark", "pipelines")):
         await run_page(page, spark=request.getfixturevalue("spark"))
+        return
+    if page.name == "serve.md":
+        with served_store(tmp_path / "garage.pelton") as running:
+            await run_page(page, server=running.url)
         return
     if page.name != "cluster.md":
         await run_page(page)

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from pelton.api import (
     Backoff,
+    Cancel,
+    Discard,
     JobCancelledError,
     JobResultError,
     PermanentJobError,
@@ -77,8 +79,10 @@ def test_tracebacks_are_storable_and_bounded(error: BaseException) -> None:
         (PermanentJobError(), 1, "permanent error"),
         (JobResultError("job", "x"), 1, "permanent error"),
         (KeyError(), 1, "permanent error"),
-        (JobCancelledError("1"), 1, "JobCancelledError"),
-        (JobCancelledError("1"), 3, "JobCancelledError"),
+        (JobCancelledError("1"), 1, "Cancel"),
+        (JobCancelledError("1"), 3, "Cancel"),
+        (Cancel("sold"), 1, "Cancel"),
+        (Discard("no use"), 1, "Discard"),
     ],
 )
 @pytest.mark.parametrize("decide", [after_error, after_refusal])

@@ -131,22 +131,6 @@ async def test_a_timeout_of_the_jobs_own_is_its_own(queue: Queue) -> None:
     assert (await handle.outcome()).error == "TimeoutError: the press did not answer (attempt 1 of 1)"
 
 
-async def test_an_unknown_job_is_retried_and_then_dead(queue: Queue, jet: Jet) -> None:
-    @queue.job(name="gone", max_attempts=1)
-    async def job() -> None: ...
-
-    handle = await job.enqueue()
-    del queue.jobs_by_name["gone"]
-    async with asyncio.TaskGroup() as group:
-        work = group.create_task(queue.work(handle_signals=False))
-        while not (info := await handle.info()).last_error:
-            await asyncio.sleep(0)
-        queue.stop()
-        await work
-    assert info.last_error.startswith("UnknownJobError: no job is named 'gone' (known: none)")
-    assert (await queue.counts()).unfinished == 1
-
-
 async def test_a_message_that_is_no_job_is_dead_at_once_and_nothing_of_it_is_lost(queue: Queue, jet: Jet) -> None:
     ack = await jet.publish("$JOBS.garage.free", b"\xffjunk")
     assert (await queue.get(str(ack.seq))).state == "pending"

@@ -290,3 +290,43 @@ async def test_a_program_that_handles_signals_itself_keeps_them(path: str, order
         assert await child.ends() == 0
     assert (await handle.outcome(timeout=5)).value() == "attempt 1"  # type: ignore[attr-defined]
     await jet.close()
+
+
+async def test_after_so_many_jobs_a_worker_takes_no_more_and_lets_those_finish_that_run(queue: Queue) -> None:
+    go, ended = asyncio.Event(), list[bool]()
+
+    @queue.job
+    async def job(context: JobContext) -> None:
+        await go.wait()
+        ended.append(context.stopping)
+
+    await job.enqueue_many([()] * 5)
+    work = asyncio.create_task(queue.work(handle_signals=False, concurrency=3, max_jobs=2, grace=0.01))
+    done, _ = await asyncio.wait([work], timeout=0.2)  # longer than the grace, which it is not told of
+    assert not done
+    go.set()
+    await asyncio.wait_for(work, 5)
+    assert ended == [False, False]
+    assert (await queue.counts()).pending == 3
+
+
+async def test_a_worker_that_takes_no_more_is_still_stopped(queue: Queue) -> None:
+    started = asyncio.Event()
+
+    @queue.job
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    handle = await endless.enqueue()
+    work = asyncio.create_task(queue.work(handle_signals=False, max_jobs=1, grace=0))
+    await started.wait()
+    queue.stop()
+    await asyncio.wait_for(work, 5)
+    info = await handle.info()
+    assert (info.state, info.attempt) == ("pending", 0)
+
+
+async def test_the_number_of_jobs_is_checked(queue: Queue) -> None:
+    with pytest.raises(pelton.ConfigError, match="max_jobs"):
+        await queue.work(max_jobs=0)

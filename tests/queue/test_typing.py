@@ -24,6 +24,28 @@ def square(n: int) -> int:
 async def with_context(context: pelton.JobContext, n: int) -> bytes:
     return b""
 
+async def charge(order: int, amount: float = 1.0) -> str:
+    return ""
+
+async def book(tx: pelton.Transaction, n: int) -> bytes:
+    return b""
+
+@jobs.job(backoff=[1, 2])
+async def with_steps(context: pelton.JobContext) -> str:
+    whole: int = await context.step("square", square.function, 3)
+    data: bytes = await context.transaction_step("book", book, 1)
+    await context.step("charge", charge, "1")  # wrong
+    await context.progress(0.1)
+    return await context.step("charge", charge, 1, amount=2.0)
+
+@jobs.job(batch=3)
+async def batched(items: list[int]) -> list[str | Exception]:
+    return []
+
+@jobs.job(process=True, timeout=3)
+def in_child(n: int) -> str:
+    return ""
+
 async def program(jet: pelton.Jet, tx: pelton.Transaction) -> None:
     called: str = await repair("car1", "wash")
     number: int = square(3) + 1
@@ -31,6 +53,9 @@ async def program(jet: pelton.Jet, tx: pelton.Transaction) -> None:
     text: str = await (await garage.enqueue(repair, "car1")).value()
     whole: int = await (await garage.options(key="n").enqueue(square, n=3)).value()
     raw: bytes = await (await garage.enqueue(with_context, 3)).value()
+    one: str = await (await batched.enqueue(1)).value()
+    child: str = await (await garage.enqueue(in_child, 1)).value()
+    await batched.enqueue("one")  # wrong
     await garage.enqueue("repair", car="car1")
     await garage.enqueue(repair, 1)  # wrong
     await garage.enqueue(square)  # wrong

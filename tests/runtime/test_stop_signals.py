@@ -96,3 +96,20 @@ def test_nothing_is_taken_on_another_thread() -> None:
     asyncio.run(asyncio.to_thread(signals.take))
     assert not signals.taken
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_whoever_handles_sigterm_keeps_sigint_too_and_not_the_other_way_round() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signals = StopSignals(lambda: None)
+    try:
+        for handled, other in ((signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)):
+            signal.signal(handled, lambda *_: None)
+            signals.take()
+            assert signals.taken == (handled == signal.SIGINT)
+            assert (signal.getsignal(other) is before[other]) == (handled == signal.SIGTERM)
+            signals.give_back()
+            assert signal.getsignal(other) is before[other]
+            signal.signal(handled, before[handled])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

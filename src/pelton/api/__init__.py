@@ -98,8 +98,11 @@ from pelton.api.info import (
     WireMessage,
 )
 from pelton.api.job_errors import (
+    Cancel,
+    Discard,
     JobArgumentsError,
     JobCancelledError,
+    JobCrashedError,
     JobError,
     JobFailedError,
     JobNotFoundError,
@@ -111,6 +114,7 @@ from pelton.api.job_errors import (
     QueueInUseError,
     QueueNotFoundError,
     RetryJob,
+    Snooze,
     UnknownJobError,
 )
 from pelton.api.keys import KeyFile
@@ -189,8 +193,9 @@ from pelton.api.store_errors import (
     WrongLoopError,
 )
 from pelton.api.times import parse_rfc3339, rfc3339
-from pelton.api.transacting import Outgoing, Settled, Transacting
+from pelton.api.transacting import Outgoing, Reading, Settled, Transacting
 from pelton.api.transaction_errors import (
+    SnapshotTimeoutError,
     SqlConstraintError,
     SqlError,
     SqlForbiddenError,
@@ -221,6 +226,7 @@ __all__ = [
     "BucketKeyExistsError",
     "BucketKeyNotFoundError",
     "BucketNotFoundError",
+    "Cancel",
     "CheckpointBlocked",
     "ClientInfo",
     "ClusterInfo",
@@ -249,6 +255,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Discard",
     "Duration",
     "ElectionError",
     "Event",
@@ -262,6 +269,7 @@ __all__ = [
     "JetStreamMissingError",
     "JobArgumentsError",
     "JobCancelledError",
+    "JobCrashedError",
     "JobError",
     "JobFailedError",
     "JobNotFoundError",
@@ -313,6 +321,7 @@ __all__ = [
     "PurgeReply",
     "QueueInUseError",
     "QueueNotFoundError",
+    "Reading",
     "Republish",
     "Request",
     "RetryJob",
@@ -322,6 +331,8 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "SnapshotTimeoutError",
+    "Snooze",
     "SourceConsumer",
     "SqlConstraintError",
     "SqlError",

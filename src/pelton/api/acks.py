@@ -1,17 +1,57 @@
-"""The reply subject of a delivery, which names the delivery in its ack (ADR-15).
+"""Deliveries and their acks as they travel (ADR-13, ADR-15): the reply subject of a delivery names it in its ack.
 
 ``$JS.ACK.<stream>.<consumer>.<deliveries>.<seq>.<consumer seq>.<time>.<pending>``; servers in a domain put domain and
-account hash before the stream, and a random token at the end.
+account hash before the stream, and a random token at the end. The payload of an ack says what became of the message.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
+import msgspec
+
+from pelton.api.durations import parse_duration
 from pelton.api.errors import ConfigError
-from pelton.api.message import ACK_PREFIX, Delivered
+from pelton.api.message import ACK_PREFIX, AckOp, Delivered
+from pelton.api.pulling import NextRequest, decode_next
 
 _SHORT: Final = 9
 _LONG: Final = 11
+_WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
+
+
+class AckTarget(NamedTuple):
+    """The delivery that an ack names."""
+
+    stream: str
+    consumer: str
+    num_delivered: int
+    seq: int
+    consumer_seq: int
+
+
+class Verdict(NamedTuple):
+    """What the payload of an ack says; ``following`` is the pull that an ack with ``+NXT`` makes as well.
+
+    The kind is "unknown" for a payload that means nothing, and has no effect.
+    """
+
+    kind: Literal["ack", "nak", "progress", "term", "unknown"]
+    delay_ns: int = 0
+    reason: str = ""
+    following: NextRequest | None = None
+
+    def of(self, target: AckTarget) -> AckOp | None:
+        """Return the ack of a delivery; None if there is none."""
+        if self.kind == "unknown":
+            return None
+        return AckOp(
+            kind=self.kind,
+            seq=target.seq,
+            consumer_seq=target.consumer_seq,
+            delay_ns=self.delay_ns,
+            reason=self.reason,
+            num_delivered=target.num_delivered,
+        )
 
 
 def delivery_of(subject: str, reply: str, headers: bytes | None, data: bytes) -> Delivered:
@@ -24,6 +64,65 @@ def delivery_of(subject: str, reply: str, headers: bytes | None, data: bytes) ->
     return Delivered(
         subject, int(seq), int(time_ns), headers, data, number, int(deliveries), int(pending), stream, consumer, number
     )
+
+
+def ack_subject(stream: str, consumer: str, ack: AckOp) -> str:
+    """Return the subject that acknowledges a delivery; time and counts in it only inform."""
+    return f"$JS.ACK.{stream}.{consumer}.{ack.num_delivered}.{ack.seq}.{ack.consumer_seq}.0.0"
+
+
+def ack_target(subject: str) -> AckTarget | None:
+    """Return the delivery that the subject of an ack names, in either form; None if it names none."""
+    try:
+        stream, consumer, deliveries, seq, consumer_seq, *_ = _where(subject)
+        return AckTarget(stream, consumer, int(deliveries), int(seq), int(consumer_seq))
+    except ValueError:
+        return None
+
+
+def ack_payload(ack: AckOp) -> bytes:
+    """Return the payload of an ack (ADR-13 and -15)."""
+    word = _WORDS[ack.kind]
+    if ack.kind == "nak" and ack.delay_ns:
+        return b'%b {"delay": %d}' % (word, ack.delay_ns)
+    if ack.kind == "term" and ack.reason:
+        return b"%b %b" % (word, ack.reason.encode())
+    return word
+
+
+def ack_verdict(payload: bytes) -> Verdict:
+    """Return what the payload of an ack says. Raises BadRequestError for ``+NXT`` with an invalid pull."""
+    if payload in (b"", b"+ACK", b"+OK"):
+        return _ACKED
+    if payload.startswith(b"-NAK"):
+        return Verdict("nak", _delay(payload[4:].strip()))
+    if payload == b"+WPI":
+        return Verdict("progress")
+    if payload.startswith(b"+NXT"):
+        return Verdict("ack", following=decode_next(payload[4:]))
+    if payload.startswith(b"+TERM"):
+        return Verdict("term", reason=payload[5:].strip().decode("utf-8", "replace"))
+    return Verdict("unknown")
+
+
+_ACKED: Final = Verdict("ack")
+
+
+class _NakOptions(msgspec.Struct):
+    delay: int = 0
+
+
+def _delay(text: bytes) -> int:
+    """Return nanoseconds: JSON holds them, other text is a Go duration; 0 for what is neither, as on NATS."""
+    if text.startswith(b"{"):
+        try:
+            return max(msgspec.json.decode(text, type=_NakOptions).delay, 0)
+        except msgspec.MsgspecError:
+            return 0
+    try:
+        return max(parse_duration(text.decode()), 0) if text else 0
+    except ValueError:
+        return 0
 
 
 def _where(reply: str) -> Sequence[str]:

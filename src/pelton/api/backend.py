@@ -17,7 +17,7 @@ from pelton.api.info import PubAck
 from pelton.api.keys import Key
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
-from pelton.api.transacting import Outgoing, Settled, Transacting
+from pelton.api.transacting import Outgoing, Reading, Settled, Transacting
 
 R = TypeVar("R")
 
@@ -49,13 +49,14 @@ class Planning(msgspec.Struct, frozen=True, kw_only=True):
     a round trip. ``consumer_timeout``: seconds to wait for a new consumer before another one is created, because its
     server may have died; None if a backend always answers. ``atomic_batches``: the messages of one `publish_batch` are
     one transaction, and batches stay in order whatever happens. ``own_verbs``: the requests that NATS does not have
-    and that this backend answers.
+    and that this backend answers. ``read_only``: nothing can be written, which includes consumers.
     """
 
     overlapping_pulls: bool
     consumer_timeout: float | None
     atomic_batches: bool
     own_verbs: frozenset[type[Request[Any]]]
+    read_only: bool = False
 
 
 class Backend(Protocol):
@@ -224,6 +225,13 @@ class Backups(Protocol):
 
 class EmbeddedStore(Backend, Protocol):
     """A backend that keeps its streams in a file which this process has open."""
+
+    def reading(self, timeout: float) -> Reading:
+        """Return SQL on a snapshot, held for at most ``timeout`` seconds.
+
+        Raises `ConfigError` for a store in memory, which has no snapshots.
+        """
+        ...
 
     async def rekey(self, key: Key) -> None:
         """Encrypt the store with another key, now. Raises `StoreSettingsError` for a plain store, `StoreBusyError`."""

@@ -71,6 +71,12 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
     return _convert(verb.request, data)
 
 
+def verb_of(subject: str, prefix: str = PREFIX) -> Verb | None:
+    """Return the verb of an API subject, or None."""
+    found = _find_verb(subject.removeprefix(prefix + ".")) if subject.startswith(prefix + ".") else None
+    return None if found is None else found[0]
+
+
 def encode_reply(request: type[Request[R]], reply: R) -> bytes:
     """Return the JSON of a reply, with its type."""
     return msgspec.json.encode({"type": VERB_OF[request].reply_type} | msgspec.to_builtins(reply, enc_hook=enc_hook))
@@ -78,8 +84,17 @@ def encode_reply(request: type[Request[R]], reply: R) -> bytes:
 
 def encode_error(request: type[Request[Any]], error: ApiError) -> bytes:
     """Return the JSON of an error in place of a reply."""
+    return _failure(VERB_OF[request].reply_type, error)
+
+
+def encode_failure(kind: str, error: ApiError) -> bytes:
+    """Return the JSON of an error in place of a reply of a verb that only servers have, such as ``stream_snapshot``."""
+    return _failure(f"io.nats.jetstream.api.v1.{kind}_response", error)
+
+
+def _failure(reply_type: str, error: ApiError) -> bytes:
     body = ErrorBody(code=error.code, err_code=error.err_code, description=error.description)
-    return msgspec.json.encode({"type": VERB_OF[request].reply_type, "error": body})
+    return msgspec.json.encode({"type": reply_type, "error": body})
 
 
 def decode_reply(request: Request[R], body: bytes) -> R:
@@ -165,10 +180,10 @@ def _check_consumer_subject(request: ConsumerCreate, stream: str, name: str, fil
     config = request.config
     if request.stream_name != stream:
         raise api_error("JSStreamMismatchErr", stream=stream)
+    if name and (config.durable_name or config.name or name) != name:
+        raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
     if config.name and config.durable_name and config.name != config.durable_name:
         raise api_error("JSConsumerCreateDurableAndNameMismatch", stream=stream, consumer=config.name)
-    if name and (config.name or config.durable_name or name) != name:
-        raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
     if filtered and filtered != config.filter_subject:
         raise api_error("JSConsumerCreateFilterSubjectMismatchErr", stream=stream, consumer=name)
 

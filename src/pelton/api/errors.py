@@ -40,15 +40,15 @@
     │   │   └── ServerPermissionError
     │   └── CorruptMessageError          the disk lost bits of one message
     ├── TransactionError                 a transaction was rolled back, or misused
-    │   └── TransactionTimeoutError
+    │   └── TransactionTimeoutError, SnapshotTimeoutError
     ├── SqlError                         a statement of yours
     │   └── SqlConstraintError, SqlForbiddenError
     └── JobError                         a job, or the code that runs it
-        ├── PermanentJobError, RetryJob  raised by a job to say how it ended
+        ├── PermanentJobError, RetryJob, Snooze, Cancel, Discard  raised by a job to say how it ended
         ├── LeaseLostError, JobCancelledError
         ├── UnknownJobError, JobNotFoundError, JobFailedError
         ├── QueueNotFoundError, QueueInUseError, JobNotMovedError
-        └── JobArgumentsError, JobResultError, JobTimeoutError (TimeoutError)
+        └── JobArgumentsError, JobResultError, JobCrashedError, JobTimeoutError (TimeoutError)
 
 Errors carry their facts as attributes; every message says what happened, to what, and what to do next. All of
 them survive pickling, so that they cross process pools.

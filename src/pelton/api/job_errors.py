@@ -22,6 +22,33 @@ class RetryJob(JobError):  # noqa: N818 - an instruction to the worker, no failu
         super().__init__(f"the job asks to run again {when}{': ' if reason else ''}{reason}")
 
 
+class Snooze(JobError):  # noqa: N818 - an instruction to the worker, no failure
+    """Raise it in a job to give it back, and to start it again after `delay` seconds: no attempt is counted."""
+
+    def __init__(self, delay: float, reason: str = "") -> None:
+        self.delay, self.reason = delay, reason
+        super().__init__(f"the job asks to be started again in {delay:g} s{': ' if reason else ''}{reason}")
+
+
+class Cancel(JobError):  # noqa: N818 - an instruction to the worker, no failure
+    """Raise it in a job that is not wanted any more: it ends as cancelled."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason or "the job has cancelled itself")
+
+
+class Discard(JobError):  # noqa: N818 - an instruction to the worker
+    """Raise it in a job that has failed, and of which no dead letter is wanted: it ends as cancelled.
+
+    Its outcome keeps the traceback; raise it from the error, so that both can be read.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason or "the job has discarded itself")
+
+
 class LeaseLostError(JobError):
     """The job's lease is lost: another worker may run it, so this run must stop and must not commit."""
 
@@ -120,6 +147,19 @@ class JobTimeoutError(JobError, TimeoutError):
         super().__init__(
             f"job {job_id!r} ({name!r}) took longer than its timeout of {seconds:g} s and was stopped: raise timeout, "
             "or let the job do less"
+        )
+
+
+class JobCrashedError(JobError):
+    """The child process that ran a job has died; `exit_code` is negative for a signal, such as -11."""
+
+    def __init__(self, job_id: str, name: str, exit_code: int | None) -> None:
+        self.job_id, self.name, self.exit_code = job_id, name, exit_code
+        how = (
+            f"was killed by signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"exited ({exit_code})"
+        )
+        super().__init__(
+            f"the process of job {job_id!r} ({name!r}) {how} while the job ran: look at what the function does there"
         )
 
 

@@ -25,6 +25,22 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     ack: AckOp
 
 
+class Reading(Protocol):
+    """SQL on one snapshot of an embedded store, which no writer waits for."""
+
+    async def enter(self) -> None:
+        """Take the snapshot."""
+        ...
+
+    async def leave(self) -> None:
+        """Let it go. Idempotent."""
+        ...
+
+    async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a user's SQL, which only reads, and return its rows. Raises `SqlError`, `SnapshotTimeoutError`."""
+        ...
+
+
 class Transacting(Protocol):
     """One open transaction.
 

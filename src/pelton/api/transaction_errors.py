@@ -22,6 +22,17 @@ class TransactionTimeoutError(TransactionError):
         )
 
 
+class SnapshotTimeoutError(TransactionError):
+    """A block of ``jet.read()`` was open for longer than `seconds`, and was ended."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"the reads were open for longer than {seconds:g} s and were ended, because the store's log grows while a "
+            "snapshot is held: read less in one block, or give it more time with read(timeout=...)"
+        )
+
+
 class SqlError(PeltonError):
     """SQLite refused your statement, for `reason`. The transaction continues without it."""
 
@@ -36,4 +47,4 @@ class SqlConstraintError(SqlError):
 
 
 class SqlForbiddenError(SqlError):
-    """A statement would write Pelton's own tables, or end the transaction."""
+    """A statement would write Pelton's own tables, end the transaction, or write in ``jet.read()``."""

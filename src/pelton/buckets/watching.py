@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from pelton.api import Delivered, LastHeaders, StreamLastHeaders
+from pelton.api import Delivered, LastHeaders, MessageNotFoundError, StoredMessage, StreamLastHeaders
 from pelton.buckets.coding import Coding
 from pelton.buckets.entry import Entry
-from pelton.jet import Streams
+from pelton.jet import Stream, Streams
 from pelton.jet.ordered import OrderedReader
 
 T = TypeVar("T")
+# What a store that is only read can answer.
+_POLICIES: Final = ("all", "last_per_subject")
 
 
 async def watched(
@@ -37,7 +40,14 @@ async def watched(
 async def followed(
     jet: Streams, stream: str, filters: Sequence[str], **fields: Any
 ) -> AsyncGenerator[Delivered | None, None]:
-    """Yield messages in order, and None once after all that existed at the start."""
+    """Yield messages in order, and None once after all that existed at the start.
+
+    Of a store that is only read, nothing can be followed: after that None, it raises StoreReadOnlyError.
+    """
+    if jet.backend.planning.read_only and fields.get("deliver_policy") in _POLICIES:
+        async for stored in _looked_up(jet, stream, filters, fields["deliver_policy"]):
+            yield stored
+        yield None
     fields |= {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters}
     reader = OrderedReader(jet.backend, jet.runtime, stream, **fields)
     initial = await reader.begin() > 0
@@ -57,6 +67,30 @@ async def followed(
         await deliveries.aclose()
         # A caller that stopped at the first marker never started with them.
         await reader.close()
+
+
+async def _looked_up(jet: Streams, stream: str, filters: Sequence[str], policy: str) -> AsyncGenerator[Delivered, None]:
+    """Yield all messages of some filters, or the last ones of the subjects, without a consumer."""
+    handle = await jet.stream(stream)
+    if policy == "all":
+        sequences = [one.seq for text in filters async for one in _all_of(handle, text)]
+    else:
+        sequences = [head.seq async for page in heads(jet, stream, filters) for head in page]
+    ordered = sorted(sequences)
+    for number, seq in enumerate(ordered, 1):
+        with suppress(MessageNotFoundError):
+            one = await handle.get_message(seq)
+            left = len(ordered) - number
+            yield Delivered(one.subject, seq, one.time_ns, one.hdrs or None, one.data, number, 1, left, stream, "")
+
+
+async def _all_of(handle: Stream, subject: str) -> AsyncGenerator[StoredMessage, None]:
+    seq = 1
+    with suppress(MessageNotFoundError):
+        while True:
+            one = await handle.get_next_message(subject, seq)
+            yield one
+            seq = one.seq + 1
 
 
 async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: Any) -> AsyncGenerator[Delivered, None]:

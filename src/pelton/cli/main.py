@@ -5,6 +5,7 @@ environment.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,17 +15,37 @@ from pelton import __version__
 
 # Each is defined and run by the module pelton.cli.<name>_command.
 COMMANDS: Final = {
+    "info": "show a store or cluster as a whole",
+    "stream": "list, show, create, change and empty streams, and read their messages",
+    "consumer": "list, show, create, pause and remove consumers, and take messages",
+    "pub": "publish messages",
+    "sub": "show messages as they are published",
+    "kv": "key-value buckets and their keys",
     "demo": "run 336,776 real flights through a queue, killing a worker on the way",
     "elect": "let processes elect a leader, and kill it",
+    "serve": "let any NATS client work with a store",
     "verify": "check every page, checksum, count and bound of a store",
     "backup": "copy a store, in use or not, to a new file",
     "restore": "verify a backup, and create a new store from it or add its streams to one",
     "salvage": "write what a damaged store still holds to a new one",
     "compact": "rewrite a store that is not open, without unused space",
     "rekey": "encrypt a store that is not open, change its key, or decrypt it",
+    "work": "run the jobs of a program, in one process or several",
     "object": "put files into an object store, get them, list them",
+    "queue": "how the queues go: states, rates, times",
+    "jobs": "the jobs of a queue",
+    "dead": "jobs that failed for good, and another try",
+    "workers": "who ran the jobs that ended last",
+    "locks": "who holds which lock",
+    "elections": "who leads",
+    "top": "streams, consumers and queues, again and again",
+    "sql": "read a store file with SQL, while others write",
+    "completion": "print the completions of a shell",
     "pipeline": "archive and replay streams, dead letters and reports, with Spark",
 }
+# Where the store comes in their words: after the verb, or after the command.
+_IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead"})
+_ALONE: Final = frozenset({"info", "pub", "sub", "workers", "locks", "elections", "top", "sql"})
 _INTERRUPTED: Final = 130
 
 
@@ -42,7 +63,7 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; return the exit status: 0 done, 1 failed, 2 usage error, 130 interrupted."""
-    words = sys.argv[1:] if arguments is None else arguments
+    words = _with_store(sys.argv[1:] if arguments is None else arguments)
     # Only --help and --version may precede the command.
     options = parser(words[0] if words else "").parse_args(words)
     from pelton.api import PeltonError
@@ -56,7 +77,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads the output has seen enough, such as "head"; Python must not try to write the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return status
+
+
+def _with_store(words: Sequence[str]) -> Sequence[str]:
+    """Return the words with the store of ``PELTON_STORE``, if they take one and name none."""
+    depth = 2 if words and words[0] in _IN_GROUPS else 1
+    store = os.environ.get("PELTON_STORE")
+    if not store or len(words) < depth or words[0] not in _IN_GROUPS | _ALONE:
+        return words
+    from pelton.cli.stores import with_store
+
+    return with_store(words, depth, store)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pelton.api import ConfigError
-from pelton.api.keys import Key
 from pelton.buckets import ObjectInfo, ObjectStore
-from pelton.cli.keys import add_key, key_of
+from pelton.cli.keys import add_key
 from pelton.cli.output import write_line
 from pelton.cli.progress import Bar
-from pelton.connect import open as open_store
+from pelton.cli.stores import opened
 
 _STANDARD: Final = "-"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -27,7 +26,7 @@ Verb = Callable[[ObjectStore, argparse.Namespace], Awaitable[None]]
 def define(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    put = _verb(verbs, "put", _put, "store a file, or standard input (-)")
+    put = _verb(verbs, "put", _put, "store a file, or standard input (-)", writes=True)
     put.add_argument("file", metavar="FILE")
     put.add_argument("name", metavar="NAME", nargs="?", help="default: the file's own name")
     put.add_argument("--description", default="", metavar="TEXT")
@@ -36,39 +35,35 @@ def define(parser: argparse.ArgumentParser) -> None:
     get.add_argument("name", metavar="NAME")
     get.add_argument("file", metavar="FILE", nargs="?", help="default: the last part of the object's name")
     _verb(verbs, "list", _list, "list the objects")
-    for name, verb, text in (("info", _info, "show one object"), ("delete", _delete, "delete an object")):
-        _verb(verbs, name, verb, text).add_argument("name", metavar="NAME")
-    cleanup = _verb(verbs, "cleanup", _cleanup, "remove the remains of puts whose process was killed")
+    _verb(verbs, "info", _info, "show one object").add_argument("name", metavar="NAME")
+    _verb(verbs, "delete", _delete, "delete an object", writes=True).add_argument("name", metavar="NAME")
+    cleanup = _verb(verbs, "cleanup", _cleanup, "remove the remains of puts whose process was killed", writes=True)
     cleanup.add_argument("--older-than", type=float, default=3600.0, metavar="SECONDS", help="default: 3600")
 
 
-def _verb(verbs: Any, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
+def _verb(verbs: Any, name: str, verb: Verb, text: str, *, writes: bool = False) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text)
     parser.add_argument("store", metavar="STORE", help="a store file, or an address such as nats://host:4222")
     parser.add_argument("bucket", metavar="BUCKET")
     add_key(parser)
-    parser.set_defaults(run=run, verb=verb, create=False)
+    parser.set_defaults(run=run, verb=verb, writes=writes, create=False)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one verb; return 0 when it is done."""
-    exists = os.path.exists(options.store)
-    is_file = exists or ":" not in options.store
-    if is_file and not (exists or options.create):
-        raise ConfigError(f"{options.store}: no such file")
     try:
-        asyncio.run(_run(options, key_of(options) if is_file else None))
+        asyncio.run(_run(options))
     except OSError as error:
         write_line(f"pelton: {error}", error=True)
         return 1
     return 0
 
 
-async def _run(options: argparse.Namespace, key: Key | None) -> None:
-    async with open_store(options.store, key=key) as jet:
-        opened = jet.create_objects(options.bucket) if options.create else jet.objects(options.bucket)
-        await options.verb(await opened, options)
+async def _run(options: argparse.Namespace) -> None:
+    async with opened(options, writes=options.writes) as jet:
+        store = jet.create_objects(options.bucket) if options.create else jet.objects(options.bucket)
+        await options.verb(await store, options)
 
 
 async def _put(store: ObjectStore, options: argparse.Namespace) -> None:

@@ -1,34 +1,16 @@
 """Acknowledgements to a cluster, each confirmed by the server.
 
-The subject of an ack is the reply subject of its delivery, rebuilt here from the fields that identify the
-delivery. A NATS server confirms an ack that comes late, or twice, like any other: only embedded stores raise
-``AckRejectedError``.
+The subject of an ack is the reply subject of its delivery, rebuilt from the fields that identify the delivery. A NATS
+server confirms an ack that comes late, or twice, like any other: only embedded stores raise ``AckRejectedError``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from pelton.api import AckOp, Outgoing, PeltonError
+from pelton.api.acks import ack_payload, ack_subject
 from pelton.cluster.connection import Answer, Connection, Interrupted
-
-_WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
-
-
-def ack_subject(stream: str, consumer: str, ack: AckOp) -> str:
-    """Return the subject that acknowledges a delivery; time and counts in it only inform."""
-    return f"$JS.ACK.{stream}.{consumer}.{ack.num_delivered}.{ack.seq}.{ack.consumer_seq}.0.0"
-
-
-def ack_payload(ack: AckOp) -> bytes:
-    """Return the payload of an ack (ADR-13 and -15)."""
-    word = _WORDS[ack.kind]
-    if ack.kind == "nak" and ack.delay_ns:
-        return b'%b {"delay": %d}' % (word, ack.delay_ns)
-    if ack.kind == "term" and ack.reason:
-        return b"%b %b" % (word, ack.reason.encode())
-    return word
 
 
 async def ack_all(

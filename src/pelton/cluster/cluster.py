@@ -17,7 +17,6 @@ import msgspec
 
 from pelton.api import (
     AckOp,
-    ApiError,
     ConfigError,
     ConsumerCreate,
     ConsumerInfo,
@@ -52,6 +51,7 @@ from pelton.cluster.batches import publish_atomic
 from pelton.cluster.connection import Connection, Interrupted
 from pelton.cluster.direct import direct_get
 from pelton.cluster.presence import Presence
+from pelton.cluster.publish_each import publish_each
 from pelton.cluster.publisher import Publisher
 from pelton.cluster.pull import Channel, FreeChannels, Pull
 from pelton.cluster.retry import Retry
@@ -244,7 +244,10 @@ class Cluster:
         self._check()
         for message in publishes:
             check_subject(message.subject)
-        acks = await self._publisher.publish_all(self._publisher.identified(publishes))
+        named = self._publisher.identified(publishes)
+        # The last one tells that the others are stored.
+        acks = await self._publisher.publish_all(named[:-1])
+        acks += await self._publisher.publish_all(named[-1:])
         refused = (await self.ack(stream, consumer, (ack,)))[0]
         if refused is not None:
             raise refused
@@ -254,25 +257,14 @@ class Cluster:
         """Publish what many deliveries produced, each message with an id, then acknowledge them."""
         self._check()
         named = [self._publisher.identified(ending.messages) for ending in endings]
-        refusals: list[PeltonError | None] = [None] * len(endings)
-        try:
-            await self._publisher.publish_all([message for messages in named for message in messages])
-        except (ApiError, ConfigError):
-            # Their ids make it harmless to repeat those that were stored.
-            refusals = [await self._refusal(messages) for messages in named]
+        # The last message of each tells that its others are stored: it is published after them, or not at all.
+        refusals = await publish_each(self._publisher, [messages[:-1] for messages in named], [None] * len(endings))
+        refusals = await publish_each(self._publisher, [messages[-1:] for messages in named], refusals)
         left = [index for index, refused in enumerate(refusals) if refused is None]
         answers = await self.ack(stream, consumer, [endings[index].ack for index in left])
         for index, refused in zip(left, answers, strict=True):
             refusals[index] = refused
         return refusals
-
-    async def _refusal(self, messages: Sequence[Outgoing]) -> PeltonError | None:
-        """Publish messages, and return the error if one of them is refused."""
-        try:
-            await self._publisher.publish_all(messages)
-        except (ApiError, ConfigError) as refused:
-            return refused
-        return None
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
         """Send a message to all subscribers, without waiting for a reply; lost while there is no connection."""

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final
 
-import msgspec
-
 from pelton.api import (
     ConfigError,
     NoStreamForSubjectError,
@@ -32,8 +30,8 @@ from pelton.api import (
 )
 from pelton.api.admission import check_subject
 from pelton.api.codec import api_subject, decode_reply, encode_body
-from pelton.api.errors import from_reply, is_passing
-from pelton.api.info import ErrorBody
+from pelton.api.errors import is_passing
+from pelton.api.pub_acks import decode_pub_ack
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent, Silent
 from pelton.cluster.publish_reconciliation import stored_before
 from pelton.cluster.retry import Retry
@@ -45,20 +43,6 @@ _REMEMBERED: Final = 65_536
 _MSG_ID: Final = b"\r\n" + headers.MSG_ID.encode() + b":"
 _OPENING: Final = b"NATS/1.0\r\n" + headers.MSG_ID.encode() + b": "
 _END: Final = b"\r\n\r\n"
-
-
-class _Reply(msgspec.Struct):
-    stream: str = ""
-    seq: int = 0
-    duplicate: bool = False
-    domain: str = ""
-    val: str = ""
-    batch: str = ""
-    count: int = 0
-    error: ErrorBody | None = None
-
-
-_reply: Final = msgspec.json.Decoder(_Reply).decode
 
 
 class Publisher:
@@ -231,7 +215,7 @@ def _is_stored(answer: Answer | Exception) -> bool:
     """Whether a message is stored, or may be."""
     if isinstance(answer, Exception):
         return isinstance(answer, Interrupted) and not isinstance(answer, NotSent)
-    return not answer.is_unheard and _reply(answer.data).error is None
+    return not answer.is_unheard and isinstance(decode_pub_ack(answer.data), PubAck)
 
 
 def _has_id(block: bytes | None) -> bool:
@@ -249,10 +233,7 @@ def acked(subject: str, answer: Answer) -> PubAck:
     """Return the acknowledgement in a reply; raises the error that it holds."""
     if answer.is_unheard:
         raise NoStreamForSubjectError(subject)
-    if not answer.data:
-        # A message of a batch that is not committed yet.
-        return PubAck("", 0)
-    found = _reply(answer.data)
-    if found.error is not None:
-        raise from_reply(found.error.code, found.error.err_code, found.error.description, stream=found.stream)
-    return PubAck(found.stream, found.seq, found.duplicate, found.domain, found.val, found.batch, found.count)
+    found = decode_pub_ack(answer.data)
+    if isinstance(found, PubAck):
+        return found
+    raise found

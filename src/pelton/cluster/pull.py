@@ -15,11 +15,23 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
 import nats.errors
 
 from pelton.api import Delivered, PullRequest, api_error, delivery_of
 from pelton.api.errors import from_reply
+from pelton.api.pulling import (
+    CONSUMER_DELETED,
+    EXPIRED,
+    HEARTBEAT,
+    LEADERSHIP_CHANGE,
+    NO_MESSAGES,
+    REQUESTS_PENDING,
+    SHUTDOWN,
+    TOO_LARGE,
+    NextRequest,
+    encode_next,
+    pulled,
+)
 from pelton.cluster.client import NatsClient
 from pelton.cluster.connection import Connection, Interrupted
 from pelton.cluster.status import NO_RESPONDERS, Status, status_of
@@ -37,17 +49,11 @@ _HEARTBEAT_S: Final = 1.5
 _BEATS: Final = 2.5
 _LOST_WORD: Final = Status(-1, "")
 _SILENT_WORD: Final = Status(-2, "")
-_HEARTBEAT: Final = 100
-_TIMED_OUT: Final = (404, 408)
-_CONFLICT: Final = 409
-_BUSY: Final = "requests pending"
-_TOO_LARGE: Final = "message size exceeds maxbytes"
+_TIMED_OUT: Final = (NO_MESSAGES.code, EXPIRED.code)
 _NOT_SENT: Final = b"Nats-Pending-Messages: "
-_CONSUMER_GONE: Final = "consumer deleted"
-_ASK_AGAIN: Final = ("leadership change", "server shutdown")
+_ASK_AGAIN: Final = (LEADERSHIP_CHANGE.text.lower(), SHUTDOWN.text.lower())
 # Idle subscriptions that a connection keeps, over all consumers.
 _FREE_AT_MOST: Final = 256
-_encode: Final = msgspec.json.Encoder().encode
 
 Key = tuple[str, str]
 """Names of a stream and a consumer."""
@@ -102,7 +108,7 @@ class Channel:
         self.messages: list[Delivered] = []
         self.last_word: Status | None = None
 
-    async def ask(self, subject: str, batch: int, body: dict[str, object]) -> None:
+    async def ask(self, subject: str, asked: NextRequest) -> None:
         """Send a pull; its replies go to ``messages`` and ``last_word``."""
         self.last_word = self._early_word = None
         client = await self._connection.client()
@@ -112,9 +118,9 @@ class Channel:
             self._client = client
             self._subscription = await client.listen(f"{self._inbox}.*", self._arrived)
         self._number += 1
-        self._asked, self._came = batch, 0
+        self._asked, self._came = asked.batch, 0
         try:
-            await self._connection.tell(subject, _encode({"batch": batch, **body}), f"{self._inbox}.{self._number}")
+            await self._connection.tell(subject, encode_next(asked), f"{self._inbox}.{self._number}")
         except Interrupted:
             self.last_word = _LOST_WORD
 
@@ -170,7 +176,7 @@ class Channel:
             elif len(self.messages) != 1 and len(self.messages) < self._enough:
                 # The waiting pull only checks when there is enough, or when messages pause.
                 return
-        elif status.code != _HEARTBEAT and is_of_this:
+        elif status.code != HEARTBEAT.code and is_of_this:
             self._sent = self._asked - _not_sent(block, self._asked)
             if self._came < self._sent:
                 self._early_word = status
@@ -203,10 +209,9 @@ class Pull:
     async def run(self, channel: Channel) -> bool:
         """Fill ``channel.messages``; return whether the channel can be reused. Raises ApiError, StoreError."""
         while True:
-            body, first_s = self._body()
-            # If others are already waiting, one message is all that can be requested with a certain end.
-            await channel.ask(self._subject, 1 if self._busy else self._request.batch, body)
-            beat_s = _HEARTBEAT_S * _BEATS if "idle_heartbeat" in body else 0.0
+            asked, first_s = self._question()
+            await channel.ask(self._subject, asked)
+            beat_s = _HEARTBEAT_S * _BEATS if asked.idle_heartbeat else 0.0
             ended = await channel.gather(self._request.batch, first_s, beat_s)
             if not ended and not channel.messages and self._request.no_wait:
                 # No reply from a distant server, or from a consumer that may not deliver now: a round trip tells.
@@ -221,30 +226,20 @@ class Pull:
             return False
         return True
 
-    def _body(self) -> tuple[dict[str, object], float]:
+    def _question(self) -> tuple[NextRequest, float]:
         """Return the request, and how long the first reply may take."""
         request = self._request
-        body: dict[str, object] = {}
-        for key, value in (
-            ("max_bytes", request.max_bytes),
-            ("group", request.group),
-            ("id", request.pin_id),
-            ("priority", request.priority),
-            ("min_pending", request.min_pending),
-            ("min_ack_pending", request.min_ack_pending),
-        ):
-            if value:
-                body[key] = value
+        # If others are already waiting, one message is all that can be requested with a certain end.
+        batch = 1 if self._busy else request.batch
         if request.no_wait:
-            return body | {"no_wait": True}, _FIRST_S
+            return pulled(request, expires_ns=0, no_wait=True, batch=batch, heartbeat_ns=0), _FIRST_S
         # A server drops a pin whose holder waits longer than its timeout: another pull renews it.
         longest = min(_LONGEST_S, request.renew_ns / 1e9 or _LONGEST_S)
         left = self._deadline.left
         left = longest if left is None else min(max(left, 0.001), longest)
-        body["expires"] = int(left * 1e9)
-        if left > 2 * _HEARTBEAT_S:
-            body["idle_heartbeat"] = int(_HEARTBEAT_S * 1e9)
-        return body | ({} if self._busy else {"no_wait": True}), left + _SLACK_S
+        beat_ns = int(_HEARTBEAT_S * 1e9) if left > 2 * _HEARTBEAT_S else 0
+        asked = pulled(request, expires_ns=int(left * 1e9), no_wait=not self._busy, batch=batch, heartbeat_ns=beat_ns)
+        return asked, left + _SLACK_S
 
     def _is_over(self, last_word: Status | None) -> bool:
         """Judge the last word of a pull that got nothing: over, to be repeated, or an error."""
@@ -252,14 +247,14 @@ class Pull:
         (status, text), (stream, consumer) = last_word, self._where
         known = text.lower()
         if status in _TIMED_OUT:
-            if known == _BUSY and not self._request.no_wait:
+            if known == REQUESTS_PENDING.text.lower() and not self._request.no_wait:
                 self._busy = True
                 return False
             return self._request.no_wait or self._deadline.is_over
-        if status == _CONFLICT and known == _TOO_LARGE:
+        if status == TOO_LARGE.code and known == TOO_LARGE.text.lower():
             return True
-        if status == _CONFLICT and known in _ASK_AGAIN:
+        if status == SHUTDOWN.code and known in _ASK_AGAIN:
             return False
-        if status == NO_RESPONDERS or known == _CONSUMER_GONE:
+        if status == NO_RESPONDERS or known == CONSUMER_DELETED.text.lower():
             raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=consumer)
         raise from_reply(status, 0, text, stream=stream, consumer=consumer)

@@ -16,14 +16,15 @@ from pelton.api.arguments import check_fields, check_instance, check_known
 from pelton.api.build import seconds_to_ns
 from pelton.api.keys import Key, key_bytes
 from pelton.connect.store import Jet
-from pelton.engine import Engine, EngineSettings
+from pelton.engine import Engine, EngineSettings, ReadOnlyEngine
 from pelton.runtime import Runtime, system_runtime
 from pelton.storage import OWNER_ONLY, SyncMode
 
 _MEMORY: Final = "memory:"
 _ADDRESSES: Final = "a path, 'memory:', 'nats://host:4222', 'tls://host' or 'context:path'"
 _SYNC_MODES: Final = ("commit", "interval", "off")
-_OF_A_FILE: Final = ("sync", "sync_interval", "busy_timeout", "limits", "key", "mode")
+_OF_A_FILE: Final = ("sync", "sync_interval", "busy_timeout", "limits", "key", "mode", "read_only")
+_OF_WRITERS: Final = ("sync", "sync_interval", "busy_timeout", "limits", "mode")
 _CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
 _memory_stores = count(1)
 
@@ -95,6 +96,7 @@ def open(
     limits: AccountLimits | None = None,
     key: Key | None = None,
     mode: int | None = None,
+    read_only: bool = False,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Opening:
@@ -109,6 +111,11 @@ def open(
     opens an encrypted one: a string, bytes, a :class:`pelton.KeyFile` or a function that fetches it.
     ``mode`` sets the permissions of a new file: for its owner alone by default (0o600), 0o660 for a group; an
     existing file keeps its own. Any number of processes may open the same file.
+
+    ``read_only`` opens an existing file to look at it: nothing is written, nothing waits for it, and no file appears
+    beside it, so a read-only file system will do. Streams, messages, consumers, buckets and :meth:`Jet.read` can be
+    read; whatever writes, which includes deliveries and subscriptions, raises StoreReadOnlyError. What has expired is
+    not read, but counts until a process that writes removes it.
 
     A cluster: ``cluster`` takes the fields of :class:`ClusterOptions`. The cluster itself decides on durability.
 
@@ -126,7 +133,9 @@ def open(
         "limits": limits,
         "key": key,
         "mode": mode,
+        "read_only": read_only or None,
     }
+    check_instance("open", "read_only", read_only, bool, "give True to open a file for reading alone")
     _refuse_unknown(cluster)
     scheme = _cluster_scheme(text)
     if scheme is not None:
@@ -142,11 +151,20 @@ def open(
         AccountLimits() if limits is None else limits,
         OWNER_ONLY if mode is None else mode,
     )
+    if read_only:
+        _refuse_writers([option for option in _OF_WRITERS if embedded[option] is not None], settings)
     if mode is not None and settings.memory:
         raise ConfigError("'memory:' has no file, and so no permissions: leave mode= out")
     if key is not None and settings.memory:
         raise ConfigError("'memory:' has no file to encrypt: leave key= out")
-    return Opening(_engine(settings, key, runtime), runtime)
+    return Opening(_engine(settings, key, runtime, read_only=read_only), runtime)
+
+
+def _refuse_writers(options: list[str], settings: EngineSettings) -> None:
+    if settings.memory:
+        raise ConfigError("'memory:' begins empty: leave read_only= out")
+    if options:
+        raise ConfigError(f"read_only=True writes nothing, and {', '.join(options)} are about writing: leave them out")
 
 
 def _text_of(address: str | os.PathLike[str]) -> str:
@@ -228,9 +246,13 @@ def _check_mode(mode: int) -> None:
         raise ConfigError(f"mode is 0o{mode:o}, which are no permissions for a store: choose one of {allowed}")
 
 
-def _engine(settings: EngineSettings, key: Key | None, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
+def _engine(
+    settings: EngineSettings, key: Key | None, runtime: Runtime, *, read_only: bool
+) -> Callable[[], Awaitable[Backend]]:
+    engine = ReadOnlyEngine if read_only else Engine
+
     async def connect() -> Backend:
-        return Engine(replace(settings, key=key_bytes(key)), runtime)
+        return engine(replace(settings, key=key_bytes(key)), runtime)
 
     return connect
 

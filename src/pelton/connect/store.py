@@ -36,7 +36,7 @@ from pelton.buckets import (
     open_objects,
     update_bucket,
 )
-from pelton.jet import Streams
+from pelton.jet import SqlReads, Streams
 from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore, lock_spec
 from pelton.queue import Jobs, Queue, Transaction, queue_names
 from pelton.sourcing import Forwarder
@@ -281,3 +281,13 @@ class Jet(Streams):
         Raises ConfigError, also on a cluster; StoreBusyError when it cannot acquire the writer.
         """
         return Transaction(self.backend, timeout)
+
+    def read(self, *, timeout: float | timedelta = 60.0) -> SqlReads:
+        """Return reads with SQL: ``async with jet.read() as view: rows = await view.sql("SELECT ...")``.
+
+        All statements of the block see the store as it was when the block began, your own tables and Pelton's
+        (``docs/file-format.md``). They run on a thread, and no publisher waits for them. After ``timeout``
+        the block is ended (SnapshotTimeoutError): the store's log grows while a snapshot is held. Raises
+        ConfigError, also on a cluster and for ``memory:``.
+        """
+        return SqlReads(self.backend, timeout)

@@ -22,6 +22,7 @@ from typing import Final
 from pelton.api import ConsumerConfig, parse_rfc3339
 from pelton.consumers.claims import Claim, ClaimTable
 from pelton.consumers.sampling import sample_percent
+from pelton.consumers.vanished import vanished
 from pelton.storage import Condition, Database, decoded, integer, integers, subject_condition
 from pelton.streams import Advisories, StreamLog
 from pelton.subjects import has_wildcard
@@ -185,6 +186,10 @@ class ConsumerLog:
 
     def _drop_vanished(self) -> None:
         """Forget messages removed from the stream: those delivered and not settled, and those that wait."""
+        if self.db.is_read_only:
+            pending, waiting = vanished(self.db, self.log.table.name, self.id, exclusive=self.per_subject > 0)
+            self.unsettled, self.waiting = self.unsettled - pending, self.waiting - waiting
+            return
         self._drop_vanished_pending()
         if not self.waiting:
             return

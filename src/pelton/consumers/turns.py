@@ -59,7 +59,7 @@ class Turn:
         )
         found = judge(config, self._request, known)
         if found.lost:
-            raise PinLostError(423, 0, "Nats-Wrong-Pin-Id", stream=c.log.name, consumer=c.name)
+            raise PinLostError(423, 0, "Nats-Pin-Id mismatch", stream=c.log.name, consumer=c.name)
         return found
 
     def _count_due(self) -> int:

@@ -16,7 +16,7 @@ from pelton.engine.session import Session, Surroundings
 from pelton.engine.settings import EngineSettings
 from pelton.engine.token_floor import move_after_restart
 from pelton.runtime import Runtime
-from pelton.storage import Database, Fault, Medium
+from pelton.storage import Database, Fault, Medium, ReadOnlyDatabase
 
 
 class Connections:
@@ -54,6 +54,11 @@ class Connections:
         database = Database(path, memory=memory, key=settings.key, vfs=settings.vfs, mode=mode, medium=medium)
         database.ending.tell(self._ended)
         return database
+
+    def reading(self) -> ReadOnlyDatabase:
+        """Open a connection that only reads. Raises ``Fault``."""
+        with self.unchanged() as settings:
+            return ReadOnlyDatabase(settings.path, key=settings.key, vfs=settings.vfs)
 
     def session(
         self,

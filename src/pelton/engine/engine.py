@@ -30,11 +30,13 @@ from pelton.api import (
 from pelton.api.admission import check_request, check_subject
 from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
+from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
 from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.delivery.pushes import Pushes
+from pelton.engine.delivery.standing import StandingPulls
 from pelton.engine.delivery.subscription import EngineSubscription
 from pelton.engine.delivery.subscriptions import Subscriptions
 from pelton.engine.delivery.waiting import WaitingPulls
@@ -44,8 +46,10 @@ from pelton.engine.faults import public_error
 from pelton.engine.maintenance.background import Background
 from pelton.engine.maintenance.online import OnlineMaintenance
 from pelton.engine.pubsub.bus import Bus
+from pelton.engine.serving import Serving
 from pelton.engine.session import Committed, Session
 from pelton.engine.settings import PLANNING, EngineSettings
+from pelton.engine.snapshots.sql_snapshots import SqlSnapshots
 from pelton.engine.transactions.settlements import Settling, settle_all, settling_apart
 from pelton.engine.transactions.submissions import Submissions
 from pelton.engine.transactions.transaction import OpenTransaction
@@ -100,6 +104,7 @@ class Engine:
         self.check_outside, self.readable = self._transactions.check_outside, self._transactions.readable
         self._submissions = Submissions(self.session, self._committer, self._transactions, self._check)
         self.stage, self.hand_back = self._submissions.stage, self._submissions.hand_back
+        self.reading = SqlSnapshots(self._connections, self._check, self._clock).take
         self._background = Background(self, self._clock, self._db)
         self._maintenance = OnlineMaintenance(
             self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others
@@ -129,8 +134,8 @@ class Engine:
             if committed.news:
                 self._waiting.notify(committed.news)
             self._channel.wake_others()
-        for subscriber, messages in committed.deliveries:
-            subscriber.receive(messages)
+        for subscriber, route, messages in committed.deliveries:
+            subscriber.receive(route, messages)
         if self.session.registry.consumers.pushed or self._pushes.is_pumping:
             self._pushes.look()
         self._background.committed(committed)
@@ -153,23 +158,22 @@ class Engine:
         return self._session_on(self._connections.database(), lambda: True, self.session.bus)
 
     def transaction(self, timeout: float) -> OpenTransaction:
-        """Return the transaction that the caller is in, or a new one."""
         self._check()
         return self._transactions.of_caller() or OpenTransaction(self._transactions, timeout)
 
     # --- the port
 
-    async def call(self, request: Request[R]) -> R:
-        """Handle one administrative request."""
+    async def call(self, request: Request[R], client: ClientInfo | None = None) -> R:
+        """Handle one administrative request; ``client`` is whom an audit names, if it is not this process."""
         self._check()
         check_request(request)
         try:
-            return await self._call(request)
+            return await self._call(request, client)
         except ApiError as error:
             error.locate(**names_of(request))
             raise
 
-    async def _call(self, request: Request[R]) -> R:
+    async def _call(self, request: Request[R], client: ClientInfo | None) -> R:
         kind = type(request)
         with self.account.counting():
             inside = self._transactions.of_caller() if kind in QUESTIONS else None
@@ -180,7 +184,7 @@ class Engine:
                 found = self.read(lambda: None if self._writes(request) else (answer(self.session, request),))
                 if found is not None:
                     return found[0]
-            reply: R = await self.stage(lambda: self._audit.call(request), durable=True)
+            reply: R = await self.stage(lambda: self._audit.call(request, client), durable=True)
             return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -272,7 +276,6 @@ class Engine:
         return "" if self._channel.polled else self._channel.name
 
     async def is_gone(self, presence: str) -> bool:
-        """Whether no opener of this name is on the wake-up channel."""
         self._check()
         return self._channel.is_gone(presence)
 
@@ -280,14 +283,17 @@ class Engine:
         """Call ``told`` with the error when this opener has ended for good."""
         self._on_end.append(told)
 
+    def serving(self) -> Serving:
+        """Return what a server needs beyond the port; close it before this store."""
+        standing = StandingPulls(self, self._pulls, self._waiting, self._runtime)
+        return Serving(self, self._committer, standing, self._submissions.settle, self._pushes.poke)
+
     def clone(self) -> Engine:
-        """Open the same store for the event loop of the calling thread."""
         with self._connections.unchanged() as settings:
             self.check_place()
             return Engine(settings, self._runtime)
 
     def backups(self) -> Backups:
-        """Return this store, which copies its own file."""
         return self
 
     def embedded(self, what: str) -> EmbeddedStore:
@@ -295,7 +301,6 @@ class Engine:
         return self
 
     async def rekey(self, key: Key) -> None:
-        """Encrypt the store with another key; see :meth:`pelton.Jet.rekey`."""
         await self._maintenance.rekey(key)
 
     async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
@@ -365,7 +370,7 @@ class Engine:
         self._committer.woken()
         self._waiting.notify_all()
         self._background.woken()
-        if self._subscriptions and not self._transactions.is_unreadable:
+        if self.session.bus.has_own and not self._transactions.is_unreadable:
             # Reading delivers what the other process published. Operations on the store raise the same errors.
             with suppress(PeltonError):
                 self.read(lambda: None)

@@ -7,6 +7,9 @@ from typing import Final
 
 from pelton.api import (
     NotAStoreError,
+    SqlConstraintError,
+    SqlError,
+    SqlForbiddenError,
     StoreBusyError,
     StoreClosedError,
     StoreDescriptorsError,
@@ -21,7 +24,8 @@ from pelton.api import (
     StoreVersionError,
     api_error,
 )
-from pelton.storage import SCHEMA_VERSION, Fault, FaultKind
+from pelton.storage import SCHEMA_VERSION, Fault, FaultKind, Refusal
+from pelton.storage.user_sql import RefusalKind
 
 _ERRORS: Final[dict[FaultKind, type[StoreError]]] = {
     "busy": StoreBusyError,
@@ -38,6 +42,17 @@ _ERRORS: Final[dict[FaultKind, type[StoreError]]] = {
     "corrupt": StoreError,
     "io": StoreError,
 }
+
+_SQL_ERRORS: Final[dict[RefusalKind, type[SqlError]]] = {
+    "forbidden": SqlForbiddenError,
+    "constraint": SqlConstraintError,
+    "mistake": SqlError,
+}
+
+
+def sql_error(refusal: Refusal, statement: str) -> SqlError:
+    """Return the public error for a statement that was refused."""
+    return _SQL_ERRORS[refusal.kind](refusal.reason, str(statement))
 
 
 def public_error(error: Exception) -> Exception:

@@ -4,6 +4,7 @@ from pelton.api.times import Seconds
 from pelton.jet.consumer import Consumer
 from pelton.jet.message import Message, Metadata, ack_of
 from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
+from pelton.jet.sql_reads import SqlReads
 from pelton.jet.stream import Stream
 from pelton.jet.streams import Streams
 from pelton.jet.subscription import CoreMessage, Subscription
@@ -19,6 +20,7 @@ __all__ = [
     "PublishOptions",
     "Savepoint",
     "Seconds",
+    "SqlReads",
     "Stream",
     "Streams",
     "StreamsTransaction",

@@ -200,7 +200,9 @@ class Acquisition:
 
     async def _take(self, queue: WaitQueue, take: TakeSlot) -> Got | None:
         asked = moment(self._clock)
-        holding = Holding(owner=self._me, ttl=self._spec.ttl, slots=self._spec.slots, who=self._who)
+        holding = Holding(
+            owner=self._me, ttl=self._spec.ttl, slots=self._spec.slots, who=self._who, since=self._clock.now()
+        )
         try:
             token = await self._table.write(take.key, encode(holding), take.revision, self._spec.ttl)
         except WrongLastSequenceError as error:

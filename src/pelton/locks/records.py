@@ -43,13 +43,17 @@ class LockRow(NamedTuple):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The holder of a slot: ``owner`` is the id of one acquisition, ``token`` its token (0: the revision itself)."""
+    """The holder of a slot: ``owner`` is the id of one acquisition, ``token`` its token (0: the revision itself).
+
+    ``since`` is when it was acquired, by the holder's wall clock (ns), for operators to see: nothing relies on it.
+    """
 
     owner: str
     ttl: int
     slots: int = 1
     token: int = 0
     who: str = ""
+    since: int = 0
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

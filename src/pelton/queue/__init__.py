@@ -1,6 +1,7 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
 from pelton.queue.backing.setup import queue_names
+from pelton.queue.define.batch import BatchDecorator, BatchJob
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -13,12 +14,25 @@ from pelton.queue.define.job import (
     SyncContextJob,
     SyncJob,
 )
+from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobSchedule, JobState, Outcome
+from pelton.queue.model.states import (
+    Attempt,
+    AttemptError,
+    DeadLetter,
+    Envelope,
+    JobCounts,
+    JobInfo,
+    JobProgress,
+    JobSchedule,
+    JobState,
+    Outcome,
+    WorkerInfo,
+)
 from pelton.queue.queue import Queue
 from pelton.queue.run.claimed import ClaimedJob
 from pelton.queue.run.claims import Claims
@@ -28,12 +42,16 @@ __all__ = [
     "AsyncContextJob",
     "AsyncJob",
     "Attempt",
+    "AttemptError",
+    "BatchDecorator",
+    "BatchJob",
     "ClaimedJob",
     "Claims",
     "DeadLetter",
     "Envelope",
     "Job",
     "JobCall",
+    "JobCodec",
     "JobContext",
     "JobCounts",
     "JobDecorator",
@@ -41,6 +59,7 @@ __all__ = [
     "JobHandle",
     "JobInfo",
     "JobOptions",
+    "JobProgress",
     "JobRules",
     "JobSchedule",
     "JobState",
@@ -54,5 +73,6 @@ __all__ = [
     "SyncContextJob",
     "SyncJob",
     "Transaction",
+    "WorkerInfo",
     "queue_names",
 ]

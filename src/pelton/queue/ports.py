@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from pelton.api import AckOp, Delivered, PeltonError, PullRequest, Unsettled
+from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PullRequest, Unsettled
 
 if TYPE_CHECKING:
     from pelton.queue.model.records import Ended
@@ -81,6 +81,14 @@ class JobSource(Protocol):
 
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return what earlier attempts of a job left."""
+        ...
+
+    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
+        """Store a message of a job that goes on, while it is held, and extend its lease.
+
+        Raises AckRejectedError if the attempt was replaced, and on a cluster WrongLastSequenceError if there is a
+        message of its subject: nothing is stored then.
+        """
         ...
 
     async def settle(self, ended: Ended) -> None:

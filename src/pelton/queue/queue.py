@@ -7,7 +7,7 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -25,16 +25,27 @@ from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.inspect.dead_letters import DeadLetters
 from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
+from pelton.queue.inspect.workers import workers_of
 from pelton.queue.model.checks import checked_id, checked_text, seconds, whole
 from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, JobSchedule, JobState, Outcome
+from pelton.queue.model.states import (
+    DeadLetter,
+    Ending,
+    JobCounts,
+    JobInfo,
+    JobSchedule,
+    JobState,
+    Outcome,
+    WorkerInfo,
+)
 from pelton.queue.model.timetable import timetable_of
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
-from pelton.queue.run.worker import Worker, WorkerSettings
+from pelton.queue.run.worker import Worker
+from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import at_home
 
 if TYPE_CHECKING:
@@ -50,6 +61,7 @@ class Queue(DeclaresJobs):
     """A work queue. Made by ``await jet.queue(name)``."""
 
     def __init__(self, jet: Streams, context: QueueContext) -> None:
+        super().__init__()
         self.jet = jet
         self._check_loop = jet.backend.check_loop
         self._context = context
@@ -66,6 +78,7 @@ class Queue(DeclaresJobs):
         self._history = History(context)
         self._dead_letters = DeadLetters(context, self._enqueuer)
         self._workers: set[Worker] = set()
+        self._on_error: Callable[[str, BaseException], None] | None = None
 
     @classmethod
     async def open(
@@ -149,13 +162,19 @@ class Queue(DeclaresJobs):
         *,
         concurrency: int = 8,
         until_empty: bool = False,
+        until_idle: bool = False,
         handle_signals: bool = True,
         grace: Seconds = 30.0,
+        max_jobs: int | None = None,
     ) -> None:
         """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
 
-        Signals are handled on the main thread only, and only those without another handler: in a web server they
-        belong to the server, and you call :meth:`stop`. ``handle_signals=False`` handles none.
+        ``until_idle``: until no job can start now; retries and scheduled jobs that are not due are left.
+        After ``max_jobs`` jobs it takes no more, lets those that run finish, and returns.
+
+        Signals are handled on the main thread only, only those without another handler, and none if the program
+        handles SIGTERM: in a web server they belong to the server, and you call :meth:`stop`.
+        ``handle_signals=False`` handles none.
 
         Runs up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. When the
         worker stops, running jobs are notified (``JobContext.stopping``) and have ``grace`` seconds to finish; then
@@ -165,8 +184,11 @@ class Queue(DeclaresJobs):
         settings = WorkerSettings(
             concurrency=whole(f"queue {self.name!r}: concurrency", concurrency),
             until_empty=until_empty,
+            until_idle=until_idle,
+            on_error=self._on_error,
             handle_signals=handle_signals,
             grace=seconds(f"queue {self.name!r}: grace", grace),
+            max_jobs=None if max_jobs is None else whole(f"queue {self.name!r}: max_jobs", max_jobs),
         )
         self._check_loop()
         worker = Worker(self._context, settings)
@@ -194,6 +216,19 @@ class Queue(DeclaresJobs):
         """
         for worker in list(self._workers):
             worker.home.call(worker.stop)
+
+    @property
+    def on_stored(self) -> Callable[[], Awaitable[None]] | None:
+        """What is awaited after each enqueue; for tests."""
+        return self._enqueuer.on_stored
+
+    def observe(
+        self,
+        on_error: Callable[[str, BaseException], None] | None = None,
+        on_stored: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Set what later workers call with a job's id and error, and what is awaited after each enqueue; for tests."""
+        self._on_error, self._enqueuer.on_stored = on_error, on_stored
 
     # --- steering
 
@@ -289,6 +324,13 @@ class Queue(DeclaresJobs):
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
         return await self._views.counts()
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Return the workers of this queue, in every process, each as it told about 10 s ago.
+
+        One that has died is listed for 30 s at most.
+        """
+        return await workers_of(self._context)
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.

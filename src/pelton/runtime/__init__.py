@@ -23,6 +23,7 @@ from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
 from pelton.runtime.stop_signals import StopSignals
 from pelton.runtime.tasks import Tasks
+from pelton.runtime.usage import cpu_seconds, memory_bytes
 from pelton.runtime.within import Deadline, within
 
 __all__ = [
@@ -45,7 +46,9 @@ __all__ = [
     "Timer",
     "at_home",
     "calls_for",
+    "cpu_seconds",
     "cpu_wait",
+    "memory_bytes",
     "on_thread",
     "owner",
     "pause",

@@ -1,8 +1,9 @@
 """Handles SIGTERM and SIGINT while something runs that can be stopped, unless other handlers are installed.
 
 A web server, a notebook or your own program installs handlers because it runs the process: replacing them would
-make it miss its signal. So a signal is handled only if it still has Python's default behaviour. The first
-one requests an orderly stop and restores all handlers: a second one does what it did before.
+make it miss its signal. So a signal is handled only if it still has Python's default behaviour, and none is if SIGTERM
+has another one: whoever handles it decides how the process ends. (A library that handles SIGINT alone, such as Spark,
+does not.) The first one requests an orderly stop and restores all handlers: a second one does what it did before.
 
 ``signal.signal`` rather than the event loop's own handlers: these replace one another silently, and it could not be
 known whether a handler is still ours when it is to be restored.
@@ -34,8 +35,10 @@ class StopSignals:
         return self._is_active
 
     def take(self) -> None:
-        """Handle the signals that have no other handler; only on the main thread, elsewhere it is impossible."""
+        """Handle the signals, if nobody else decides how the process ends; only possible on the main thread."""
         if threading.current_thread() is not threading.main_thread():
+            return
+        if not _is_default(signal.getsignal(signal.SIGTERM)):
             return
         self._is_active = True
         for number in _SIGNALS:

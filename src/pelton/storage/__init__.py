@@ -18,13 +18,15 @@ from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, tran
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
 from pelton.storage.packing import MessageRow, RowValues
+from pelton.storage.read_only import ReadOnlyDatabase
+from pelton.storage.read_sql import ReadSql
 from pelton.storage.rows import blob, column, decoded, integer, integers, text
 from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
 from pelton.storage.spool import Spool
 from pelton.storage.store_file import OWNER_ONLY
 from pelton.storage.tokens import raise_token_floor, token_floor
 from pelton.storage.user_sql import Refusal, UserSql
-from pelton.storage.wake import MemoryChannel, WakeChannel
+from pelton.storage.wake import MemoryChannel, WakeChannel, may_run
 from pelton.storage.wal import Medium, sync_to_disk
 from pelton.storage.writer import Writer
 
@@ -52,6 +54,8 @@ __all__ = [
     "Participant",
     "PlacedSums",
     "Portion",
+    "ReadOnlyDatabase",
+    "ReadSql",
     "Refusal",
     "Removed",
     "RowValues",
@@ -76,6 +80,7 @@ __all__ = [
     "intact",
     "integer",
     "integers",
+    "may_run",
     "message_table",
     "placed_sums",
     "raise_token_floor",

@@ -54,6 +54,8 @@ class Database:
     ``busy``, ``full``, ``descriptors`` or ``failed``.
     """
 
+    is_read_only = False
+
     def __init__(
         self,
         path: str,
@@ -81,11 +83,17 @@ class Database:
         self.ending = ConnectionEnd(path)
         self._closed = False
         if not memory:
-            check_place(path)
+            self._check_place()
             let_go_of_inherited(path)
         self._open_sound()
         self.execute = self.connection.execute
         self.executemany = self.connection.executemany
+
+    def _check_place(self) -> None:
+        check_place(self.path)
+
+    def _store_file(self) -> StoreFile:
+        return StoreFile(self.path, self._mode)
 
     def _open_sound(self) -> None:
         for _ in range(_OPEN_TRIES):
@@ -109,7 +117,7 @@ class Database:
 
     def _open(self) -> None:
         with self._opening():
-            self._file = None if self.memory else StoreFile(self.path, self._mode)
+            self._file = None if self.memory else self._store_file()
             self.connection = self._connect()
             self._is_connected = True
         opened.add(self)

@@ -60,7 +60,7 @@ def why_locked(path: str, key: bytes | None) -> Fault:
 
 def _head_of(path: str) -> bytes:
     """Read the file's header through SQLite: closing a descriptor of our own would drop SQLite's locks."""
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return connection.read("main", 0, 0, _HEAD)[1]

@@ -85,20 +85,25 @@ def obstacle_at(path: str) -> str | None:
 
 def check_place(path: str) -> None:
     """Raise a :class:`Fault` if a store cannot be at ``path``, before anything is created there."""
-    obstacle = obstacle_at(path)
-    if obstacle is not None:
-        raise Fault("settings", path, obstacle)
+    check_mount(path)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise Fault("settings", path, f"the folder {folder} does not exist; create it first")
-    if os.path.isdir(path):
-        raise Fault("foreign", path, "this is a folder; name a file")
     if os.path.exists(path) and not os.access(path, os.W_OK):
         # Check before SQLite opens it, which would leave behind a log as read-only as the file.
         raise read_only(path, "file", path)
 
 
+def check_mount(path: str) -> None:
+    """Raise a :class:`Fault` if a store cannot be at ``path``, not even to be read."""
+    obstacle = obstacle_at(path)
+    if obstacle is not None:
+        raise Fault("settings", path, obstacle)
+    if os.path.isdir(path):
+        raise Fault("foreign", path, "this is a folder; name a file")
+
+
 def read_only(path: str, kind: str, place: str) -> Fault:
     """Return the fault for the store at ``path`` whose file or folder (``kind``) this user may not write."""
-    detail = f"the {kind} {place} is read-only for this user; a store must be writable, even to read it"
+    detail = f"the {kind} {place} is read-only for this user; pelton.open(path, read_only=True) reads it"
     return Fault("read_only", path, detail)

@@ -27,7 +27,7 @@ _FORM: Final = "hhqqi0q"
 
 
 class SharedByte:
-    """The mark of a name on the file that ``descriptor`` has open for reading and writing, in a region of names."""
+    """The mark of a name on the file that ``descriptor`` has open, in a region of names."""
 
     def __init__(self, descriptor: int, region: int, name: object) -> None:
         self._descriptor = descriptor

@@ -92,11 +92,14 @@ if hasattr(os, "register_at_fork"):
 class StoreFile:
     """The file at ``path`` for one connection, created with the permissions ``mode`` if it is missing.
 
+    ``read_only``: it must exist, and neither it nor its attributes are written.
+
     Raises Fault of kind ``settings`` or ``foreign`` if it must not be opened, OSError.
     """
 
-    def __init__(self, path: str, mode: int) -> None:
+    def __init__(self, path: str, mode: int, *, read_only: bool = False) -> None:
         self._path = os.path.realpath(path)
+        self._is_read_only = read_only
         self._folder = os.path.dirname(self._path)
         self._seen = 0
         self._seen_since = 0.0
@@ -106,7 +109,7 @@ class StoreFile:
         _check_beside(self._path)
         _refuse_orphan(self._path)
         with _guard:
-            self._inode = _entered(self._path, mode)
+            self._inode = _entered(self._path, None if read_only else mode)
             try:
                 self._claim_name()
             except BaseException:
@@ -129,7 +132,8 @@ class StoreFile:
                 "store once by that name and close it, or move the log here with it"
             )
             raise Fault("settings", self._path, detail)
-        note_path(inode.descriptor, self._path)
+        if not self._is_read_only:
+            note_path(inode.descriptor, self._path)
 
     def claim_log(self) -> None:
         """Record which log SQLite has opened beside the file. Raises Fault if others have another log open."""
@@ -220,12 +224,14 @@ class StoreFile:
                 os.close(descriptor)
 
 
-def _entered(path: str, mode: int) -> _Inode:
-    """Return the file at a path for one more user, created if it is missing."""
+def _entered(path: str, mode: int | None) -> _Inode:
+    """Return the file at a path for one more user, created with ``mode`` if it is missing; None: only to be read."""
     for _ in range(_TRIES):
         try:
             found = os.stat(path)
         except FileNotFoundError:
+            if mode is None:
+                raise
             try:
                 return _known(_made(path, mode))
             except FileExistsError:
@@ -237,7 +243,7 @@ def _entered(path: str, mode: int) -> _Inode:
         if inode is not None:
             inode.users += 1
             return inode
-        return _known(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return _known(os.open(path, (os.O_RDONLY if mode is None else os.O_RDWR) | os.O_CLOEXEC))
     raise Fault("busy", path, "it is created and removed again and again; check what else uses this name")
 
 

@@ -50,8 +50,10 @@ def _namespace() -> str:
         return ""
 
 
-def _may_run(name: str) -> bool:
-    """Return False if the process of an opener is known not to run."""
+def may_run(name: str) -> bool:
+    """Return False if no opener has this name, or its process is known not to run."""
+    if not is_name(name.removesuffix(_POLLED)):
+        return False
     process, number = name.removesuffix(_POLLED).split("-")
     namespace = number[:-_DIGITS]
     return bool(namespace and namespace != _namespace()) or _runs(int(process))
@@ -154,7 +156,7 @@ class WakeChannel:
     def is_alive(self, name: str) -> bool:
         """Return whether an opener of this name is alive."""
         if self._socket is None or name.endswith(_POLLED):
-            return is_name(name.removesuffix(_POLLED)) and _may_run(name)
+            return may_run(name)
         return name == self.name or name in self._others()
 
     def is_gone(self, name: str) -> bool:

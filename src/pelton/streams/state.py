@@ -86,7 +86,7 @@ class StreamState:
     @property
     def has_timers(self) -> bool:
         """Whether any message has a deadline, or is a schedule."""
-        return self.is_timed and self.timers.nearest() != NEVER
+        return self.is_timed and self.timers.has_any()
 
     @property
     def is_watched(self) -> bool:

@@ -45,6 +45,8 @@ class Timers:
         self._stream = stream
         self._fresh: list[tuple[int, int, int]] = []
         self._nearest: int | None = None
+        # Known while the nearest deadline is: some messages have one that never comes.
+        self._has_any = False
         # Messages before this one are never removed because of their age.
         self._ageless = 0
 
@@ -72,7 +74,13 @@ class Timers:
             self.flush()
             found = self._db.value(_NEAREST, (self._stream,))
             self._nearest = NEVER if found is None else int(found)
+            self._has_any = found is not None
         return self._nearest
+
+    def has_any(self) -> bool:
+        """Whether any message has, or may have had, a deadline or a schedule."""
+        self.nearest()
+        return self._has_any
 
     def met(self) -> None:
         """Forget the cached deadline: everything due was applied."""
@@ -98,6 +106,11 @@ class Timers:
             f"WHERE t.stream=? AND t.seq=m.seq AND t.due={NEVER}) ORDER BY seq LIMIT ?"
         )
         return decoded(Aged, self._db.execute(sql, (self._ageless, self._stream, limit)).fetchall())
+
+    def due_of(self, seq: int) -> int | None:
+        """Return when a message expires by its own TTL; None without one."""
+        found = self._db.value("SELECT due FROM timers WHERE stream=? AND seq=?", (self._stream, seq))
+        return None if found is None else int(found)
 
     def fired(self, now: int) -> list[Firing]:
         """Return the schedules that are due, in the order in which they were stored."""
@@ -149,5 +162,6 @@ class Timers:
         self._nearest = None
 
     def _earlier(self, due: int) -> None:
+        self._has_any = True
         if self._nearest is not None and due < self._nearest:
             self._nearest = due

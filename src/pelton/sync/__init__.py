@@ -37,19 +37,24 @@ from pelton.engine import backup, compact, rekey, restore, salvage, verify
 from pelton.jet import CoreMessage, Metadata
 from pelton.locks import ElectionOptions, Leader
 from pelton.queue import (
+    AttemptError,
+    BatchDecorator,
     ClaimedJob,
     DeadLetter,
     JobCall,
+    JobCodec,
     JobContext,
     JobCounts,
     JobDecorator,
     JobDefinition,
     JobInfo,
     JobOptions,
+    JobProgress,
     JobRules,
     Jobs,
     JobSchedule,
     Outcome,
+    WorkerInfo,
 )
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
@@ -61,6 +66,7 @@ __all__ = [
     "BucketSettings",
     "BucketStatus",
     "JobCall",
+    "JobCodec",
     "ClaimedJob",
     "Claims",
     "ChainCodec",
@@ -76,6 +82,8 @@ __all__ = [
     "Jet",
     "AsyncContextJob",
     "AsyncJob",
+    "BatchDecorator",
+    "BatchJob",
     "Job",
     "JobDecorator",
     "JobDefinition",
@@ -87,7 +95,10 @@ __all__ = [
     "JobContext",
     "JobCounts",
     "JobHandle",
+    "AttemptError",
     "JobInfo",
+    "JobProgress",
+    "WorkerInfo",
     "JobTransaction",
     "Leader",
     "Subscription",
@@ -106,6 +117,7 @@ __all__ = [
     "QueueWithOptions",
     "Savepoint",
     "SplitCodec",
+    "SqlReads",
     "Semaphore",
     "Stream",
     "backup",
@@ -131,6 +143,7 @@ Message = derive(jet.Message)
 Queue = derive(queue.Queue, stops={"work": "stop"})
 Job = derive(queue.Job)
 AsyncJob = derive(queue.AsyncJob)
+BatchJob = derive(queue.BatchJob)
 SyncJob = derive(queue.SyncJob)
 AsyncContextJob = derive(queue.AsyncContextJob)
 SyncContextJob = derive(queue.SyncContextJob)
@@ -142,6 +155,7 @@ JobHandle = derive(queue.JobHandle)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)
+SqlReads = derive(jet.SqlReads)
 Election = derive(locks.Election)
 Term = derive(locks.Term)
 Lock = derive(locks.Lock)

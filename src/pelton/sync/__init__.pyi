@@ -3,7 +3,7 @@
 # ruff: noqa: F403, F405
 # mypy: disable-error-code="overload-overlap"
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Self, Unpack, overload
@@ -44,23 +44,30 @@ from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.election_record import Leader as Leader
 from pelton.locks.held import Guard
 from pelton.queue.define.arguments import RunContext
+from pelton.queue.define.batch import BatchDecorator as BatchDecorator
 from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
 from pelton.queue.define.job import JobQueue, P, R, Resolved
-from pelton.queue.define.registry import C
+from pelton.queue.define.job_codec import JobCodec as JobCodec
+from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
+from pelton.queue.model.rules import BackoffRule
 from pelton.queue.model.rules import JobRules as JobRules
+from pelton.queue.model.states import AttemptError as AttemptError
 from pelton.queue.model.states import DeadLetter as DeadLetter
 from pelton.queue.model.states import Ending, JobState
 from pelton.queue.model.states import JobCounts as JobCounts
 from pelton.queue.model.states import JobInfo as JobInfo
+from pelton.queue.model.states import JobProgress as JobProgress
 from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.ports import JobSource
 from pelton.queue.run.claimed import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import JobContext as JobContext
@@ -83,11 +90,14 @@ __all__ = [
     "ApiStats",
     "AsyncContextJob",
     "AsyncJob",
+    "AttemptError",
     "Backend",
     "BackendSubscription",
     "Backoff",
     "BadRequestError",
     "Base64Codec",
+    "BatchDecorator",
+    "BatchJob",
     "Bucket",
     "BucketDecodeError",
     "BucketError",
@@ -96,6 +106,7 @@ __all__ = [
     "BucketNotFoundError",
     "BucketSettings",
     "BucketStatus",
+    "Cancel",
     "ChainCodec",
     "CheckpointBlocked",
     "ClaimedJob",
@@ -132,6 +143,7 @@ __all__ = [
     "DirectGet",
     "DirectGetDisabledError",
     "DirectReply",
+    "Discard",
     "Duration",
     "Election",
     "ElectionError",
@@ -151,8 +163,10 @@ __all__ = [
     "JobArgumentsError",
     "JobCall",
     "JobCancelledError",
+    "JobCodec",
     "JobContext",
     "JobCounts",
+    "JobCrashedError",
     "JobDecorator",
     "JobDefinition",
     "JobError",
@@ -162,6 +176,7 @@ __all__ = [
     "JobNotFoundError",
     "JobNotMovedError",
     "JobOptions",
+    "JobProgress",
     "JobResultError",
     "JobRules",
     "JobSchedule",
@@ -229,6 +244,7 @@ __all__ = [
     "QueueInUseError",
     "QueueNotFoundError",
     "QueueWithOptions",
+    "Reading",
     "Republish",
     "Request",
     "RetryJob",
@@ -240,11 +256,14 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Settled",
+    "SnapshotTimeoutError",
+    "Snooze",
     "SourceConsumer",
     "SplitCodec",
     "SqlConstraintError",
     "SqlError",
     "SqlForbiddenError",
+    "SqlReads",
     "StoreBusyError",
     "StoreClosedError",
     "StoreDescriptorsError",
@@ -293,6 +312,7 @@ __all__ = [
     "Unsettled",
     "Verb",
     "WireMessage",
+    "WorkerInfo",
     "WrongLastSequenceError",
     "WrongLoopError",
     "api_error",
@@ -494,6 +514,7 @@ class Jet:
         create: bool = True,
     ) -> Queue: ...
     def queue_names(self) -> list[str]: ...
+    def read(self, *, timeout: float | timedelta = 60.0) -> SqlReads: ...
     def rekey(self, key: Key) -> None: ...
     def restore(
         self,
@@ -529,6 +550,8 @@ class Jet:
     def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream: ...
 
 class AsyncContextJob(Job[P, R], Generic[P, R]):
+    in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -556,6 +579,8 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class AsyncJob(Job[P, R], Generic[P, R]):
+    in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -582,7 +607,23 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     @property
     def own_queue(self) -> JobQueue: ...
 
+class BatchJob(Job[[T], R], Generic[T, R]):
+    in_process: bool
+    hooks: JobHooks
+    function: Callable[..., Any]
+    name: str
+    rules: JobRules
+    is_async: bool
+    context_parameter: str
+    results: ResultCodec
+    queue: JobQueue | None
+    size: int
+    wait: float
+    def __call__(self, items: list[T], /) -> Coroutine[Any, Any, Sequence[R | BaseException] | None]: ...
+
 class Job(JobDefinition[P, R], Generic[P, R]):
+    in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -721,6 +762,7 @@ class Queue:
     exclusive: bool
     lease: float
     jobs_by_name: dict[str, Job[Any, Any]]
+    def around_run(self, function: F) -> F: ...
     def call_of(
         self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
     ) -> JobCall: ...
@@ -755,16 +797,39 @@ class Queue:
         *,
         name: str = ...,
         max_attempts: int = ...,
-        backoff: Backoff = ...,
+        backoff: BackoffRule = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Seconds | None = ...,
+        process: bool = ...,
     ) -> JobDecorator: ...
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: BackoffRule = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
+        timeout: Seconds | None = ...,
+        batch: int,
+        wait: Seconds = ...,
+    ) -> BatchDecorator: ...
     def job_source(self, worker: str) -> JobSource: ...
     def jobs(
         self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
     ) -> Iterator[JobInfo]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
     def move(self, job_id: str, queue: Queue) -> JobHandle[Any]: ...
+    def observe(
+        self,
+        on_error: Callable[[str, BaseException], None] | None = None,
+        on_stored: Callable[[], Awaitable[None]] | None = None,
+    ) -> None: ...
+    def on_enqueue(self, function: E) -> E: ...
+    @property
+    def on_stored(self) -> Callable[[], Awaitable[None]] | None: ...
     @classmethod
     def open(
         cls,
@@ -804,8 +869,16 @@ class Queue:
     def stop(self) -> None: ...
     def unschedule(self, name: str) -> bool: ...
     def work(
-        self, *, concurrency: int = 8, until_empty: bool = False, handle_signals: bool = True, grace: Seconds = 30.0
+        self,
+        *,
+        concurrency: int = 8,
+        until_empty: bool = False,
+        until_idle: bool = False,
+        handle_signals: bool = True,
+        grace: Seconds = 30.0,
+        max_jobs: int | None = None,
     ) -> None: ...
+    def workers(self) -> list[WorkerInfo]: ...
 
 class QueueInTransaction:
     @overload
@@ -825,6 +898,13 @@ class Savepoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+class SqlReads:
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ...) -> list[tuple[Any, ...]]: ...
 
 class Semaphore:
     name: str
@@ -870,6 +950,8 @@ class Stream:
     def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int: ...
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
+    in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -897,6 +979,8 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class SyncJob(Job[P, R], Generic[P, R]):
+    in_process: bool
+    hooks: JobHooks
     function: Callable[..., Any]
     name: str
     rules: JobRules
@@ -963,6 +1047,7 @@ def open(
     limits: AccountLimits | None = None,
     key: Key | None = None,
     mode: int | None = None,
+    read_only: bool = False,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

@@ -2,6 +2,7 @@
 
 from pelton.engine.maintenance.recount import recount
 from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime
+from pelton.testing.drain import drain, inline
 from pelton.testing.faults import FaultySync, FullDisk
 from pelton.testing.fencing import FencedRegister
 from pelton.testing.hazards import HazardBackend, Hazards, SimulatedClient, World
@@ -18,6 +19,8 @@ __all__ = [
     "RecordingDisk",
     "SimulatedClient",
     "World",
+    "drain",
+    "inline",
     "manual_runtime",
     "recount",
 ]

@@ -24,6 +24,10 @@ class _ManualTimer:
     def __init__(self, fn: Callable[[], None]) -> None:
         self._fn: Callable[[], None] | None = fn
 
+    @property
+    def is_over(self) -> bool:
+        return self._fn is None
+
     def cancel(self) -> None:
         self._fn = None
 
@@ -94,6 +98,12 @@ class ManualClock:
             self._elapsed_ns = max(self._elapsed_ns, due_ns)
             timer.fire()
         self._elapsed_ns = max(self._elapsed_ns, until_ns)  # a call may itself have advanced
+
+    def next_call(self) -> float | None:
+        """Return in how many seconds the next scheduled call falls due, or None."""
+        while self._timers and self._timers[0][2].is_over:
+            heapq.heappop(self._timers)
+        return (self._timers[0][0] - self._elapsed_ns) / _NS if self._timers else None
 
     def set_wall(self, wall_ns: int) -> None:
         """Step the wall clock to `wall_ns` nanoseconds since the epoch; timers do not notice."""

@@ -3,7 +3,7 @@
 from zlib import crc32
 
 import numpy as np
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pelton.spark.columns.checksums import Sums, positions
@@ -18,6 +18,8 @@ LENGTHS = st.one_of(
 )
 
 
+# The payloads are long on purpose.
+@settings(suppress_health_check=[HealthCheck.data_too_large])
 @given(LENGTHS, st.integers(0, 2**63 - 21), st.randoms(use_true_random=False), st.data())
 def test_rows_that_are_whole_are_told_from_damaged_ones(
     lengths: list[int], first: int, random: object, data: st.DataObject

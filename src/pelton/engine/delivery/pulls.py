@@ -54,24 +54,35 @@ class Pulls:
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
-        one = _Pull(stream, consumer, request, self._host.session.new_id() if request.group else "")
+        one = self.begin(stream, consumer, request)
         try:
             found = await self._try(one)
             if found.messages or found.blocked or request.no_wait:
                 return found.messages
             return await self._wait_and_try(one)
         finally:
-            if one.is_waiting:
-                self._leave(one)
+            self.end(one)
+
+    def begin(self, stream: str, consumer: str, request: PullRequest) -> WaitingPull:
+        """Return a pull that was not tried yet; :meth:`end` it."""
+        return WaitingPull(stream, consumer, request, self._host.session.new_id() if request.group else "")
+
+    def end(self, one: WaitingPull) -> None:
+        """Let other processes know that a pull waits no longer."""
+        if one.is_waiting:
+            self._leave(one)
 
     def count(self, consumer: ConsumerLog) -> int:
         """Return how many pulls wait: in all processes for a consumer with groups, else in this process."""
         if consumer.config.priority_groups:
             return waiting_pulls(consumer, self._peers.is_alive, self._host.session.now())
+        if consumer.config.deliver_subject:
+            # What waits is the pump of a push consumer.
+            return 0
         return self._waiting.count(consumer)
 
-    async def _try(self, one: _Pull, *, waited: bool = False) -> Found:
-        future = self._host.stage(lambda: self._tried(one, waited), durable=False, at_once=True)
+    async def _try(self, one: WaitingPull, *, waited: bool = False) -> Found:
+        future = self._host.stage(lambda: self.tried(one, one.request, waited=waited), durable=False, at_once=True)
         try:
             found: Found = await future
         except asyncio.CancelledError:
@@ -82,10 +93,11 @@ class Pulls:
 
     # --- in a transaction
 
-    def _tried(self, one: _Pull, waited: bool) -> Found:
+    def tried(self, one: WaitingPull, request: PullRequest, *, waited: bool) -> Found:
+        """Deliver to a pull what there is; ``request`` is what it asks for now, ``waited``: it was tried before."""
         registry = self._host.session.registry
         log = registry.consumer(one.stream, one.consumer)
-        check_pull(one.request, log.config, one.stream)
+        check_pull(request, log.config, one.stream)
         now = self._host.session.now()
         if log.is_idle(now) and not waited:
             # It has expired, even if no sweep has removed it yet.
@@ -93,28 +105,28 @@ class Pulls:
         if 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active):
             log.last_active, log.dirty = now, True
         if log.config.priority_groups:
-            return self._tried_in_turn(one, log, now)
-        delivery = Delivery(log, one.request, now, registry.consumers.token_floor, registry.interests.get(log.log))
+            return self._tried_in_turn(one, request, log, now)
+        delivery = Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))
         return Found(delivery.run(), delivery.blocked)
 
-    def _tried_in_turn(self, one: _Pull, log: ConsumerLog, now: int) -> Found:
-        turn = self._turn(one, log, now)
+    def _tried_in_turn(self, one: WaitingPull, request: PullRequest, log: ConsumerLog, now: int) -> Found:
+        turn = self._turn(one, request, log, now)
         turn.sweep()
         turn.expire_pin()
         turn.note()
         verdict = turn.verdict(counted=True)
-        found = self._served(one, log, turn, verdict, now) if verdict.served else Found([])
+        found = self._served(request, log, turn, verdict, now) if verdict.served else Found([])
         if found.messages:
             turn.leave()
-        elif not one.request.no_wait:
+        elif not request.no_wait:
             if not one.is_waiting and turn.is_crowded():
                 raise too_many_waiting(log.config, one.stream)
             turn.wait()
             one.is_waiting, one.seen = True, now
         return found
 
-    def _served(self, one: _Pull, log: ConsumerLog, turn: Turn, verdict: GroupDecision, now: int) -> Found:
-        request = msgspec.structs.replace(one.request, batch=verdict.batch)
+    def _served(self, request: PullRequest, log: ConsumerLog, turn: Turn, verdict: GroupDecision, now: int) -> Found:
+        request = msgspec.structs.replace(request, batch=verdict.batch)
         registry = self._host.session.registry
         delivery = Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))
         messages = delivery.run()
@@ -122,12 +134,12 @@ class Pulls:
             turn.pin_to(messages, self._host.session.new_id)
         return Found(messages, delivery.blocked)
 
-    def _turn(self, one: _Pull, log: ConsumerLog, now: int) -> Turn:
-        return Turn(log, one.request, Puller(one.id, self._peers.name, self._peers.is_alive), now)
+    def _turn(self, one: WaitingPull, request: PullRequest, log: ConsumerLog, now: int) -> Turn:
+        return Turn(log, request, Puller(one.id, self._peers.name, self._peers.is_alive), now)
 
     # --- waiting
 
-    async def _wait_and_try(self, one: _Pull) -> list[Delivered]:
+    async def _wait_and_try(self, one: WaitingPull) -> list[Delivered]:
         key = (one.stream, one.consumer)
         signal = self._waiting.join(key, self._check_waiting(one))
         expires = one.request.expires_ns
@@ -136,7 +148,7 @@ class Pulls:
             while True:
                 seen = signal.generation
                 await self._host.readable()
-                promising, delay = self._host.read(lambda: self._look(one))
+                promising, delay = self._host.read(lambda: self.look(one))
                 if promising:
                     found = await self._try(one, waited=True)
                     if found.messages or found.blocked:
@@ -150,7 +162,7 @@ class Pulls:
         finally:
             self._waiting.leave(key)
 
-    def _check_waiting(self, one: _Pull) -> tuple[str, ...]:
+    def _check_waiting(self, one: WaitingPull) -> tuple[str, ...]:
         """Return the filters of the consumer, or refuse the pull if ``max_waiting`` of this process wait already.
 
         Pulls of priority groups have rows, which count them across all processes.
@@ -162,7 +174,7 @@ class Pulls:
             raise too_many_waiting(log.config, one.stream)
         return log.filters
 
-    def _look(self, one: _Pull) -> tuple[bool, float | None]:
+    def look(self, one: WaitingPull) -> tuple[bool, float | None]:
         """Check, in a snapshot, whether a pull could get messages now, and if not, when to check again."""
         log = self._host.session.registry.consumer(one.stream, one.consumer)
         self._waiting.follow((one.stream, one.consumer), log.filters)
@@ -176,14 +188,14 @@ class Pulls:
             delays.append(_POLL_S)
         promising = log.may_deliver(now)
         if log.config.priority_groups:
-            verdict = self._turn(one, log, now).verdict(counted=False)
+            verdict = self._turn(one, one.request, log, now).verdict(counted=False)
             promising = promising and verdict.served
             refresh = next_refresh(one.seen, log.config.priority_timeout.ns)
             stale = stale or refresh <= now
             delays += [max(time - now, 0) / 1e9 for time in (verdict.again_at, max(refresh, now)) if time != NEVER]
         return promising or stale, min((d for d in delays if d is not None), default=None)
 
-    def _leave(self, one: _Pull) -> None:
+    def _leave(self, one: WaitingPull) -> None:
         """Remove the row of a pull that no longer waits, without waiting for the result."""
         log = self._host.session.registry.consumers.by_name.get((one.stream, one.consumer))
         if log is None:
@@ -192,7 +204,8 @@ class Pulls:
         def leave() -> None:
             registry = self._host.session.registry
             if (one.stream, one.consumer) in registry.consumers.by_name:
-                self._turn(one, registry.consumer(one.stream, one.consumer), self._host.session.now()).leave()
+                log = registry.consumer(one.stream, one.consumer)
+                self._turn(one, one.request, log, self._host.session.now()).leave()
 
         with suppress(PeltonError):
             # If the store is closed or has failed, there is no row to remove.
@@ -200,7 +213,7 @@ class Pulls:
             future.add_done_callback(lambda done: done.exception())
 
 
-class _Pull:
+class WaitingPull:
     """One pull; ``is_waiting`` while it has a row, ``seen`` is when that row was last refreshed."""
 
     def __init__(self, stream: str, consumer: str, request: PullRequest, pull_id: str) -> None:

@@ -33,7 +33,7 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog, Delivery, Settlement
 from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
-from pelton.engine.pubsub.bus import SubscriptionRow
+from pelton.engine.pubsub.subscribers import SubscriptionRow
 from pelton.engine.session import Key, Session, delete_consumers
 from pelton.runtime import Clock, Runtime, Signal
 from pelton.storage import integer
@@ -50,6 +50,8 @@ _FLOW_CONTROL: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 
 class Pump:
     """Delivers for ``consumer`` until :meth:`stop`, or until the consumer is gone."""
+
+    is_relay = False
 
     def __init__(self, host: Host, consumer: ConsumerLog, waiting: WaitingPulls, runtime: Runtime, owner: str) -> None:
         self._host = host
@@ -87,7 +89,7 @@ class Pump:
         """Always a whole batch: answers are processed at once."""
         return _BATCH
 
-    def receive(self, messages: Sequence[Incoming]) -> None:
+    def receive(self, route: str, messages: Sequence[Incoming]) -> None:
         """Process the answer to a flow control request."""
         answer = next((message for message in messages if self._asked and message.subject == self._asked), None)
         if answer is None:
@@ -211,6 +213,7 @@ class Pump:
 
     def _found(self, log: ConsumerLog, room: int, now: int) -> list[Delivered]:
         if room <= 0:
+            self._is_blocked = True
             return []
         registry = self._host.session.registry
         interest = registry.interests.get(log.log)

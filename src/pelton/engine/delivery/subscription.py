@@ -24,6 +24,8 @@ class EngineSubscription:
     ``leave`` is awaited when it is closed, ``on_room`` is called when a full buffer is half read.
     """
 
+    is_relay = False
+
     def __init__(
         self,
         subject: str,
@@ -55,7 +57,7 @@ class EngineSubscription:
         self._is_full = self._is_full or room <= 0
         return room
 
-    def receive(self, messages: Sequence[Incoming]) -> None:
+    def receive(self, route: str, messages: Sequence[Incoming]) -> None:
         """Buffer messages; drop those that do not fit."""
         left = _KEPT - len(self._waiting)
         if len(messages) > left:

@@ -10,6 +10,10 @@ Invariants: a subscriber receives messages in the order in which their transacti
 queue group receives each message; nothing that was rolled back is delivered. The rows of a process that died are
 removed by the next process that meets them. A process that was stopped (``openers.stopped``) receives what every
 subscriber receives, but nothing that is meant for one of several until it continues.
+
+A server passes messages on to clients, whose subscriptions are many and come and go. It keeps no row for each, but a
+few rows that cover them (``RELAYED``): messages reach the server by these, and it knows whom they are for. What its own
+clients publish it has passed on already, so a transaction that stores such messages skips these rows (``is_routed``).
 """
 
 from __future__ import annotations
@@ -18,10 +22,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing
 from pelton.engine.pubsub.peers import Peers
+from pelton.engine.pubsub.subscribers import RELAYED, LocalDelivery, Subscriber, SubscriptionRow
 from pelton.storage import Database, decoded, text
 from pelton.subjects import SubjectIndex
 
@@ -35,24 +40,6 @@ _UNREAD: Final = (
     "SELECT seq, origin, subscription, route, subject, reply, hdr, data FROM pubsub_outbox WHERE seq>? "
     "ORDER BY seq LIMIT ?"
 )
-
-
-class Subscriber(Protocol):
-    """Receives the messages of one subscription; ``capacity`` is how many more it would like to hold."""
-
-    def receive(self, messages: Sequence[Incoming]) -> None: ...
-
-    @property
-    def capacity(self) -> int: ...
-
-
-class SubscriptionRow(NamedTuple):
-    """The row of a subscription of any process, in the order in which they were made."""
-
-    id: int
-    owner: str
-    subject: str
-    queue: str
 
 
 class _OutboxRow(NamedTuple):
@@ -91,13 +78,15 @@ class Bus:
         self.has_subscriptions = False
         self._mine: dict[int, Subscriber] = {} if of is None else of._mine
         self._reads = of is None
+        # Set while messages are stored that this process has already passed on to its clients.
+        self.is_routed = False
         self._joining: list[int] = []
         self._leaving: list[int] = []
         self._bumped = False
         self._stopped: set[str] = set()
         self._cursor = 0
         self._rows: list[tuple[int, str, Incoming]] = []
-        self._ready: list[tuple[Subscriber, Sequence[Incoming]]] = []
+        self._ready: list[LocalDelivery] = []
         self._dead: set[str] = set()
         self._alive: set[str] = set()
 
@@ -113,8 +102,25 @@ class Bus:
         return bool(self._index.match(subject))
 
     def subscriptions(self, subject: str) -> list[SubscriptionRow]:
-        """Return the subscriptions that match a subject and whose process runs, the oldest first."""
-        return sorted(subscription for subscription in self._index.match(subject) if self._runs(subscription.owner))
+        """Return the subscriptions that match a subject and whose process runs, the oldest first.
+
+        Rows that cover a server's clients are left out: they match more than its clients subscribe to.
+        """
+        return sorted(row for row in self._index.match(subject) if row.queue != RELAYED and self._runs(row.owner))
+
+    def has_others(self, subject: str) -> bool:
+        """Return whether any subscription matches a subject, other than those of this process's clients."""
+        mine = self._mine
+        for row in self._index.match(subject):
+            subscriber = mine.get(row.id)
+            if subscriber is None or not subscriber.is_relay:
+                return True
+        return False
+
+    @property
+    def has_own(self) -> bool:
+        """Whether this process has subscriptions."""
+        return bool(self._mine)
 
     def capacity(self, subscriptions: Iterable[SubscriptionRow]) -> int:
         """Return how many more messages these subscriptions would like to hold.
@@ -125,7 +131,7 @@ class Bus:
         capacities = [self._capacity_of(subscription) for subscription in subscriptions]
         return (
             max(capacities, default=0)
-            if any(subscription.queue for subscription in subscriptions)
+            if any(subscription.is_shared for subscription in subscriptions)
             else min(capacities, default=0)
         )
 
@@ -204,15 +210,15 @@ class Bus:
         self._bumped = False
         self._version = -1
 
-    def deliveries(self) -> list[tuple[Subscriber, Sequence[Incoming]]]:
+    def deliveries(self) -> list[LocalDelivery]:
         """Return the transaction's deliveries to subscribers of this process so far."""
         return list(self._ready)
 
-    def keep_only(self, deliveries: Sequence[tuple[Subscriber, Sequence[Incoming]]]) -> None:
+    def keep_only(self, deliveries: Sequence[LocalDelivery]) -> None:
         """Replace the pending deliveries."""
         self._ready = list(deliveries)
 
-    def committed(self) -> Sequence[tuple[Subscriber, Sequence[Incoming]]]:
+    def committed(self) -> Sequence[LocalDelivery]:
         """Return the deliveries of the committed transaction to subscribers of this process."""
         self._joining.clear()
         ready, self._ready = self._ready, []
@@ -231,18 +237,19 @@ class Bus:
 
     def deliver(self, route: str, messages: Sequence[Incoming]) -> None:
         """Deliver messages to the subscriptions that match ``route``, whatever the messages' own subjects are."""
-        found = self._index.match(route)
+        found = _each_relay_once(self._index.match(route))
         groups: dict[tuple[str, str], list[SubscriptionRow]] = {}
         elsewhere = False
         for subscription in found:
             if not self._lives(subscription.owner):
                 continue
-            if subscription.queue:
+            if subscription.is_shared:
                 groups.setdefault((subscription.subject, subscription.queue), []).append(subscription)
-            elif not self._hand_over(subscription, messages):
+            elif not self._hand_over(subscription, route, messages):
                 elsewhere = True
         for members in groups.values():
-            self._share(members, route, messages)
+            if not (self.is_routed and any(map(self._is_relayed, members))):
+                self._share(members, route, messages)
         if elsewhere:
             self._rows += [(_EVERYBODY, route, message) for message in messages]
 
@@ -252,7 +259,7 @@ class Bus:
         fit = [member for member in running if self._capacity_of(member) > 0] or running
         for message in messages:
             chosen = fit[0] if len(fit) == 1 else self._choose(fit)
-            if not self._hand_over(chosen, (message,)):
+            if not self._hand_over(chosen, route, (message,)):
                 self._rows.append((chosen.id, route, message))
 
     def _runs(self, owner: str) -> bool:
@@ -267,13 +274,17 @@ class Bus:
         self._dead.add(owner)
         return False
 
-    def _hand_over(self, subscription: SubscriptionRow, messages: Sequence[Incoming]) -> bool:
+    def _is_relayed(self, subscription: SubscriptionRow) -> bool:
+        subscriber = self._mine.get(subscription.id)
+        return subscriber is not None and subscriber.is_relay
+
+    def _hand_over(self, subscription: SubscriptionRow, route: str, messages: Sequence[Incoming]) -> bool:
         """Keep messages for a subscriber of this process until the commit; False if it belongs to another process."""
         if subscription.owner != self._peers.name:
             return False
         subscriber = self._mine.get(subscription.id)
-        if subscriber is not None:
-            self._ready.append((subscriber, messages))
+        if subscriber is not None and not (self.is_routed and subscriber.is_relay):
+            self._ready.append(LocalDelivery(subscriber, route, messages))
         return True
 
     # --- which processes run
@@ -366,8 +377,23 @@ class Bus:
     def _receive(self, subscription: int, route: str, incoming: Incoming) -> None:
         if subscription != _EVERYBODY:
             if (subscriber := self._mine.get(subscription)) is not None:
-                subscriber.receive((incoming,))
+                subscriber.receive(route, (incoming,))
             return
-        for other in self._index.match(route):
-            if not other.queue and (subscriber := self._mine.get(other.id)) is not None:
-                subscriber.receive((incoming,))
+        for other in _each_relay_once([row for row in self._index.match(route) if row.owner == self._peers.name]):
+            if not other.is_shared and (subscriber := self._mine.get(other.id)) is not None:
+                subscriber.receive(route, (incoming,))
+
+
+def _each_relay_once(found: Sequence[SubscriptionRow]) -> Sequence[SubscriptionRow]:
+    """Leave out all but one of the rows by which a server is reached: it delivers to all its clients for each."""
+    if len(found) < 2:
+        return found
+    relays: set[str] = set()
+    kept: list[SubscriptionRow] = []
+    for row in found:
+        if row.queue == RELAYED:
+            if row.owner in relays:
+                continue
+            relays.add(row.owner)
+        kept.append(row)
+    return kept

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pelton.api import Incoming
-from pelton.engine.pubsub.bus import Subscriber
+from pelton.engine.pubsub.subscribers import LocalDelivery
 from pelton.engine.session.wakes import Wakes
 
-Deliveries = Sequence[tuple[Subscriber, Sequence[Incoming]]]
+Deliveries = Sequence[LocalDelivery]
 
 
 class Committed(NamedTuple):

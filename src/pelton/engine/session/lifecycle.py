@@ -175,7 +175,9 @@ def retire(session: Session, log: StreamLog, now: int) -> None:
 
 
 def sweep(session: Session, now: int) -> None:
-    """Delete the consumers that were not used for their ``inactive_threshold``."""
+    """Delete the consumers that were not used for their ``inactive_threshold``, unless the store is only read."""
+    if session.db.is_read_only:
+        return
     idle = session.registry.consumers.idle(now, session.registry.use_consumer)
     if idle:
         delete_consumers(session, idle)

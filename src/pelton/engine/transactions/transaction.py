@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pelton.api import (
     AckOp,
@@ -27,26 +27,17 @@ from pelton.api import (
     Outgoing,
     PeltonError,
     PubAck,
-    SqlConstraintError,
-    SqlError,
-    SqlForbiddenError,
     TransactionError,
     TransactionTimeoutError,
 )
-from pelton.engine.faults import public_error
+from pelton.engine.faults import public_error, sql_error
 from pelton.engine.session import SessionMark
 from pelton.engine.transactions.operations import Operations
 from pelton.runtime import Clock, Timer, owner
 from pelton.storage import PlacedSums, Refusal, as_fault, placed_sums, translated
-from pelton.storage.user_sql import RefusalKind
 from pelton.streams import Packed, is_member
 
 T = TypeVar("T")
-_SQL_ERRORS: Final[dict[RefusalKind, type[SqlError]]] = {
-    "forbidden": SqlForbiddenError,
-    "constraint": SqlConstraintError,
-    "mistake": SqlError,
-}
 
 
 class Writers(Protocol):
@@ -202,7 +193,7 @@ class OpenTransaction:
         try:
             return self._done(lambda: operations.sql(statement, bindings))
         except Refusal as refusal:
-            raise _SQL_ERRORS[refusal.kind](refusal.reason, str(statement)) from refusal
+            raise sql_error(refusal, statement) from refusal
 
     @property
     def is_open(self) -> bool:

@@ -10,6 +10,8 @@ import os
 import platform
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from pelton.api import ApiError, ConfigError, MsgGet, Request, rfc3339
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
@@ -34,20 +36,20 @@ class Audit:
         """Whether audit advisories have a recipient."""
         return self._session.would_reach(_SUBJECT)
 
-    def call(self, request: Request[R]) -> R:
-        """Handle one request inside a transaction, and send its audit advisory."""
+    def call(self, request: Request[R], client: ClientInfo | None) -> R:
+        """Handle one request inside a transaction, and send its audit advisory; None: this process asked."""
         kind = type(request)
         try:
             reply = answer(self._session, request)
         except ApiError as error:
             if kind in VERB_OF and self.is_wanted:
-                self._tell(request, encode_error(kind, error))
+                self._tell(request, encode_error(kind, error), client)
             raise
         if kind in VERB_OF and kind is not MsgGet and self.is_wanted:
-            self._tell(request, encode_reply(kind, reply))
+            self._tell(request, encode_reply(kind, reply), client)
         return reply
 
-    def _tell(self, request: Request[Any], response: bytes) -> None:
+    def _tell(self, request: Request[Any], response: bytes, client: ClientInfo | None) -> None:
         try:
             subject = api_subject(request)
         except ConfigError:
@@ -56,14 +58,14 @@ class Audit:
         server = str(self._session.db.value("SELECT value FROM meta WHERE key='uuid'"))
         event = ApiAudit(
             server=server,
-            client=self._client(server),
+            client=self._process(server) if client is None else msgspec.structs.replace(client, server=server),
             api_subject=subject,
             request=encode_body(request).decode(),
             response=response.decode(),
         )
         self._session.advise(event)
 
-    def _client(self, server: str) -> ClientInfo:
+    def _process(self, server: str) -> ClientInfo:
         return ClientInfo(
             start=self._start,
             host=platform.node(),

@@ -93,14 +93,24 @@ def info(session: Session, request: ConsumerInfoRequest) -> ConsumerInfo:
     """Return the info of a consumer."""
     sweep(session, session.now())
     consumer = session.registry.consumer(request.stream, request.name)
-    consumer.log.advance(session.now())
+    if not session.db.is_read_only:
+        consumer.log.advance(session.now())
+    elif _is_gone(session, consumer):
+        raise api_error("JSConsumerNotFoundErr", stream=request.stream, consumer=request.name)
     return _info(session, consumer)
+
+
+def _is_gone(session: Session, consumer: ConsumerLog) -> bool:
+    """Whether a consumer was inactive for too long, and is still there because the store is only read."""
+    if not session.db.is_read_only or not consumer.config.inactive_threshold.ns:
+        return False
+    return session.registry.use_consumer(consumer).is_idle(session.now())
 
 
 def names_of(session: Session, stream: str) -> list[str]:
     log = session.registry.stream(stream)
     sweep(session, session.now())
-    return sorted(consumer.name for consumer in session.registry.listed_of(log))
+    return sorted(each.name for each in session.registry.listed_of(log) if not _is_gone(session, each))
 
 
 def delete(session: Session, request: ConsumerDelete) -> Success:

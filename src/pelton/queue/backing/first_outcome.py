@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pelton.api import AckRejectedError, Backend, MessageNotFoundError, MsgGet, Outgoing, headers
@@ -26,24 +27,29 @@ def as_first(names: QueueNames, outcome: Outgoing) -> Outgoing:
     return Outgoing(outcome.subject, outcome.data, block)
 
 
+def as_only(message: Outgoing) -> Outgoing:
+    """Return a message that is refused if there is one of its subject (WrongLastSequenceError)."""
+    block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"})
+    return Outgoing(message.subject, message.data, block)
+
+
 def guarded(names: QueueNames, ended: Ended) -> Sequence[Outgoing]:
     """Return the messages that end an attempt; if it ends the job, its outcome has to be the first."""
     messages = ended.messages
     return [*messages[:-1], as_first(names, messages[-1])] if ended.is_over else messages
 
 
-async def is_stored(backend: Backend, names: QueueNames, ended: Ended) -> bool:
-    """Whether the outcome that a job has is the one that was refused: it was published before, and not acknowledged."""
-    record = ended.record
-    try:
-        found = await backend.call(MsgGet(stream=names.history, last_by_subj=record.subject))
-    except MessageNotFoundError:
-        return False
-    return found.message.data == record.data
+async def refusal_of(backend: Backend, names: QueueNames, ended: Ended) -> AckRejectedError | None:
+    """Return why an attempt has no effect whose outcome was refused; None if that very outcome is stored.
 
-
-def was_cancelled(ended: Ended) -> AckRejectedError:
-    """Return why an attempt had no effect whose job has another outcome."""
+    It is when a publish was repeated: a server checks the condition before it knows the message again.
+    """
+    job_id = ended.record.subject.rpartition(".")[2]
+    request = MsgGet(stream=names.history, last_by_subj=names.outcomes_of(job_id))
+    with suppress(MessageNotFoundError):
+        stored = (await backend.call(request)).message
+        if (stored.subject, stored.data) == (ended.record.subject, ended.record.data):
+            return None
     delivered = ended.delivered
     reason = "the job was cancelled meanwhile"
     return AckRejectedError(delivered.stream, delivered.consumer, delivered.seq, reason)

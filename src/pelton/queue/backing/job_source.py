@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.queue.backing.first_outcome import guarded, is_stored, was_cancelled
+from pelton.jet import ack_of
+from pelton.queue.backing.first_outcome import as_only, guarded, refusal_of
 from pelton.queue.model.records import job_id_of
 from pelton.queue.ports import Extender, TakenJob
 
@@ -49,20 +50,28 @@ class ConsumerJobSource:
         """Return the record of the last attempt; the first delivery has none."""
         return await self._attempt_of(job_id_of(delivered)) if delivered.num_delivered > 1 else None
 
+    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
+        """Publish and extend the lease together; on a cluster nothing tells whether the attempt was replaced."""
+        only = message if self._backend.planning.atomic_batches else as_only(message)
+        progress = ack_of(delivered, "progress")
+        await self._backend.settle([only], delivered.stream, delivered.consumer, progress)
+
     async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""
         delivered = ended.delivered
         try:
             await self._backend.settle(self._messages(ended), delivered.stream, delivered.consumer, ended.ack)
-        except WrongLastSequenceError as error:
-            await self._settle_again(ended, error)
+        except WrongLastSequenceError:
+            if (refused := await self._after_refusal(ended)) is not None:
+                raise refused from None
 
-    async def _settle_again(self, ended: Ended, refused: PeltonError) -> None:
-        """Acknowledge an attempt whose own outcome is stored; raises AckRejectedError if it is another one."""
-        if not await is_stored(self._backend, self._names, ended):
-            raise was_cancelled(ended) from refused
-        delivered = ended.delivered
-        await self._backend.settle((), delivered.stream, delivered.consumer, ended.ack)
+    async def _after_refusal(self, ended: Ended) -> PeltonError | None:
+        """Return why an attempt has no effect, after its outcome was refused; None if it has one all the same."""
+        refused = await refusal_of(self._backend, self._names, ended)
+        if refused is None:
+            delivered = ended.delivered
+            await self._backend.settle((), delivered.stream, delivered.consumer, ended.ack)
+        return refused
 
     def _messages(self, ended: Ended) -> Sequence[Outgoing]:
         # In a store file, a job that is cancelled is withdrawn, and its holder's ack is refused.
@@ -91,17 +100,16 @@ class ConsumerJobSource:
             return [error] * len(endings)
         for index, refused in enumerate(answers):
             if isinstance(refused, WrongLastSequenceError):
-                answers[index] = await self._answer_again(endings[index], refused)
+                answers[index] = await self._settled_again(endings[index])
         return answers
 
-    async def _answer_again(self, ended: Ended, refused: PeltonError) -> PeltonError | None:
+    async def _settled_again(self, ended: Ended) -> PeltonError | None:
         try:
-            await self._settle_again(ended, refused)
+            return await self._after_refusal(ended)
         except FINAL_ERRORS:
             raise
         except PeltonError as error:
             return error
-        return None
 
     def forget(self, deliveries: Sequence[Delivered]) -> None:
         """Do nothing: the consumer redelivers it to another worker after its ack wait."""

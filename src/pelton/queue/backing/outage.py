@@ -11,14 +11,16 @@ from pelton.api import (
     ServerTimeoutError,
     ServerUnreachableError,
     StoreBusyError,
+    StoreError,
     StoreFullError,
 )
 from pelton.api.errors import is_passing
+from pelton.api.store_errors import FINAL_ERRORS
 
 if TYPE_CHECKING:
     from pelton.runtime import Clock
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _ASK_AGAIN_S: Final = 0.5
 _PASSING: Final = (StoreBusyError, StoreFullError, ServerUnreachableError, ServerTimeoutError, JetStreamMissingError)
 
@@ -26,6 +28,11 @@ _PASSING: Final = (StoreBusyError, StoreFullError, ServerUnreachableError, Serve
 def can_pass(error: PeltonError) -> bool:
     """Whether the store, or the servers, may recover without help from the worker's user."""
     return isinstance(error, _PASSING) or is_passing(error)
+
+
+def is_busy(error: PeltonError) -> bool:
+    """Whether it is worth trying again."""
+    return not isinstance(error, FINAL_ERRORS) and (isinstance(error, StoreError) or can_pass(error))
 
 
 class Outage:

@@ -34,6 +34,7 @@ _LONGEST_LEASE_S: Final = 86_400.0
 _DEFAULT_HISTORY_S: Final = 7 * 86_400.0
 _SHORTEST_AGE_S: Final = 0.1
 _ATTEMPTS_AGE: Final = timedelta(days=30)
+_TRACES_AGE: Final = timedelta(days=366)
 _WRITES_AGE: Final = timedelta(seconds=60)
 
 
@@ -193,6 +194,7 @@ async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings)
     await _side(jet, names, names.dead, settings)
     await _side(jet, names, names.attempts, settings, max_age=_ATTEMPTS_AGE, **last)
     await _side(jet, names, names.control, settings, allow_msg_ttl=True, **last)
+    await _side(jet, names, names.running, settings, allow_msg_ttl=True, max_age=_TRACES_AGE, **last)
 
 
 async def keys_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:

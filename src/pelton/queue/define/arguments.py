@@ -14,6 +14,7 @@ import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.queue.define.codec import ResultCodec, bent
+from pelton.queue.define.job_codec import JobCodec, decode_each, encode_each
 
 T = TypeVar("T")
 
@@ -33,28 +34,33 @@ class JobArguments:
     Raises ConfigError for a function whose arguments cannot travel.
     """
 
-    def __init__(self, job: str, function: Callable[..., Any]) -> None:
+    def __init__(self, job: str, function: Callable[..., Any], codec: JobCodec | None = None) -> None:
         self._job = job
+        self._codec = codec
         hints = _hints(function, job)
         self.context = _context_parameter(hints, job)
         signature = inspect.signature(function)
         parameters = [p for p in signature.parameters.values() if p.name != self.context]
         self._names = tuple(parameter.name for parameter in parameters)
-        self._struct = _struct(job, hints, parameters)
+        _check(job, parameters)
+        self._kinds = {name: hints.get(name, Any) for name in self._names}
+        self._defaults: dict[str, Callable[[], Any]] = {
+            p.name: partial(_same, p.default) for p in parameters if p.default is not p.empty
+        }
+        self._struct = _struct(job, self._kinds if codec is None else {}, self._defaults)
         self._decode = msgspec.json.Decoder(self._struct).decode
         self._signature = signature.replace(parameters=parameters)
         self._positional = all(p.kind is not p.KEYWORD_ONLY for p in parameters)
-        self.results = ResultCodec(job, hints.get("return", Any))
+        self.results = ResultCodec(job, hints.get("return", Any), codec)
 
     def encode(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """Return arguments as JSON, checked against the function's annotations. Raises JobArgumentsError."""
-        if not kwargs and self._positional and len(args) == len(self._names):
-            named: dict[str, Any] = dict(zip(self._names, args, strict=True))
-        else:
+        named = self._named(args, kwargs)
+        if self._codec is not None:
             try:
-                named = self._signature.bind(*args, **kwargs).arguments
-            except TypeError as error:
-                raise JobArgumentsError(self._job, str(error)) from None
+                return encode_each(self._codec, named, self._kinds)
+            except Exception as error:  # a codec is the program's own
+                raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}") from error
         try:
             encoded = _encode(named)
             decoded = self._decode(encoded)
@@ -65,8 +71,21 @@ class JobArguments:
             raise JobArgumentsError(self._job, str(error)) from None
         return encoded
 
+    def _named(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if not kwargs and self._positional and len(args) == len(self._names):
+            return dict(zip(self._names, args, strict=True))
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise JobArgumentsError(self._job, str(error)) from None
+
     def decode(self, raw: msgspec.Raw) -> dict[str, Any]:
         """Return the arguments of a stored job by name. Raises JobArgumentsError."""
+        if self._codec is not None:
+            try:
+                return decode_each(self._codec, raw, self._kinds, self._defaults)
+            except Exception as error:  # a codec is the program's own
+                raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}") from error
         try:
             decoded = self._decode(raw)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
@@ -88,8 +107,7 @@ def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:
         raise ConfigError(f"job {job!r}: its annotations can't be read ({error})") from None
 
 
-def _struct(job: str, hints: dict[str, Any], parameters: Sequence[inspect.Parameter]) -> type[msgspec.Struct]:
-    fields: list[Any] = []
+def _check(job: str, parameters: Sequence[inspect.Parameter]) -> None:
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ConfigError(
@@ -99,12 +117,14 @@ def _struct(job: str, hints: dict[str, Any], parameters: Sequence[inspect.Parame
             raise ConfigError(f"job {job!r}: '*{parameter.name}' has no fixed name; give each argument a parameter")
         if parameter.name in _OPTIONS:
             raise ConfigError(f"job {job!r}: {parameter.name!r} is an option of enqueue; rename the parameter")
-        hint = hints.get(parameter.name, Any)
-        if parameter.default is parameter.empty:
-            fields.append((parameter.name, hint))
-        else:
-            # A factory, because msgspec refuses mutable defaults; the value itself is only ever encoded or read.
-            fields.append((parameter.name, hint, msgspec.field(default_factory=partial(_same, parameter.default))))
+
+
+def _struct(job: str, kinds: dict[str, Any], defaults: dict[str, Callable[[], Any]]) -> type[msgspec.Struct]:
+    fields: list[Any] = [
+        # A factory, because msgspec refuses mutable defaults; the value itself is only ever encoded or read.
+        (name, kind, msgspec.field(default_factory=defaults[name])) if name in defaults else (name, kind)
+        for name, kind in kinds.items()
+    ]
     try:
         struct = msgspec.defstruct(f"{job}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
         msgspec.json.Decoder(struct)

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from pelton.api import JobResultError
+from pelton.queue.define.job_codec import JobCodec, decoded_with, encoded_with
 from pelton.queue.model.states import NOTHING
 
 _PLAIN: Final = (str, int, float, bool, type(None))
@@ -48,8 +49,9 @@ def encoded_result(job: str, result: object) -> msgspec.Raw:
 class ResultCodec:
     """Results of one job, whose function declares ``kind``; Any if nothing is declared."""
 
-    def __init__(self, job: str, kind: Any) -> None:
+    def __init__(self, job: str, kind: Any, codec: JobCodec | None = None) -> None:
         self._job = job
+        self._codec = codec
         self._kind = kind
         try:
             self._decode = None if kind in (Any, object) else msgspec.json.Decoder(kind).decode
@@ -59,6 +61,11 @@ class ResultCodec:
 
     def encode(self, result: object) -> msgspec.Raw:
         """Return a result as JSON. Raises JobResultError if JSON cannot hold it, or would change it."""
+        if self._codec is not None:
+            try:
+                return NOTHING if result is None else msgspec.Raw(encoded_with(self._codec, result))
+            except Exception as error:  # a codec is the program's own
+                raise JobResultError(self._job, f"{type(error).__name__}: {error}") from error
         encoded = encoded_result(self._job, result)
         is_plain = type(result) is self._kind and self._kind in _PLAIN
         if self._decode is None or is_plain or not (why := bent(result, self._kind)):
@@ -72,6 +79,11 @@ class ResultCodec:
 
     def decode(self, encoded: msgspec.Raw | bytes) -> object:
         """Return a result as its declared type. Raises JobResultError if it is of another one."""
+        if self._codec is not None and bytes(encoded) != bytes(NOTHING):
+            try:
+                return decoded_with(self._codec, encoded, self._kind)
+            except Exception as error:  # a codec is the program's own
+                raise JobResultError(self._job, f"{type(error).__name__}: {error}") from error
         if self._decode is None:
             return msgspec.json.decode(encoded)
         try:

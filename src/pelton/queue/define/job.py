@@ -16,6 +16,8 @@ import msgspec
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.queue.define.arguments import JobArguments, RunContext
 from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.hooks import JobHooks
+from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class JobCall(msgspec.Struct, frozen=True):
     """A job with its arguments and options, ready to be enqueued.
 
     ``queue`` is the one that the job was registered with, or None for a job of a `Jobs`, which any queue takes.
+    ``meta`` travels with the job, to be read as ``JobContext.meta``: a trace, a tenant.
     """
 
     job: str
@@ -79,12 +82,35 @@ class JobCall(msgspec.Struct, frozen=True):
     options: JobOptions = PLAIN
     results: ResultCodec | None = None
     queue: JobQueue | None = None
+    meta: dict[str, str] = {}
+
+    def with_options(self, **options: Unpack[OptionFields]) -> JobCall:
+        """Return the call with some options of `JobOptions` set anew. Raises ConfigError."""
+        fields: Any = msgspec.structs.asdict(self.options) | dict(options)
+        return msgspec.structs.replace(self, options=job_options(f"job {self.job!r}", fields))
+
+    def with_meta(self, **meta: str) -> JobCall:
+        """Return the call with more ``meta``, all texts. Raises ConfigError."""
+        for name, value in meta.items():
+            if not isinstance(value, str):
+                raise ConfigError(f"job {self.job!r}: meta {name!r} is {value!r}; give a text (str)")
+        return msgspec.structs.replace(self, meta=self.meta | meta)
 
 
 class JobDefinition(Generic[P, R]):
     """A function with what it takes to enqueue and run it; ``R`` is what it returns, awaited if async."""
 
-    def __init__(self, function: Callable[..., Any], name: str, rules: JobRules, arguments: JobArguments) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        rules: JobRules,
+        arguments: JobArguments,
+        hooks: JobHooks | None = None,
+        in_process: bool = False,
+    ) -> None:
+        self.in_process = in_process
+        self.hooks: JobHooks = hooks or JobHooks()
         self.function = function
         self.name = name
         self.rules = rules
@@ -94,8 +120,12 @@ class JobDefinition(Generic[P, R]):
         self._arguments = arguments
         self.context_parameter: str = arguments.context
         self.results: ResultCodec = arguments.results
-        if rules.timeout is not None and not self.is_async:
-            raise ConfigError(f"job {name!r}: timeout needs an async function; a thread can't be stopped")
+        if in_process:
+            _check_in_process(function, name)
+        if rules.timeout is not None and not self.is_async and not in_process:
+            raise ConfigError(
+                f"job {name!r}: timeout needs an async function, or process=True; a thread can't be stopped"
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, here and now."""
@@ -106,8 +136,9 @@ class JobDefinition(Generic[P, R]):
         return self.call_with(args, kwargs, PLAIN)
 
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall:
-        """Return a checked call with options. Raises JobArgumentsError."""
-        return self.call_of(self.encode_arguments(args, kwargs), options)
+        """Return a checked call with options. Raises JobArgumentsError, and what a hook raises."""
+        call = self.call_of(self.encode_arguments(args, kwargs), options)
+        return self.hooks.before_enqueue(call) if self.hooks.has_enqueue else call
 
     def call_of(self, args: bytes, options: JobOptions) -> JobCall:
         """Return a call with arguments as JSON, which are not checked here."""
@@ -129,9 +160,16 @@ class Job(JobDefinition[P, R], Generic[P, R]):
     """
 
     def __init__(
-        self, queue: JobQueue | None, function: Callable[..., Any], name: str, rules: JobRules, arguments: JobArguments
+        self,
+        queue: JobQueue | None,
+        function: Callable[..., Any],
+        name: str,
+        rules: JobRules,
+        arguments: JobArguments,
+        hooks: JobHooks | None = None,
+        in_process: bool = False,
     ) -> None:
-        super().__init__(function, name, rules, arguments)
+        super().__init__(function, name, rules, arguments, hooks, in_process)
         self.queue = queue
 
     def __repr__(self) -> str:
@@ -173,6 +211,8 @@ class Job(JobDefinition[P, R], Generic[P, R]):
         if len(options) != len(encoded):
             raise ConfigError(f"job {self.name!r}: {len(encoded)} argument lists, but {len(options)} keys")
         calls = [self.call_of(args, option) for args, option in zip(encoded, options, strict=True)]
+        if self.hooks.has_enqueue:
+            calls = list(map(self.hooks.before_enqueue, calls))
         return await self.own_queue.enqueue_many(calls)
 
     def options(self, **options: Unpack[OptionFields]) -> JobWithOptions[P, R]:
@@ -275,9 +315,17 @@ class JobDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> SyncJob[P, R]: ...
 
 
-def job_of(queue: JobQueue | None, function: Callable[..., Any], name: str, rules: JobRules) -> Job[Any, Any]:
+def job_of(
+    queue: JobQueue | None,
+    function: Callable[..., Any],
+    name: str,
+    rules: JobRules,
+    hooks: JobHooks,
+    codec: JobCodec | None = None,
+    in_process: bool = False,
+) -> Job[Any, Any]:
     """Return a function as a job, which is called as the function is. Raises ConfigError."""
-    arguments = JobArguments(name, function)
+    arguments = JobArguments(name, function, codec)
     first = next(iter(inspect.signature(function).parameters), "")
     has_context = bool(arguments.context) and arguments.context == first
     kind: type[Job[Any, Any]]
@@ -285,7 +333,19 @@ def job_of(queue: JobQueue | None, function: Callable[..., Any], name: str, rule
         kind = AsyncContextJob if has_context else AsyncJob
     else:
         kind = SyncContextJob if has_context else SyncJob
-    return kind(queue, function, name, rules, arguments)
+    return kind(queue, function, name, rules, arguments, hooks, in_process)
+
+
+def _check_in_process(function: Callable[..., Any], name: str) -> None:
+    """Raise ConfigError for a function that a child process cannot run."""
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"job {name!r}: process=True is for functions that are not async")
+    path = getattr(function, "__qualname__", "<")
+    if "<" in path:
+        raise ConfigError(
+            f"job {name!r}: process=True needs a function that a child process can import: define it at the top level "
+            "of a module"
+        )
 
 
 def job_name(function: Callable[..., Any]) -> str:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from pelton.api import Backoff, ConfigError
+from pelton.api import ConfigError
 from pelton.queue.define.arguments import RunContext
+from pelton.queue.define.batch import BatchDecorator, BatchJob
+from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import (
     AsyncContextJob,
     AsyncJob,
     Job,
+    JobCall,
     JobDecorator,
     SyncContextJob,
     SyncJob,
     job_name,
     job_of,
 )
-from pelton.queue.model.checks import checked_text
-from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
+from pelton.queue.define.job_codec import JobCodec, checked_codec
+from pelton.queue.model.checks import checked_text, seconds, whole
+from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, BackoffRule, job_rules
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
@@ -27,10 +31,16 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=RunContext)
+F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E", bound=Callable[[JobCall], JobCall | None])
 
 
 class DeclaresJobs:
-    """What a queue and a `Jobs` have in common: the decorator ``job``."""
+    """What a queue and a `Jobs` have in common: the decorator ``job``, and hooks."""
+
+    def __init__(self, codec: JobCodec | None = None) -> None:
+        self._hooks = JobHooks()
+        self._codec = codec
 
     def _declare(self, function: Callable[..., Any], name: str) -> tuple[JobQueue | None, str]:
         """Return the queue of a new job, if it has one, and the job's checked name. Raises ConfigError."""
@@ -57,10 +67,26 @@ class DeclaresJobs:
         *,
         name: str = ...,
         max_attempts: int = ...,
-        backoff: Backoff = ...,
+        backoff: BackoffRule = ...,
         permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
         timeout: Seconds | None = ...,
+        process: bool = ...,
     ) -> JobDecorator: ...
+
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str = ...,
+        max_attempts: int = ...,
+        backoff: BackoffRule = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
+        timeout: Seconds | None = ...,
+        batch: int,
+        wait: Seconds = ...,
+    ) -> BatchDecorator: ...
 
     def job(
         self,
@@ -69,36 +95,72 @@ class DeclaresJobs:
         *,
         name: str = "",
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        backoff: Backoff = DEFAULT_BACKOFF,
+        backoff: BackoffRule = DEFAULT_BACKOFF,
         permanent: type[BaseException] | Sequence[type[BaseException]] = (),
         timeout: Seconds | None = None,
+        process: bool = False,
+        batch: int | None = None,
+        wait: Seconds = 0.1,
     ) -> Any:
         """Register a function, async or not, as a job; a decorator, with or without arguments.
 
         ``name`` (default: the function's) is stored with every job: keep it when you rename the function. A job
-        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between; errors in
-        ``permanent``, and PermanentJobError, are not retried. ``timeout`` (async functions) limits one attempt.
+        is tried up to ``max_attempts`` times, a worker's death included, with ``backoff`` between: a `Backoff`, a
+        list of seconds, or a function of the attempt and its error. Errors in ``permanent``, and PermanentJobError,
+        are not retried. ``timeout`` limits one attempt of an async function, or of one in a process. ``process``: a
+        function that is not async runs in a child process of the worker, which is killed if the job is cancelled or
+        takes too long, and which may crash without harm to other jobs; define it at the top level of a module.
+        ``batch``: an async function of a list is called with the items of up to so many jobs, which came within
+        ``wait`` seconds, and returns a list of results, in which an exception is the error of its job.
         Raises ConfigError.
         """
 
         def register(target: Callable[..., Any]) -> Job[Any, Any]:
             queue, own_name = self._declare(target, name)
             rules = job_rules(f"job {own_name!r}", max_attempts, backoff, permanent, timeout)
-            job = job_of(queue, target, own_name, rules)
+            job: Job[Any, Any]
+            if batch is None:
+                job = job_of(queue, target, own_name, rules, self._hooks, self._codec, process)
+            else:
+                what = f"job {own_name!r}"
+                if process:
+                    raise ConfigError(f"{what}: batch= and process= can't be together")
+                size, longest = whole(f"{what}: batch", batch), seconds(f"{what}: wait", wait)
+                job = BatchJob(queue, target, own_name, rules, size, longest, self._hooks, self._codec)
             self._add(job)
             return job
 
         return register if function is None else register(function)
+
+    def around_run(self, function: F) -> F:
+        """Put something around each run of these jobs, where the function runs; a decorator.
+
+        The function takes the `JobContext` and yields once, as for ``contextlib.contextmanager``, or returns a context
+        manager. What the job raises is raised at the ``yield``. Those declared first are outside. Raises ConfigError.
+        """
+        self._hooks.add_run(function)
+        return function
+
+    def on_enqueue(self, function: E) -> E:
+        """Pass each of these jobs through a function before it is enqueued; a decorator.
+
+        The function takes the `JobCall` and returns another one (``call.with_options(...)``, ``call.with_meta(...)``),
+        or None to leave it as it is; what it raises is raised by ``enqueue``. Raises ConfigError.
+        """
+        self._hooks.add_enqueue(function)
+        return function
 
 
 class Jobs(DeclaresJobs):
     """Jobs that are declared without an open store, for example at module level.
 
     ``jobs = pelton.Jobs()``, then ``@jobs.job`` on each function, and ``await jet.queue("garage", jobs=jobs)`` to run
-    them or enqueue them there: any number of queues may have the same jobs.
+    them or enqueue them there: any number of queues may have the same jobs. ``codec`` encodes their arguments and
+    results: an object with ``encode(value) -> bytes`` and ``decode(data, type)``; None: JSON. Raises ConfigError.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, codec: JobCodec | None = None) -> None:
+        super().__init__(checked_codec(codec))
         self._by_name: dict[str, Job[Any, Any]] = {}
 
     def __repr__(self) -> str:

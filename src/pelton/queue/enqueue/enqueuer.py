@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
@@ -32,6 +32,8 @@ class Enqueuer:
     def __init__(self, queue: QueueContext, lookup: JobLookup) -> None:
         self._queue = queue
         self._lookup = lookup
+        # Awaited when jobs are stored; for tests.
+        self.on_stored: Callable[[], Awaitable[None]] | None = None
 
     def call_of(
         self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
@@ -66,6 +68,8 @@ class Enqueuer:
             messages = [self.message_of(call) for call in together]
             acks = await self._queue.backend.publish_batch(messages)
             handles += map(self.handle_of, together, messages, acks)
+        if self.on_stored is not None:
+            await self.on_stored()
         return handles
 
     async def _enqueue_unique(self, call: JobCall) -> JobHandle[Any]:
@@ -101,7 +105,7 @@ class Enqueuer:
                 "declare jobs of several queues in a pelton.Jobs()"
             )
         form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
-        return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new)
+        return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new, call.meta)
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""

@@ -34,7 +34,12 @@ class JobMessage:
         self._exclusive = exclusive
 
     def message(
-        self, args: bytes, options: JobOptions = PLAIN, now: int = 0, new_id: Callable[[], str] = str
+        self,
+        args: bytes,
+        options: JobOptions = PLAIN,
+        now: int = 0,
+        new_id: Callable[[], str] = str,
+        meta: dict[str, str] | None = None,
     ) -> Outgoing:
         """Return the message of one job with arguments as a JSON object by name.
 
@@ -43,7 +48,7 @@ class JobMessage:
         options.check(f"job {self._job!r}")
         due = _due(options, now)
         expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
-        envelope = Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires)
+        envelope = Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires, meta=meta or {})
         key = encode_key(options.key) if self._exclusive and options.key else ""
         if not options.is_plain:
             return self._placed(envelope, key, options, place_of(self._job, args, options, key, new_id()))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
-from pelton.api import Backend, ConfigError, PeltonError, WrongLastSequenceError
+from pelton.api import Backend, ConfigError, Delivered, Outgoing, PeltonError, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
-from pelton.jet import StreamsTransaction
+from pelton.jet import StreamsTransaction, ack_of
 from pelton.queue.define.job import JobCall, JobDefinition, JobQueue
+from pelton.queue.define.registry import DeclaresJobs
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import Ended
 
@@ -93,6 +94,8 @@ class Transaction(StreamsTransaction):
         return call.queue
 
     def _check_opening(self, queue: JobQueue) -> None:
+        if not isinstance(queue, DeclaresJobs):
+            raise ConfigError(f"transaction: queue is {queue!r}; give a queue, as jet.queue(name) returns it")
         if queue.jet.backend is not self._backend:
             raise ConfigError(f"queue {queue.name!r} was opened through another opening than this transaction")
 
@@ -121,6 +124,16 @@ class QueueInTransaction:
         """Put a job into the queue; no worker sees it before the commit. Raises JobArgumentsError, ConfigError."""
         call = self._queue.call_of(job, args, kwargs, self._options)
         return (await self._transaction._enqueue([(self._queue, call)]))[0]  # one class in two
+
+
+class StepTransaction(Transaction):
+    """A transaction that holds one step of a running job: what the step did, and that it is done."""
+
+    async def keep(self, delivered: Delivered, message: Outgoing) -> PeltonError | None:
+        """Publish the step's record while the job is held; return why it is not held any more, if so."""
+        await self._port().publish([message])
+        [refused] = await self._port().ack(delivered.stream, delivered.consumer, [ack_of(delivered, "progress")])
+        return refused
 
 
 class JobEnding(NamedTuple):

@@ -9,19 +9,18 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, Unsettled
 from pelton.queue.backing.failed_attempts import FailedAttempts
-from pelton.queue.backing.scheduled import scheduled_jobs
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
-from pelton.queue.model.places import found_by
-from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobProgress, JobState, Outcome
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import Underway
 
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
+_told: Final = msgspec.json.Decoder(JobProgress).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 
 
@@ -73,21 +72,7 @@ class JobViews:
     async def stored(self, job_id: str) -> StoredMessage | None:
         """Return the message of a job that has not ended."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
-        if job_id.isdigit():
-            try:
-                return await stream.get_message(int(job_id))
-            except MessageNotFoundError:
-                return None
-        leaf, key = found_by(job_id)
-        # A job can fall due between the two, but never goes back.
-        for subject in (self._queue.names.later(key, leaf), self._queue.names.place(key, leaf)):
-            try:
-                stored = await stream.get_last_message(subject)
-            except MessageNotFoundError:
-                continue
-            if job_id_in(stored.data, stored.seq) == job_id:
-                return stored
-        return None
+        return await unfinished_job(stream, self._queue.names, job_id)
 
     async def jobs(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[FoundJob]:
         """Iterate over the jobs that have not ended, oldest first, with their messages."""
@@ -130,17 +115,26 @@ class JobViews:
         job_id = envelope.id or str(stored.seq)
         known = None if delivery is None else await self._attempts.last(job_id)
         deliveries = 0 if delivery is None else delivery.num_delivered
-        is_scheduled = self._queue.names.is_later(stored.subject)
+        state = "scheduled" if self._queue.names.is_later(stored.subject) else self._state_of(delivery)
+        due = {"scheduled": envelope.due, "retrying": 0 if delivery is None else delivery.due}.get(state, 0)
         return JobInfo(
             id=job_id,
             job=envelope.job,
-            state="scheduled" if is_scheduled else self._state_of(delivery),
+            state=state,
             key=envelope.key,
-            due=envelope.due if is_scheduled else 0,
+            due=due,
             attempt=max(deliveries - (known.returned if known else 0), 0),
             enqueued_at=stored.time_ns,
-            last_error=known.error if known else "",
+            last_error=(known.error or known.waits) if known else "",
+            progress=await self._progress(job_id),
         )
+
+    async def _progress(self, job_id: str) -> JobProgress | None:
+        running = await self._queue.jet.stream(self._queue.names.running)
+        try:
+            return _told((await running.get_last_message(self._queue.names.progress_subject(job_id))).data)
+        except MessageNotFoundError:
+            return None
 
     async def _ended(self, job_id: str) -> JobInfo:
         stream = await self._queue.jet.stream(self._queue.names.history)

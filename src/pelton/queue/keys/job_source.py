@@ -29,9 +29,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pelton.api import AckRejectedError, Delivered, PeltonError, PullRequest, WrongLastSequenceError
-from pelton.queue.backing.first_outcome import as_first, is_stored, was_cancelled
-from pelton.queue.backing.scheduled import not_to_be_taken
+from pelton.api import AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest, WrongLastSequenceError
+from pelton.jet import ack_of
+from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
+from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
 from pelton.queue.keys.ledger import Ledger, identified, outbox_of
@@ -136,6 +137,18 @@ class KeyedJobSource:
         held = self._holdings.get(delivered.token)
         return held.hold.known if held is not None else None
 
+    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
+        """Extend the lease, then publish on condition that nobody else has."""
+        progress = ack_of(delivered, "progress")
+        if delivered.consumer != CHANNEL:
+            await self._backend.settle([as_only(message)], delivered.stream, delivered.consumer, progress)
+            return
+        [refused] = await self.extender.ack(delivered.stream, CHANNEL, [progress])
+        if refused is not None:
+            raise refused
+        only = as_only(message)
+        await self._backend.publish(only.subject, only.data, only.headers)
+
     async def settle(self, ended: Ended) -> None:
         """Store how an attempt ended, and carry it out."""
         delivered = ended.delivered
@@ -182,9 +195,9 @@ class KeyedJobSource:
             named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(messages))]
             try:
                 await self._backend.publish_batch([*named[:-1], as_first(self._names, named[-1])])
-            except WrongLastSequenceError as error:
-                if not await is_stored(self._backend, self._names, ended):
-                    raise was_cancelled(ended) from error
+            except WrongLastSequenceError:
+                if (refused := await refusal_of(self._backend, self._names, ended)) is not None:
+                    raise refused from None
             await self._ledger.remove_job(delivered.seq)
             messages = []
         await self._backend.settle(messages, delivered.stream, delivered.consumer, ended.ack)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pelton.api import MessageNotFoundError, Unsettled
 from pelton.queue.backing.queue_stats import delivered_by
 from pelton.queue.backing.scan import deliveries
-from pelton.queue.backing.scheduled import not_to_be_taken
+from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.record import KeyRecord, decode
 from pelton.queue.ports import Underway, Unlisted
 

@@ -18,7 +18,7 @@ from pelton.queue.model.naming import QueueNames
 if TYPE_CHECKING:
     from pelton.jet import Streams
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _AGAIN_S: Final = 0.5
 _HEARTBEAT_S: Final = 1.0
 

@@ -8,17 +8,23 @@ from typing import Final
 import msgspec
 
 from pelton.api import (
+    Cancel,
+    Discard,
     JobArgumentsError,
     JobCancelledError,
     JobResultError,
     MessageTooLargeError,
     PermanentJobError,
     RetryJob,
+    Snooze,
+    UnknownJobError,
 )
 from pelton.queue.model.failure import describe, trace
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import AFTER_ATTEMPT, AttemptEnd, Ending
 from pelton.runtime import Random
+
+_LONGEST_DELAY_S: Final = 100 * 365 * 86_400.0
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -36,31 +42,58 @@ class Again(msgspec.Struct, frozen=True):
     error: str
 
 
-Decide = Callable[[BaseException, int, JobRules, Random], Finish | Again]
+class PutOff(msgspec.Struct, frozen=True):
+    """The job is given back for ``delay`` seconds, and the attempt is not counted.
+
+    None: for longer each time. ``began``: its function has run.
+    """
+
+    delay: float | None
+    reason: str
+    began: bool = False
 
 
-def after_error(error: BaseException, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
+AfterAttempt = Finish | Again | PutOff
+Decide = Callable[[BaseException, int, JobRules, Random], AfterAttempt]
+
+
+def after_error(error: BaseException, attempt: int, rules: JobRules, random: Random) -> AfterAttempt:
     """Decide what follows an attempt that raised ``error``; ``attempt`` counts from 1."""
+    if isinstance(error, UnknownJobError):
+        # Another worker may know it, or this one after its next start.
+        return PutOff(None, describe(error))
+    if isinstance(error, Snooze):
+        return PutOff(_whole_delay(error.delay), error.reason or describe(error), began=True)
     end, text = _end_by(error, attempt, rules), describe(error)
     state = AFTER_ATTEMPT[end]
     if state == "retrying":
         asked = error.delay if isinstance(error, RetryJob) else None
-        return Again(rules.backoff.delay(attempt, random) if asked is None else max(asked, 0.0), text)
+        if asked is not None:
+            return Again(_whole_delay(asked), text)
+        delay, wrong = rules.delay_after(attempt, error, random)
+        return Again(delay, f"{text} ({wrong})" if wrong else text)
     if end == "last attempt":
         text = f"{text} (attempt {attempt} of {rules.max_attempts})"
-    return Finish(state, text, trace(error) if state == "failed" else "")
+    return Finish(state, text, trace(error) if end == "Discard" or state == "failed" else "")
+
+
+def _whole_delay(asked: float) -> float:
+    """Return a delay that can be kept: what a job asks for may be anything."""
+    return min(max(asked, 0.0), _LONGEST_DELAY_S) if asked == asked else 0.0
 
 
 def _end_by(error: BaseException, attempt: int, rules: JobRules) -> AttemptEnd:
     """Return how an attempt ends that raised ``error``."""
-    if isinstance(error, JobCancelledError):
-        return "JobCancelledError"
+    if isinstance(error, (JobCancelledError, Cancel)):
+        return "Cancel"
+    if isinstance(error, Discard):
+        return "Discard"
     if isinstance(error, (PermanentJobError, JobArgumentsError, JobResultError, *rules.permanent)):
         return "permanent error"
     return "last attempt" if attempt >= rules.max_attempts else "error"
 
 
-def after_refusal(refused: BaseException, attempt: int, rules: JobRules, random: Random) -> Finish | Again:
+def after_refusal(refused: BaseException, attempt: int, rules: JobRules, random: Random) -> AfterAttempt:
     """Decide what follows an attempt that ran to its end, but whose result or messages were refused."""
     if isinstance(refused, MessageTooLargeError):
         # Another attempt would do the same work again, and be refused again.

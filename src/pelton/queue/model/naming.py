@@ -1,9 +1,10 @@
 """The names of a queue's streams and subjects, and how a key becomes part of a subject. Pure.
 
-A queue ``garage`` lives in five streams: ``JOBS_garage`` (jobs that have not ended; a work queue),
+A queue ``garage`` lives in six streams: ``JOBS_garage`` (jobs that have not ended; a work queue),
 ``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be redriven),
-``JOBS_garage_attempts`` (the last failed attempt of each), ``JOBS_garage_control`` (orders for its workers). On a
-cluster an exclusive queue has a sixth, ``JOBS_garage_keys`` (who holds which key).
+``JOBS_garage_attempts`` (the last failed attempt of each), ``JOBS_garage_control`` (orders for its workers),
+``JOBS_garage_running`` (steps and progress of jobs that have not ended, and the workers). On a cluster an exclusive
+queue has a seventh, ``JOBS_garage_keys`` (who holds which key).
 
 Jobs of a key share a subject, and so do those without one. A job that is scheduled or unique has a place of its own:
 one more token, by which it is found, and which is not taken twice.
@@ -28,6 +29,7 @@ SIDES: Final = {
     "dead": "dead letters",
     "attempts": "failed attempts",
     "control": "orders",
+    "running": "steps and progress",
     "keys": "keys",
 }
 """The contents of the side streams, by the suffix of their names."""
@@ -63,6 +65,7 @@ class QueueNames:
         self.dead = f"JOBS_{queue}_dead"
         self.attempts = f"JOBS_{queue}_attempts"
         self.control = f"JOBS_{queue}_control"
+        self.running = f"JOBS_{queue}_running"
         self.keys = f"JOBS_{queue}_keys"
         self.root = f"$JOBS.{queue}"
         self.free_subject = f"{self.root}.free"
@@ -90,6 +93,7 @@ class QueueNames:
             (self.dead, f"{self.root}.dead.>"),
             (self.attempts, f"{self.root}.attempts.>"),
             (self.control, f"{self.root}.control.>"),
+            (self.running, f"{self.root}.running.>"),
             (self.keys, f"{self.root}.hold.>"),
         )
         # The prefix of the job's id in the subject of a completed one: most jobs complete.
@@ -178,3 +182,23 @@ class QueueNames:
     def attempt_subject(self, job_id: str) -> str:
         """Return the subject of the record of a job's last attempt."""
         return f"{self.root}.attempts.{job_id}"
+
+    def step_subject(self, job_id: str, name: str) -> str:
+        """Return the subject of a job's step; raises ConfigError for a name that is empty, or over 512 bytes."""
+        return f"{self.root}.running.job.{job_id}.step.{encode_key(name).replace('.', '%2E')}"
+
+    def sleep_subject(self, job_id: str, name: str) -> str:
+        """Return the subject of one of a job's sleeps."""
+        return f"{self.root}.running.job.{job_id}.sleep.{encode_key(name).replace('.', '%2E')}"
+
+    def progress_subject(self, job_id: str) -> str:
+        """Return the subject of a job's progress."""
+        return f"{self.root}.running.job.{job_id}.progress"
+
+    def traces_of(self, job_id: str) -> str:
+        """Return the filter for what a job leaves while it runs: its steps, sleeps and progress."""
+        return f"{self.root}.running.job.{job_id}.>"
+
+    def worker_subject(self, worker: str) -> str:
+        """Return the subject of a worker's record; ``*`` for those of all."""
+        return f"{self.root}.running.worker.{worker}"

@@ -9,10 +9,10 @@ import msgspec
 
 from pelton.api import AckOp, Delivered, Outgoing
 from pelton.jet import ack_of
-from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, Again, Finish, after_deaths
+from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import NOTHING, Attempt, DeadLetter, Envelope, LastRun, Outcome
+from pelton.queue.model.states import NOTHING, Attempt, AttemptError, DeadLetter, Envelope, LastRun, Outcome
 
 _decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -20,6 +20,8 @@ _encode: Final = msgspec.json.Encoder().encode
 
 _PUT_OFF_S: Final = 0.5
 _LONGEST_PUT_OFF_S: Final = 15.0
+_LONGEST_ERROR: Final = 1024
+_MOST_ERRORS: Final = 20
 _UNREAD: Final = Envelope(job="", args=NOTHING)
 
 
@@ -98,6 +100,9 @@ class AttemptRecords:
         expires = self.envelope.expires
         if not expires or self.attempt > 1 or now() < expires:
             return None
+        if self.known is not None and self.known.began:
+            # It sleeps, or has snoozed.
+            return None
         self.attempt = 0
         return TOO_LATE
 
@@ -118,18 +123,20 @@ class AttemptRecords:
 
     def completed(self, result: msgspec.Raw, emitted: Sequence[Outgoing], now: int) -> Ended:
         """Return the end of a job that has completed, with the messages it emitted."""
-        outcome = self._outcome(COMPLETED, result, now)
+        outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
         # As they are now: whoever still holds the context can't add to what is written down.
         return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._ran(now)))
 
-    def after(self, decision: Finish | Again, now: int) -> Ended:
+    def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
+        if isinstance(decision, PutOff):
+            return self.put_off(decision, now)
         return self._again(decision, now) if isinstance(decision, Again) else self._ended(decision, now)
 
     def _ended(self, finish: Finish, now: int) -> Ended:
         """Return another end of a job; a failed one leaves a dead letter."""
-        outcome = self._outcome(finish, NOTHING, now)
+        outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
         record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
         ran = () if finish is SKIPPED else self._ran(now)
@@ -150,6 +157,8 @@ class AttemptRecords:
             error=again.error,
             returned=self.known.returned if self.known is not None else 0,
             retry_at=now + int(again.delay * 1e9),
+            began=True,
+            errors=self._errors(again.error, now),
         )
         return self._given_back(record, again.delay)
 
@@ -158,15 +167,33 @@ class AttemptRecords:
         known = self.known or Attempt(id=self.id, attempt=0)
         return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0))
 
-    def put_off(self) -> Ended:
-        """Return the end of a delivery that is not counted, of a job that is not to start now; each waits longer."""
+    def put_off(self, why: PutOff, now: int, kept: Sequence[Outgoing] = ()) -> Ended:
+        """Return the end of a delivery that is not counted, of a job that is to start later; ``kept`` is published."""
         known = self.known or Attempt(id=self.id, attempt=0)
-        delay = min(_PUT_OFF_S * 2 ** min(known.returned, 10), _LONGEST_PUT_OFF_S)
-        return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0), delay)
+        delay = why.delay
+        if delay is None:
+            delay = min(_PUT_OFF_S * 2 ** min(known.returned, 10), _LONGEST_PUT_OFF_S)
+        record = msgspec.structs.replace(
+            known,
+            returned=known.returned + 1,
+            retry_at=now + int(delay * 1e9),
+            waits=why.reason[:_LONGEST_ERROR],
+            began=known.began or why.began,
+        )
+        return self._given_back(record, delay, kept)
 
-    def _given_back(self, known: Attempt, delay: float = 0.0) -> Ended:
+    def _errors(self, error: str, now: int) -> tuple[AttemptError, ...]:
+        """Return the errors of all attempts so far; of many, the first and the last ones."""
+        before = self.known.errors if self.known is not None else ()
+        if not self.attempt:
+            return before
+        found = (*before, AttemptError(self.attempt, now, error[:_LONGEST_ERROR]))
+        return found if len(found) <= _MOST_ERRORS else (*found[:1], *found[1 - _MOST_ERRORS :])
+
+    def _given_back(self, known: Attempt, delay: float = 0.0, kept: Sequence[Outgoing] = ()) -> Ended:
         ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9))
-        return Ended(self.delivered, ack, Outgoing(self._names.attempt_subject(self.id), _encode(known)), known=known)
+        record = Outgoing(self._names.attempt_subject(self.id), _encode(known))
+        return Ended(self.delivered, ack, record, tuple(kept), known=known)
 
     def _letter(self, outcome: Outcome) -> Outgoing:
         unread = self.delivered if not self.envelope.job else None
@@ -178,7 +205,7 @@ class AttemptRecords:
         )
         return Outgoing(self._names.dead_subject(self.id), _encode(letter))
 
-    def _outcome(self, finish: Finish, result: msgspec.Raw, now: int) -> Outcome:
+    def _outcome(self, finish: Finish, result: msgspec.Raw, now: int, errors: tuple[AttemptError, ...] = ()) -> Outcome:
         return Outcome(
             id=self.id,
             job=self.envelope.job,
@@ -192,4 +219,5 @@ class AttemptRecords:
             result=result,
             error=finish.error,
             traceback=finish.traceback,
+            errors=errors,
         )

@@ -10,7 +10,8 @@ The states and what moves a job between them (goalpost's words in brackets)::
     running  return    -> completed  [ack]    moved to the history with its result
     running  raise     -> retrying   [nack]   given back, due after a backoff; attempts are counted
     running  raise     -> failed     [failed] permanent error, or the last attempt: dead letters and history
-    running  raise JobCancelledError -> cancelled
+    running  raise Cancel, Discard, JobCancelledError -> cancelled
+    running  raise Snooze -> retrying         given back, due after a delay: no attempt
     running  worker dies -> running           the lease expires, another worker takes it: an attempt
     running  worker stops -> pending          handed back: no attempt
     retrying backoff passes -> pending
@@ -43,7 +44,8 @@ AttemptEnd = Literal[
     "last attempt",
     "refused",
     "deaths",
-    "JobCancelledError",
+    "Cancel",
+    "Discard",
     "too late",
     "skipped",
 ]
@@ -61,7 +63,8 @@ AFTER_ATTEMPT: Final[Mapping[AttemptEnd, Ending | Literal["retrying"]]] = {
     "last attempt": "failed",
     "refused": "failed",
     "deaths": "failed",
-    "JobCancelledError": "cancelled",
+    "Cancel": "cancelled",
+    "Discard": "cancelled",
     "too late": "expired",
     "skipped": "cancelled",
 }
@@ -85,7 +88,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``id`` is set for a job whose id is not the sequence of its message. Times are wall nanoseconds, 0 if there is none:
     when a scheduled job falls ``due``, and when a job that has not started ``expires``. A job of a schedule has its
-    ``timetable``.
+    ``timetable``. ``meta`` is the program's own.
     """
 
     job: str
@@ -96,12 +99,22 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     due: int = 0
     expires: int = 0
     timetable: Timetable | None = None
+    meta: dict[str, str] = {}
+
+
+class AttemptError(msgspec.Struct, frozen=True, gc=False):
+    """What one attempt of a job has raised; ``at`` in wall nanoseconds."""
+
+    attempt: int
+    at: int
+    error: str
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """How a job ended. Times are wall nanoseconds; ``result`` is JSON.
 
     ``error`` is what its last attempt raised, ``traceback`` its traceback as text, of which a long one keeps the end.
+    ``errors`` are those of all attempts, oldest first; of many, the first and the last ones.
     """
 
     id: str
@@ -116,6 +129,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     result: msgspec.Raw = NOTHING
     error: str = ""
     traceback: str = ""
+    errors: tuple[AttemptError, ...] = ()
 
     def value(self) -> object:
         """Return the decoded result of a completed job. Raises JobFailedError if it ended otherwise."""
@@ -139,7 +153,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """What is known of a job that was tried and has not ended.
 
-    ``returned`` deliveries do not count as attempts.
+    ``returned`` deliveries do not count as attempts; ``waits`` says why the last of them was given back. ``began``:
+    its function has run, even if no attempt has ended. ``errors`` are those of all attempts, oldest first.
     """
 
     id: str
@@ -147,6 +162,48 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     error: str = ""
     returned: int = 0
     retry_at: int = 0
+    waits: str = ""
+    began: bool = False
+    errors: tuple[AttemptError, ...] = ()
+
+
+class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How far a job says it is: a ``fraction`` from 0 to 1, a ``note``, and when, in wall nanoseconds."""
+
+    fraction: float
+    note: str = ""
+    at: int = 0
+
+
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """A step of a job that is done, with its result; of a sleep, when it ends, in wall nanoseconds.
+
+    ``by`` names the attempt that has done it.
+    """
+
+    result: msgspec.Raw = NOTHING
+    until: int = 0
+    by: str = ""
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A worker, as it has told last: about every 10 s. Times in wall nanoseconds.
+
+    ``taken`` and ``finished`` count jobs since it ``started_at``, ``running`` those that run now, the oldest of them
+    for ``oldest_running`` seconds. A worker takes jobs and finishes none: look at what it runs.
+    """
+
+    name: str
+    host: str
+    pid: int
+    started_at: int
+    seen_at: int
+    concurrency: int
+    taken: int = 0
+    finished: int = 0
+    running: int = 0
+    oldest_running: float = 0.0
+    stopping: bool = False
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +237,8 @@ class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the views show it. ``last_error`` is the message of the last failed attempt.
 
-    ``due`` is when a scheduled job is to start, in wall nanoseconds.
+    ``due`` is when a scheduled job is to start, or a retrying one to be tried again, in wall nanoseconds. ``progress``
+    is what a job that has not ended told last.
     """
 
     id: str
@@ -192,6 +250,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""
     outcome: Outcome | None = None
     due: int = 0
+    progress: JobProgress | None = None
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -26,23 +26,32 @@ from pelton.api import (
     PeltonError,
 )
 from pelton.api.times import Seconds
+from pelton.queue.backing.outage import is_busy
+from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.job import Job
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
-from pelton.queue.model.decide import Again, Finish
+from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
 from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext
-from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs, is_busy
+from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
+from pelton.queue.run.progress import ProgressNotes
+from pelton.queue.run.steps import JobSteps
 
 if TYPE_CHECKING:
+    from pelton.api import Outgoing
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.orders import Orders
+    from pelton.queue.model.states import JobProgress
+    from pelton.queue.run.batches import JobBatches
+    from pelton.queue.run.children import JobChildren
     from pelton.queue.run.job_threads import JobThreads
     from pelton.runtime import Clock
 
 T = TypeVar("T")
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 
 
 class AttemptEnv(NamedTuple):
@@ -52,6 +61,8 @@ class AttemptEnv(NamedTuple):
     clock: Clock
     held: HeldJobs[JobAttempt]
     threads: JobThreads[JobAttempt]
+    children: JobChildren
+    batches: JobBatches
     orders: Orders
     tell_lost: Callable[[JobAttempt, str], None]
 
@@ -67,7 +78,9 @@ class JobAttempt(HeldJob):
         "_env",
         "_has_ended",
         "_is_completed",
+        "_is_over",
         "_job",
+        "asleep",
         "began",
         "cancelled",
         "context",
@@ -83,6 +96,8 @@ class JobAttempt(HeldJob):
         self.interrupted = False
         # Why the job was cancelled while it was held here.
         self.cancelled: JobCancelledError | None = None
+        # Until when the job sleeps, and the record of that.
+        self.asleep: tuple[PutOff, Sequence[Outgoing]] | None = None
         self.on_thread = False
         # When it began, in seconds since boot.
         self.began = 0.0
@@ -92,6 +107,8 @@ class JobAttempt(HeldJob):
         self._is_completed = False
         # Whether the job completed itself, in its own transaction.
         self._has_ended = False
+        # Whether the attempt ends its job, once it is settled.
+        self._is_over = False
 
     def lose(self, reason: str) -> None:
         """Note, on any thread, that the lease is lost, and tell the worker, once."""
@@ -122,6 +139,19 @@ class JobAttempt(HeldJob):
         if self._cancel is not None:
             self._cancel()
 
+    def fall_asleep(self, why: PutOff, kept: Sequence[Outgoing]) -> None:
+        """End the attempt, and give the job back until it wakes."""
+        self.asleep = why, kept
+        if self._cancel is not None:
+            self._cancel()
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether the job has ended, and has left steps or progress."""
+        if self.context is None or self.lost or not (self._has_ended or self._is_over):
+            return False
+        return self.context.has_left or self.records.delivered.num_delivered > 1
+
     async def run(self, task: asyncio.Task[None]) -> Ended | None:
         """Run the job on ``task``, or start it on a thread, and return how it ended.
 
@@ -138,7 +168,7 @@ class JobAttempt(HeldJob):
         if (cancelled := self._env.orders.cancellation(self.records.id, envelope.key)) is not None:
             return self.conclude(None, cancelled)
         if self._env.orders.is_paused(envelope.key, envelope.job):
-            return None if self.is_lost else self.records.put_off()
+            return self._concluded(PutOff(None, "it is paused"), None)
         if envelope.timetable is not None and (skipped := await self._env.held.skipped(self)) is not None:
             return self._concluded(skipped, None)
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
@@ -148,6 +178,8 @@ class JobAttempt(HeldJob):
         except BaseException as error:  # whatever a job raises is its outcome
             if isinstance(error, asyncio.CancelledError) and self.cancelled is not None and not self.interrupted:
                 return self.conclude(None, self.cancelled)
+            if isinstance(error, asyncio.CancelledError) and self.asleep is not None:
+                return self._gone_to_sleep(*self.asleep)
             if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
                 # It comes from outside: the worker, or an event loop that ends.
                 raise
@@ -168,14 +200,19 @@ class JobAttempt(HeldJob):
             return None
         return self._concluded(self._env.held.after(self, error), None)
 
-    def _concluded(self, decision: Finish | Again | None, result: object) -> Ended | None:
+    def _concluded(self, decision: AfterAttempt | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
         if self.is_lost:
             queue = self._env.queue.name
             _log.warning("job %s of queue %r lost its lease; its result is dropped", self.records.id, queue)
             return None
-        return self._ended(decision, result)
+        ended = self._ended(decision, result)
+        self._is_over = ended.is_over
+        return ended
+
+    def _gone_to_sleep(self, why: PutOff, kept: Sequence[Outgoing]) -> Ended | None:
+        return None if self._has_ended or self.is_lost else self.records.put_off(why, self._env.clock.now(), kept)
 
     def handed_back(self) -> Ended | None:
         """Return the end of an attempt that is not counted; None if the job has ended all the same."""
@@ -201,8 +238,11 @@ class JobAttempt(HeldJob):
         records = self.records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
-        if job.context_parameter:
-            self.context = arguments[job.context_parameter] = JobContext(
+        function: Callable[..., Any] = job.function
+        if isinstance(job, BatchJob):
+            function = partial(self._env.batches.run, job)
+        if job.context_parameter or job.hooks.has_run:
+            self.context = context = JobContext(
                 self._env.queue.name,
                 self._env.held.worker,
                 self.records.delivered,
@@ -210,31 +250,59 @@ class JobAttempt(HeldJob):
                 records.attempt,
                 last_error,
                 partial(self._transaction, job) if job.is_async else None,
+                JobSteps(self._env.queue, self._env.held.source, records, self) if job.is_async else None,
+                ProgressNotes(self._env.queue, records.id),
             )
+            if job.context_parameter:
+                arguments[job.context_parameter] = context
+            if job.hooks.has_run:
+                function = job.hooks.around(function, context, is_async=job.is_async)
         self._check()
-        if not job.is_async:
+        if not (job.is_async or job.in_process):
             self.on_thread = True
-            self._env.threads.run(self, partial(self._call_on_thread, job.function, arguments))
+            self._env.threads.run(self, partial(self._call_on_thread, function, arguments))
             return None
         self._cancel = task.cancel
         try:
-            return await self._call_in_time(job, job.rules.timeout, arguments)
+            if job.in_process:
+                return await self._call_in_process(job)
+            return await self._call_in_time(job, function, arguments)
         finally:
             self._cancel = None
 
-    async def _call_in_time(self, job: Job[Any, Any], limit: float | None, arguments: dict[str, Any]) -> object:
+    async def _call_in_time(
+        self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]
+    ) -> object:
+        limit = job.rules.timeout
         if limit is None:
-            return await job.function(**arguments)
+            return await function(**arguments)
         try:
             # Not ``within``: this one reports whether it cancelled the job, and where the job was.
             async with asyncio.timeout(limit) as timer:
-                return await job.function(**arguments)
+                return await function(**arguments)
         except TimeoutError as error:
             if not timer.expired():
                 # One of the job's own.
                 raise
             # The cause is where the job was.
             raise JobTimeoutError(self.records.id, job.name, limit) from error.__cause__ or error
+
+    async def _call_in_process(self, job: Job[Any, Any]) -> object:
+        records, limit = self.records, job.rules.timeout
+        call = child_call(self._env.queue.name, self._env.held.worker, job, records)
+        try:
+            reply = await self._env.children.run(call, self._pass_on, limit)
+        except ChildTimeout:
+            assert limit is not None, "or there is none"
+            raise JobTimeoutError(records.id, job.name, limit) from None
+        if self.context is not None:
+            self.context.emitted().extend(reply.emitted)
+        return reply.result
+
+    def _pass_on(self, told: JobProgress) -> None:
+        """Store the progress that a child tells; on its thread."""
+        if self.context is not None:
+            self.context.progress(told.fraction, told.note)
 
     def _call_on_thread(self, function: Callable[..., object], arguments: dict[str, Any]) -> object:
         self._check()
@@ -250,7 +318,7 @@ class JobAttempt(HeldJob):
 
     # --- after
 
-    def _ended(self, decision: Finish | Again | None, result: object) -> Ended:
+    def _ended(self, decision: AfterAttempt | None, result: object) -> Ended:
         if decision is None:
             assert self._job is not None
             emitted = self.context.emitted() if self.context is not None else ()

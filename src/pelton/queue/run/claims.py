@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pelton.queue.define.queue_context import QueueContext
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _ASK_AGAIN_S: Final = 0.5
 # The share of a lease that a pull may wait: a lease counts from when it was asked for.
 _PULL: Final = 1 / 3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
 from pelton.api import ConfigError, Delivered, JobCancelledError, LeaseLostError, Outgoing, headers
 from pelton.api.admission import check_subject
@@ -12,7 +12,36 @@ from pelton.queue.define.arguments import RunContext
 from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
-    from pelton.queue.enqueue.transaction import JobTransaction
+    from pelton.queue.enqueue.transaction import JobTransaction, Transaction
+    from pelton.queue.run.steps import JobSteps
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TellsProgress(Protocol):
+    """Where the progress of a job goes. ``is_used``: some was told."""
+
+    is_used: bool
+
+    def tell(self, fraction: float, note: str) -> None:
+        """Store progress soon; from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Store nothing more."""
+        ...
+
+
+class _Done:
+    """What has happened already, for ``await``."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_DONE: Final = _Done()
 
 
 class JobContext(RunContext):
@@ -20,12 +49,12 @@ class JobContext(RunContext):
 
     ``token`` grows with every start of a job of the same key, or of the same job: an outside system that remembers the
     largest token it has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why
-    the previous attempt failed.
+    the previous attempt failed; ``meta`` is what the program has attached to the call.
     """
 
     __slots__ = (
-        "_cancelled", "_emitted", "_lost", "_open_transaction", "_stopping", "attempt", "enqueued_at", "id", "job",
-        "key", "last_error", "queue", "token", "worker",
+        "_cancelled", "_emitted", "_lost", "_notes", "_open_transaction", "_steps", "_stopping", "attempt",
+        "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -37,12 +66,15 @@ class JobContext(RunContext):
         attempt: int,
         last_error: str,
         open_transaction: Callable[[JobContext, Seconds], JobTransaction] | None,
+        steps: JobSteps | None = None,
+        notes: TellsProgress | None = None,
     ) -> None:
         self.queue = queue
         self.worker = worker
         self.id = envelope.id or str(delivered.seq)
         self.job = envelope.job
         self.key = envelope.key
+        self.meta = envelope.meta
         self.attempt = attempt
         self.last_error = last_error
         self.enqueued_at = delivered.time_ns
@@ -53,6 +85,8 @@ class JobContext(RunContext):
         self._cancelled: JobCancelledError | None = None
         # Only for jobs that run on the worker's event loop.
         self._open_transaction = open_transaction
+        self._steps = steps
+        self._notes = notes
 
     @property
     def lost(self) -> bool:
@@ -103,6 +137,81 @@ class JobContext(RunContext):
         if self._open_transaction is None:
             raise ConfigError(f"job {self.job!r}: transaction() needs an async function; this one runs on a thread")
         return self._open_transaction(self, timeout)
+
+    @overload
+    def step(
+        self, name: str, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+
+    # None of the three is a coroutine function: what they need is checked as they are called, on threads too.
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """Do a step of the job once: call ``function``, and remember its result.
+
+        A later attempt of the job, on whatever worker, gets that result without a call. What is remembered is on disk
+        when this returns, and nothing is of an attempt that was replaced (LeaseLostError). A step that raises, or whose
+        process dies before its result is stored, is done again. ``name`` is used once in a job. Results are JSON, as
+        those of jobs, and are returned as the type that the function declares; a function that is not async runs on a
+        thread. For async jobs. Raises ConfigError, JobResultError.
+        """
+        return self._steps_for("step()").step(name, function, args, kwargs)
+
+    def transaction_step(
+        self,
+        name: str,
+        function: Callable[Concatenate[Transaction, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Coroutine[Any, Any, R]:
+        """Do a step once whose effects are in the store: ``function`` gets a transaction first, then the arguments.
+
+        What it does in the transaction (messages, jobs, your own SQL) takes effect together with the record that the
+        step is done, or not at all: it is done **exactly** once. Keep it short: it holds the store's writer. For async
+        jobs of an embedded store. Raises as :meth:`step` does.
+        """
+        return self._steps_for("transaction_step()").in_transaction(name, function, args, kwargs)
+
+    def sleep(self, seconds: Seconds, *, name: str = "") -> Coroutine[Any, Any, None]:
+        """Continue after ``seconds``, by the wall clock, even if processes end meanwhile.
+
+        For more than a second the job is given back, which is no attempt: it holds no slot and no worker, and its
+        function starts **again** when the time is over; then this returns at once. So do what comes before it in
+        :meth:`step`. Sleeps are told apart by their order, or by their ``name``. For async jobs. Raises ConfigError.
+        """
+        return self._steps_for("sleep()").sleep(seconds, name)
+
+    def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
+        """Tell how far the job is, from 0 to 1: ``await context.progress(0.4, "sanding")``; the await is optional.
+
+        Any process reads the last one as ``JobInfo.progress``. At most two a second are stored, so tell it as often as
+        you like. From any thread. Raises ConfigError.
+        """
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise ConfigError(f"job {self.id}: progress is {fraction!r}; give a number from 0 to 1")
+        if not isinstance(note, str):
+            raise ConfigError(f"job {self.id}: the note of its progress is {note!r}; give a text")
+        if self._notes is not None:
+            self._notes.tell(float(fraction), note)
+        return _DONE
+
+    def _steps_for(self, what: str) -> JobSteps:
+        if self._steps is None:
+            raise ConfigError(f"job {self.job!r}: {what} needs an async function; this one runs on a thread")
+        return self._steps
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this attempt may have left steps or progress; for the worker."""
+        return (self._steps is not None and self._steps.is_used) or (self._notes is not None and self._notes.is_used)
+
+    def close(self) -> None:
+        """Tell no more progress; for the worker, on its event loop."""
+        if self._notes is not None:
+            self._notes.close()
 
     def emitted(self) -> list[Outgoing]:
         """Return what is to be published with the completion."""

@@ -22,14 +22,12 @@ from pelton.api import (
     ConfigError,
     MessageTooLargeError,
     PeltonError,
-    StoreError,
     UnknownJobError,
 )
-from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
-from pelton.queue.backing.outage import can_pass
+from pelton.queue.backing.outage import can_pass, is_busy
 from pelton.queue.backing.overlap import has_overlap
-from pelton.queue.model.decide import SKIPPED, Again, Decide, Finish, after_error, after_refusal
+from pelton.queue.model.decide import SKIPPED, AfterAttempt, Decide, Finish, after_error, after_refusal
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import report
@@ -40,8 +38,9 @@ if TYPE_CHECKING:
     from pelton.api import Delivered, PullRequest
     from pelton.queue.define.queue_context import QueueContext
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 ASK_AGAIN_S: Final = 0.5
+_MOST_UNKNOWN: Final = 100
 
 
 class HeldJob:
@@ -88,17 +87,27 @@ class HeldJobs(Generic[J]):
     """The jobs that one worker holds. ``make`` returns the job of a delivery's records.
 
     ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
+    ``on_error`` is called with a job's id and what its attempt raised.
     """
 
-    def __init__(self, queue: QueueContext, make: Callable[[AttemptRecords], J], rules: JobRules | None = None) -> None:
+    def __init__(
+        self,
+        queue: QueueContext,
+        make: Callable[[AttemptRecords], J],
+        rules: JobRules | None = None,
+        on_error: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
         self._queue = queue
         self._make = make
         self._rules = rules
+        self._on_error = on_error
         self._clock = queue.clock
         self.worker = worker_name(queue.runtime.ids)
         self.source = queue.source_for(self.worker)
         self._keeper = LeaseKeeper(self.source.extender, self._clock, queue.lease)
         self._by_clock = not queue.backend.refuses_late_acks
+        # The names of jobs that a warning was given for.
+        self._unknown: set[str] = set()
         # Each lists its jobs.
         self._leases: dict[SharedLease[Any], None] = {}
 
@@ -191,7 +200,7 @@ class HeldJobs(Generic[J]):
 
     # --- deciding
 
-    def judge(self, job: HeldJob) -> Finish | Again | None:
+    def judge(self, job: HeldJob) -> AfterAttempt | None:
         """Read a job, and return how it ends if it may not run at all."""
         records = job.records
         unreadable = records.read()
@@ -202,13 +211,24 @@ class HeldJobs(Generic[J]):
             report(self._queue.name, records, late)
             return late
         rules = self._rules_of(records)
-        if rules is not None and records.attempt <= rules.max_attempts:
-            return None
-        ended = records.after_deaths(rules or JobRules())
+        if rules is None:
+            return self._wait_for_one_who_knows(job)
+        ended = records.after_deaths(rules)
         if ended is not None:
             report(self._queue.name, records, ended)
-            return ended
-        return self.after(job, UnknownJobError(records.envelope.job, self._queue.jobs.names))
+        return ended
+
+    def _wait_for_one_who_knows(self, job: HeldJob) -> AfterAttempt:
+        """Give back a job whose name is unknown here: another program runs it, or a later version of this one."""
+        name = job.records.envelope.job
+        if name not in self._unknown and len(self._unknown) < _MOST_UNKNOWN:
+            self._unknown.add(name)
+            _log.warning(
+                "queue %r has jobs named %r, which this worker does not know (known: %s): they wait for one that does",
+                self._queue.name, name, ", ".join(self._queue.jobs.names) or "none",
+            )  # fmt: skip
+        error = UnknownJobError(name, self._queue.jobs.names)
+        return after_error(error, job.records.attempt, JobRules(), self._queue.runtime.random)
 
     async def skipped(self, job: HeldJob) -> Finish | None:
         """Return the end of a job of a schedule that is not to run beside an earlier one, or right after it."""
@@ -220,9 +240,11 @@ class HeldJobs(Generic[J]):
         report(self._queue.name, job.records, SKIPPED)
         return SKIPPED
 
-    def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> Finish | Again:
+    def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> AfterAttempt:
         """Decide what follows an attempt that raised, and log it."""
         records = job.records
+        if self._on_error is not None:
+            self._on_error(records.id, error)
         rules = self._rules_of(records) or JobRules()
         decision = decide(error, records.attempt, rules, self._queue.runtime.random)
         if not self.is_late(job):
@@ -308,8 +330,3 @@ class HeldJobs(Generic[J]):
             _log.error("job %s of queue %r leaves no dead letter: %s", job.records.id, self._queue.name, refused)
             return ended.without_dead_letter()
         raise refused
-
-
-def is_busy(error: PeltonError) -> bool:
-    """Whether it is worth trying again."""
-    return not isinstance(error, FINAL_ERRORS) and (isinstance(error, StoreError) or can_pass(error))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pelton.queue.ports import Extender
     from pelton.runtime import Clock
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 # ``stop`` is when the job must have been notified; after a round that failed there is another ``again``.
 _SHARES: Final = LeaseShares(renew=1 / 3, stop=0.8, again=1 / 20, longest_try=1 / 4)
 # The time between rounds, as a share of a lease.

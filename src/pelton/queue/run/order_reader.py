@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pelton.jet import Consumer
     from pelton.queue.define.queue_context import QueueContext
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _decode: Final = msgspec.json.Decoder(Order).decode
 _PAGE: Final = 256
 _AGAIN_S: Final = 0.5
@@ -37,6 +37,7 @@ class OrderReader:
     async def begin(self) -> None:
         """Read the orders that hold."""
         stream = await self._queue.jet.stream(self._queue.names.control)
+        await self.close()
         self._consumer = await stream.create_consumer(
             ack_policy="none", deliver_policy="last_per_subject", filter_subject=">", inactive_threshold=_INACTIVE_S
         )
@@ -48,10 +49,12 @@ class OrderReader:
 
         What is read a second time after an outage changes nothing.
         """
+        is_read = False
         while True:
             try:
-                if self._consumer is None:
+                if self._consumer is None or not is_read:
                     await self.begin()
+                    is_read = True
                     begun()
                 await self._read(_PULL_S)
             except FINAL_ERRORS:
@@ -81,3 +84,4 @@ class OrderReader:
         if self._consumer is not None:
             with suppress(PeltonError):
                 await self._consumer.delete()
+            self._consumer = None

@@ -46,7 +46,7 @@ _watches: list[SignalWatch] = []
 
 
 def watch_signals(stop: Stop) -> Callable[[], None]:
-    """Call ``stop`` on SIGTERM or SIGINT, unless they have another handler, until the returned function is called."""
+    """Call ``stop`` on SIGTERM or SIGINT, unless the program handles them, until the returned function is called."""
     if threading.current_thread() is not threading.main_thread():
         # The loop of another thread receives no signals, and must not replace that of the main thread.
         return lambda: None

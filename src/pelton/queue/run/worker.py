@@ -20,39 +20,33 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from pelton.api import JobCancelledError, JobError, PeltonError, PullRequest
 from pelton.queue.backing.outage import Outage
 from pelton.queue.model.orders import Order, Orders
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
+from pelton.queue.run.batches import JobBatches
+from pelton.queue.run.children import JobChildren
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.idle_slots import IdleSlots
 from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import OrderReader
+from pelton.queue.run.progress import Sweeper
+from pelton.queue.run.roll_call import RollCall
 from pelton.queue.run.signals import watch_signals
+from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import Home, Signal
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.records import AttemptRecords
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.queue")
 _AHEAD_S: Final = 0.02
 _MOST_AHEAD: Final = 256
 _UNKNOWN_JOB_S: Final = 1.0
 _LONGEST_PULL_S: Final = 10.0
 _SETTLED_LOOK_S: Final = 0.2
-
-
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works. ``grace`` in seconds."""
-
-    concurrency: int = 8
-    until_empty: bool = False
-    handle_signals: bool = True
-    grace: float = 30.0
 
 
 class Worker:
@@ -65,15 +59,21 @@ class Worker:
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home = Home(self._loop)
-        self._held = HeldJobs(queue, self._attempt)
+        self._held = HeldJobs(queue, self._attempt, on_error=settings.on_error)
         self._job_source = self._held.source
         self._threads = JobThreads(settings.concurrency, self._called)
+        self._children = JobChildren(settings.concurrency)
         # How many jobs are there.
         self._on_threads = 0
         self._orders = Orders()
         self._order_reader = OrderReader(queue, self._heed)
         self._begun = Signal()
-        self._env = AttemptEnv(queue, self._clock, self._held, self._threads, self._orders, self._tell_lost)
+        self._sweeper = Sweeper(queue)
+        self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many)
+        batches = JobBatches(queue.runtime, settings.concurrency)
+        self._env = AttemptEnv(
+            queue, self._clock, self._held, self._threads, self._children, batches, self._orders, self._tell_lost
+        )
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -84,32 +84,44 @@ class Worker:
         self._taken = Signal()
         self._stop = Signal()
         self._stopping = False
+        # Whether what it runs is to hurry: not when it only takes no more.
+        self._is_told = False
+        self._left = settings.max_jobs or -1
         self._failure: BaseException | None = None
         self._job_seconds = _UNKNOWN_JOB_S
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
+        self._ends_by_itself = settings.until_empty or settings.until_idle
         self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
+        # The channels that had nothing, since something was taken or ran.
+        self._dry: set[str] = set()
 
     # --- life
 
     async def run(self) -> None:
         """Work until stopped. Raises the store's error if the store fails for good."""
         self._held.start()
+        self._roll_call.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
-        fetchers.append(self._spawn(self._follow_orders(), "orders"))
+        fetchers.append(self._spawn(self._order_reader.follow(self._begun.notify), "orders"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
+        except BaseException:
+            self.stop()
+            raise
         finally:
             try:
-                self.stop()
                 await self._wind_down(fetchers, slots)
             finally:
                 await self._order_reader.close()
                 await self._job_source.close()
+                await self._roll_call.stop()
+                await self._sweeper.close()
+                await self._children.close()
                 if unwatch is not None:
                     unwatch()
                 self._end_threads()
@@ -117,11 +129,21 @@ class Worker:
             raise self._failure
 
     def stop(self) -> None:
-        """Take no more jobs, and let :meth:`run` finish."""
-        self._stopping = True
+        """Take no more jobs, tell those that run, and let :meth:`run` finish."""
         for attempt in self._running:
             if attempt.context is not None:
                 attempt.context.stop()
+        self._is_told = True
+        self._retire()
+
+    def _count_down(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._retire()
+
+    def _retire(self) -> None:
+        """Take no more jobs, and let those that run take as long as they want."""
+        self._stopping = self._roll_call.stopping = True
         self._stop.notify()
         self._idle.wake_all()
         self._taken.notify()
@@ -132,6 +154,7 @@ class Worker:
         await asyncio.gather(*fetchers, return_exceptions=True)
         try:
             await self._hand_back_waiting()
+            await self._until_told(slots)
             await asyncio.wait(slots, timeout=self._settings.grace)
             for attempt in list(self._running):
                 attempt.interrupt()
@@ -141,6 +164,11 @@ class Worker:
             for slot in slots:
                 slot.cancel()
             raise
+
+    async def _until_told(self, slots: list[asyncio.Task[None]]) -> None:
+        """Wait until the worker is told to stop, or what it runs has ended."""
+        while not self._is_told and not all(slot.done() for slot in slots):
+            await self._stop.wait(self._stop.generation)
 
     async def _hand_back_waiting(self) -> None:
         waiting = [*self._waiting, *self._surplus]
@@ -167,22 +195,18 @@ class Worker:
         if task.cancelled():
             error: BaseException | None = None
             if not self._stopping:
-                error = JobError(
-                    f"a job of queue {self._queue.name!r} has cancelled its worker's own task; raise instead"
-                )
+                error = JobError(f"a job of queue {self._queue.name!r} has cancelled its worker's task; raise instead")
         else:
             error = task.exception()
         if error is not None:
             self._fail(error)
+        self._stop.notify()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self.stop()
 
     # --- orders
-
-    async def _follow_orders(self) -> None:
-        await self._order_reader.follow(self._begun.notify)
 
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""
@@ -206,21 +230,24 @@ class Worker:
                 await self._clock.sleep(0)
             wanted = 0 if self._orders.is_all_paused else self._wanted()
             if wanted <= 0:
+                if self._settings.until_idle and self._orders.is_all_paused:
+                    self.stop()
                 await self._taken.wait(seen)
                 continue
             asked = self._clock.boottime()
             try:
                 found = await self._held.take(channel, self._request(wanted))
-                if not found and self._settings.until_empty and await self._is_empty():
+                if not found and self._ends_by_itself and await self._is_over(channel):
                     self.stop()
             except PeltonError as error:
                 await self._outage.wait(error)
                 continue
             self._outage.is_over()
             if found:
+                self._roll_call.taken += len(found)
                 self._served = channel
                 await self._take_in(found, asked)
-            elif self._settings.until_empty and not self._stopping:
+            elif self._ends_by_itself and not self._stopping:
                 await self._look_later(seen)
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
@@ -228,6 +255,7 @@ class Worker:
         room = max(self._room(), 0) if self._taken_in_at >= asked else len(found)
         self._taken_in_at = self._clock.boottime()
         self._waiting.extend(found[:room])
+        self._dry.clear()
         self._idle.wake_anew(self._startable())
         surplus = found[room:]
         if not surplus:
@@ -239,7 +267,7 @@ class Worker:
             self._surplus += [attempt for attempt in surplus if self._held.is_held(attempt)]
 
     def _request(self, wanted: int) -> PullRequest:
-        if self._settings.until_empty:
+        if self._ends_by_itself:
             return PullRequest(batch=wanted, no_wait=True)
         # For no longer than part of a lease: a lease counts from when the pull was requested.
         return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._queue.lease / 3) * 1e9))
@@ -265,10 +293,15 @@ class Worker:
         """Pass on what the keeper's thread has found."""
         self._loop.call_soon_threadsafe(self._lose, attempt, reason)
 
-    async def _is_empty(self) -> bool:
+    async def _is_over(self, channel: str) -> bool:
         if self._running or self._waiting:
+            # What ends may let another job start.
+            self._dry.clear()
             return False
-        return await self._job_source.is_empty()
+        self._dry.add(channel)
+        if self._settings.until_idle and len(self._dry) == len(self._job_source.channels):
+            return True
+        return self._settings.until_empty and await self._job_source.is_empty()
 
     # --- running jobs
 
@@ -281,6 +314,7 @@ class Worker:
                 attempt = self._waiting.popleft()
                 running[attempt] = None
                 self._taken.notify()
+                self._count_down()
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
                 self._idle.wake(self._startable() or len(self._ended))
                 await self._run(attempt, task)
@@ -290,6 +324,10 @@ class Worker:
                 return
             else:
                 await self._idle.wait()
+
+    def _how_many(self) -> tuple[int, float]:
+        oldest = min((attempt.began for attempt in self._running if attempt.began), default=None)
+        return len(self._running), 0.0 if oldest is None else self._clock.boottime() - oldest
 
     def _startable(self) -> int:
         """Return how many jobs can start now: one that is being settled has its slot until that is done."""
@@ -309,7 +347,7 @@ class Worker:
             await attempt.look_up()
             ended = attempt.handed_back()
         finally:
-            if attempt.interrupted or attempt.cancelled is not None:
+            if attempt.interrupted or attempt.cancelled is not None or attempt.asleep is not None:
                 _clear(task)
             if attempt.on_thread:
                 self._on_threads += 1
@@ -350,8 +388,13 @@ class Worker:
         if not attempts:
             return
         now = self._clock.boottime()
+        self._roll_call.finished += len(attempts)
         for attempt in attempts:
             del self._running[attempt]
+            if attempt.context is not None:
+                attempt.context.close()
+                if attempt.leaves_traces:
+                    self._sweeper.sweep(attempt.records.id)
             # It names its attempt: so both go at once, and not when somebody looks for cycles.
             attempt.context = None
             self._job_seconds += 0.1 * (now - attempt.began - self._job_seconds)

@@ -1,0 +1,211 @@
+"""``pelton serve``: a NATS server on a store, for any NATS client.
+
+The flags and the configuration file are those of nats-server, where they mean the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, get_args
+
+from pelton._version import VERSION
+from pelton.api import ConfigError
+from pelton.api.keys import Key, KeyFile, key_bytes
+from pelton.cli.keys import VARIABLE
+from pelton.cli.output import write_line
+from pelton.runtime import Runtime, Signal, system_runtime
+from pelton.server import Server, ServerSettings
+from pelton.server.accounts import accounts_of_server
+from pelton.server.auth import ConfiguredUsers
+from pelton.server.door import ConfiguredDoor
+from pelton.server.exchange import AccountExchange
+from pelton.server.settings.flags import FLAGS, CommandLine, parse_flags
+from pelton.server.settings.load import config_of_command
+from pelton.server.settings.runtime import runtime_settings
+from pelton.server.settings.section import SettingsError
+from pelton.storage import SyncMode
+
+_NS: Final = 1_000_000_000
+_NO_PREFIX: Final = "\0"
+
+
+class _Command(NamedTuple):
+    """What a command line asks for, checked."""
+
+    line: CommandLine
+    settings: ServerSettings
+    users: ConfiguredUsers
+    folder: str
+    pid_file: str
+    warnings: tuple[str, ...]
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser, which leaves them as they are: argparse has other rules for flags."""
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.prefix_chars = _NO_PREFIX
+    parser.usage = "pelton serve [STORE] [flags]"
+    parser.epilog = "\n".join(["STORE is the file of the store; it is created if it is missing.", "", *_help_lines()])
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(run=run, help=parser.format_help)
+
+
+def _help_lines() -> list[str]:
+    lines = []
+    for flag in FLAGS.values():
+        names = ", ".join(f"-{name}" if len(name) < 3 else f"--{name}" for name in flag.names)
+        value = "" if flag.kind == "switch" else f" {flag.kind.upper()}"
+        lines.append(f"  {names + value:<38} {flag.help}")
+    return lines
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; return 0, or 1 if the settings are not valid."""
+    runtime = system_runtime()
+    try:
+        line = parse_flags(options.words)
+        if line.has("help"):
+            print_help(options.help())
+            raise SystemExit(0)
+        if line.has("version"):
+            write_line(f"pelton {VERSION}")
+            return 0
+        command = _command(line, runtime)
+    except SettingsError as error:
+        for fault in error.faults:
+            write_line(f"pelton: {fault}", error=True)
+        return 1
+    for warning in command.warnings:
+        write_line(f"pelton: {warning}", error=True)
+    if line.has("check"):
+        write_line("the settings are valid", error=True)
+        return 0
+    return asyncio.run(_serve(command, runtime))
+
+
+def print_help(text: str) -> None:
+    """Write the help, line by line."""
+    for each in text.splitlines():
+        write_line(each)
+
+
+def _command(line: CommandLine, runtime: Runtime) -> _Command:
+    """Return what a command line asks for. Raises ConfigError."""
+    if len(line.stores) > 1:
+        raise ConfigError(f"serve takes one store, not {len(line.stores)}")
+    if not line.stores and not {"config", "jetstream", "jetstream.store_dir"} & set(line.values):
+        raise ConfigError("serve: give the file of a store, a folder for stores with -sd, or a configuration with -c")
+    try:
+        loaded = config_of_command(line, read=_read, environment=os.environ)
+    except OSError as error:
+        raise ConfigError(f"the configuration {line.config!r} cannot be read: {error.strerror}") from None
+    users = ConfiguredUsers(loaded.settings)
+    accounts = accounts_of_server(loaded.settings, users.trust, runtime.clock.now() / _NS)
+    AccountExchange(accounts.values())
+    settings = runtime_settings(
+        loaded.settings, accounts, store="".join(line.stores), sync=_sync(line), key=key_bytes(_key(line))
+    )
+    folder = loaded.settings.jetstream.store_dir if loaded.settings.jetstream is not None else ""
+    warnings = tuple(map(str, loaded.warnings))
+    return _Command(line, settings, users, folder, loaded.settings.pid_file, warnings)
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _sync(line: CommandLine) -> SyncMode:
+    given = line.text("sync") or "commit"
+    for mode in get_args(SyncMode):
+        if given == mode:
+            found: SyncMode = mode
+            return found
+    raise ConfigError(f"--sync is {given!r}: give commit, interval or off")
+
+
+def _key(line: CommandLine) -> Key | None:
+    path = line.text("key_file")
+    return KeyFile(path) if path else os.environ.get(VARIABLE) or None
+
+
+def _write_pid(path: str) -> None:
+    if path:
+        Path(path).write_text(f"{os.getpid()}\n")
+
+
+async def _serve(command: _Command, runtime: Runtime) -> int:
+    loop, over, is_lame = asyncio.get_running_loop(), Signal(), False
+
+    def lame_duck() -> None:
+        nonlocal is_lame
+        is_lame = True
+        over.notify()
+
+    seen = over.generation
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.notify)
+    loop.add_signal_handler(signal.SIGUSR2, lame_duck)
+    if command.folder:
+        os.makedirs(command.folder, exist_ok=True)
+    door = ConfiguredDoor(command.users, runtime.clock)
+    server = Server(command.settings, runtime, door)
+    server.on_failure(over.notify)
+    await server.start()
+    reloading = partial(_reload, command.line, server, door, runtime)
+    loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloading(), "pelton reads its settings again"))
+    try:
+        _write_pid(command.pid_file)
+        for endpoint in server.endpoints:
+            write_line(f"Listening for client connections on {endpoint}", error=True, flush=True)
+        if server.websocket_endpoint is not None:
+            scheme = "ws" if server.settings.websocket is None or server.settings.websocket.tls is None else "wss"
+            address = f"{scheme}://{server.websocket_endpoint}"
+            write_line(f"Listening for websocket clients on {address}", error=True, flush=True)
+        if server.monitoring_endpoint is not None:
+            write_line(f"Starting http monitor on {server.monitoring_endpoint}", error=True, flush=True)
+        write_line("Server is ready", error=True, flush=True)
+        seen = await over.wait(seen)
+        if is_lame:
+            duck = runtime.spawn(server.lame_duck(), "pelton lets its clients go")
+            await _first_of(duck, runtime, over, seen)
+    finally:
+        await server.close()
+    if server.failure is None:
+        return 0
+    write_line(f"pelton: {server.failure}", error=True)
+    return 1
+
+
+async def _reload(line: CommandLine, server: Server, door: ConfiguredDoor, runtime: Runtime) -> None:
+    """Read the settings again; with a mistake in them, all stays as it was."""
+    users = door.users
+    try:
+        command = _command(line, runtime)
+        door.users = command.users
+        await server.reload(command.settings)
+    except ConfigError as error:
+        door.users = users
+        faults = error.faults if isinstance(error, SettingsError) else (error,)
+        for fault in faults:
+            write_line(f"pelton: the settings stay as they were: {fault}", error=True, flush=True)
+        return
+    write_line("Reloaded server configuration", error=True, flush=True)
+
+
+async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, seen: int) -> None:
+    """Wait until all clients have left, or for another signal."""
+    again = runtime.spawn(_signalled(over, seen), "pelton waits for another signal")
+    await asyncio.wait([duck, again], return_when=asyncio.FIRST_COMPLETED)
+    for task in (duck, again):
+        task.cancel()
+    await asyncio.gather(duck, again, return_exceptions=True)
+
+
+async def _signalled(over: Signal, seen: int) -> None:
+    await over.wait(seen)

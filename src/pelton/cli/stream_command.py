@@ -1,0 +1,286 @@
+"""``pelton stream``: list, show, create, change and empty streams, and read their messages."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pelton import observe
+from pelton.api import ConfigError, MessageNotFoundError, StoredMessage, StreamConfig, StreamState
+from pelton.api.durations import dec_hook
+from pelton.cli.messages import show_stored, write_raw
+from pelton.cli.output import write_line
+from pelton.cli.stores import add_create, add_verb
+from pelton.cli.tables import ago_text, moment_text, size_text, write_facts, write_json, write_table
+from pelton.cli.values import count, duration, size
+from pelton.connect import Jet
+from pelton.jet import Stream
+
+# The options of the nats command, by the fields of a configuration.
+_FIELDS: Final = {
+    "subjects": "subjects",
+    "description": "description",
+    "storage": "storage",
+    "retention": "retention",
+    "discard": "discard",
+    "discard_per_subject": "discard_new_per_subject",
+    "max_msgs": "max_msgs",
+    "max_msgs_per_subject": "max_msgs_per_subject",
+    "max_bytes": "max_bytes",
+    "max_age": "max_age",
+    "max_msg_size": "max_msg_size",
+    "max_consumers": "max_consumers",
+    "dupe_window": "duplicate_window",
+    "replicas": "num_replicas",
+    "allow_direct": "allow_direct",
+    "allow_rollup": "allow_rollup_hdrs",
+    "allow_msg_ttl": "allow_msg_ttl",
+    "allow_schedules": "allow_msg_schedules",
+    "deny_delete": "deny_delete",
+    "deny_purge": "deny_purge",
+}
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    listing = add_verb(verbs, "ls", _list, "list the streams")
+    listing.add_argument("--subject", default="", metavar="SUBJECT", help="only streams that take this subject")
+    listing.add_argument("-n", "--names", action="store_true", help="only their names")
+    _named(add_verb(verbs, "info", _info, "show a stream"))
+    adding = _named(add_verb(verbs, "add", _add, "create a stream", writes=True))
+    add_create(adding)
+    _add_fields(adding)
+    _add_fields(_named(add_verb(verbs, "edit", _edit, "change the configuration of a stream", writes=True)))
+    removing = _named(add_verb(verbs, "rm", _remove, "delete a stream with its messages and consumers", writes=True))
+    removing.add_argument("-f", "--force", action="store_true", help="do it, without asking you to add this")
+    purging = _named(add_verb(verbs, "purge", _purge, "remove messages of a stream", writes=True))
+    purging.add_argument("--subject", default="", metavar="FILTER", help="only messages of these subjects")
+    purging.add_argument("--seq", type=int, default=0, metavar="N", help="only messages before this sequence")
+    purging.add_argument("--keep", type=int, default=0, metavar="N", help="keep the newest messages")
+    purging.add_argument("-f", "--force", action="store_true", help="do it, without asking you to add this")
+    getting = _named(add_verb(verbs, "get", _get, "show one message"))
+    getting.add_argument("seq", type=int, nargs="?", metavar="SEQ")
+    getting.add_argument("-S", "--last-for", metavar="SUBJECT", help="the last message of a subject")
+    getting.add_argument("--raw", action="store_true", help="write the payload alone, as it is")
+    tailing = _named(add_verb(verbs, "tail", _tail, "show the newest messages, and those that follow"))
+    tailing.add_argument("--subject", default=">", metavar="FILTER", help="only messages of these subjects")
+    tailing.add_argument("-n", "--count", type=int, default=10, metavar="N", help="how many to begin with (default 10)")
+    tailing.add_argument("--follow", "-F", action="store_true", help="go on with new messages until interrupted")
+    tailing.add_argument("--every", type=duration, default=0.5, help=argparse.SUPPRESS)
+    tailing.add_argument("--until", type=int, default=0, help=argparse.SUPPRESS)
+
+
+def _named(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("stream", metavar="STREAM")
+    return parser
+
+
+def _add_fields(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="the configuration as JSON, as 'stream info --json' shows it")
+    add("--subjects", action="append", metavar="SUBJECTS", help="what it takes, several by comma")
+    add("--description", metavar="TEXT")
+    add("--storage", choices=("file", "memory"))
+    add("--retention", choices=("limits", "interest", "work", "workqueue"))
+    add("--discard", choices=("old", "new"))
+    add("--max-msgs", type=int, metavar="N")
+    add("--max-msgs-per-subject", type=int, metavar="N")
+    add("--max-bytes", type=size, metavar="SIZE")
+    add("--max-age", type=duration, metavar="TIME", help="such as 7d; 0: for ever")
+    add("--max-msg-size", type=size, metavar="SIZE")
+    add("--max-consumers", type=int, metavar="N")
+    add("--dupe-window", type=duration, metavar="TIME", help="how long message ids are remembered")
+    add("--replicas", type=count, metavar="N")
+    for name, text in (
+        ("discard-per-subject", "refuse new messages of a full subject"),
+        ("allow-direct", "direct gets"),
+        ("allow-rollup", "messages that replace all before them"),
+        ("allow-msg-ttl", "a time to live for each message"),
+        ("allow-schedules", "scheduled messages"),
+        ("deny-delete", "no message can be deleted"),
+        ("deny-purge", "no purge"),
+    ):
+        add(f"--{name}", action=argparse.BooleanOptionalAction, help=text)
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    given = {field: getattr(options, name) for name, field in _FIELDS.items() if getattr(options, name) is not None}
+    if "subjects" in given:
+        given["subjects"] = [one for text in given["subjects"] for one in text.split(",") if one]
+    if given.get("retention") == "work":
+        given["retention"] = "workqueue"
+    return given
+
+
+def _config(options: argparse.Namespace) -> StreamConfig | None:
+    """Return the configuration of ``--config``, under the name of the command line. Raises ConfigError."""
+    if options.config is None:
+        return None
+    try:
+        raw = msgspec.json.decode(Path(options.config).read_bytes())
+        found = msgspec.convert(raw.get("config", raw), StreamConfig, dec_hook=dec_hook)
+    except (OSError, AttributeError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"--config {options.config}: {error}") from None
+    return msgspec.structs.replace(found, name=options.stream)
+
+
+async def _list(jet: Jet, options: argparse.Namespace) -> None:
+    found = await observe.stream_summaries(jet)
+    if options.subject:
+        names = set(await jet.stream_names(options.subject))
+        found = [one for one in found if one.name in names]
+    if options.names:
+        for one in found:
+            write_line(one.name)
+        return
+    if options.json:
+        write_json(found)
+        return
+    now = jet.runtime.clock.now()
+    heads = ("stream", "kind", "messages", "size", "subjects", "consumers", "last message")
+    rows = [
+        (each.name, each.kind, each.messages, size_text(each.bytes), each.num_subjects, each.consumers,
+         ago_text(each.last_at, now))
+        for each in found
+    ]  # fmt: skip
+    write_table(heads, rows, empty="no streams")
+
+
+async def _info(jet: Jet, options: argparse.Namespace) -> None:
+    info = await (await jet.stream(options.stream)).info()
+    if options.json:
+        write_json(info)
+        return
+    config, state = info.config, info.state
+    write_facts(
+        f"stream {config.name}",
+        {
+            "description": config.description,
+            "subjects": ", ".join(config.subjects),
+            "retention": config.retention,
+            "storage": config.storage,
+            "replicas": config.num_replicas,
+            "discard": config.discard,
+            "max messages": "" if config.max_msgs < 0 else config.max_msgs,
+            "max per subject": "" if config.max_msgs_per_subject < 0 else config.max_msgs_per_subject,
+            "max size": "" if config.max_bytes < 0 else size_text(config.max_bytes),
+            "max age": str(config.max_age) if config.max_age else "",
+            "duplicate window": str(config.duplicate_window),
+            "mirror of": "" if config.mirror is None else config.mirror.name,
+            "sources": ", ".join(source.name for source in config.sources),
+            "created": moment_text(info.created),
+            "messages": state.messages,
+            "size": size_text(state.bytes),
+            "first sequence": state.first_seq,
+            "last sequence": state.last_seq,
+            "first message": moment_text(state.first_ts) if state.messages else "",
+            "last message": moment_text(state.last_ts) if state.last_seq else "",
+            "deleted": state.num_deleted,
+            "different subjects": state.num_subjects,
+            "consumers": state.consumer_count,
+            "leader": "" if info.cluster is None else info.cluster.leader,
+        },
+    )
+
+
+async def _add(jet: Jet, options: argparse.Namespace) -> None:
+    config = _config(options)
+    made = await jet.create_stream(options.stream if config is None else config, **_fields(options))
+    await _report(jet, options, f"stream {made.name} created")
+
+
+async def _edit(jet: Jet, options: argparse.Namespace) -> None:
+    config = _config(options)
+    if config is None and not _fields(options):
+        raise ConfigError("nothing to change: give an option, such as --max-age 7d")
+    changed = await jet.update_stream(options.stream if config is None else config, **_fields(options))
+    await _report(jet, options, f"stream {changed.name} changed")
+
+
+async def _report(jet: Jet, options: argparse.Namespace, text: str) -> None:
+    if options.json:
+        write_json(await (await jet.stream(options.stream)).info())
+    else:
+        write_line(text)
+
+
+async def _remove(jet: Jet, options: argparse.Namespace) -> None:
+    info = await (await jet.stream(options.stream)).info()
+    _check_forced(options, f"stream {options.stream} has {info.state.messages:,} messages")
+    await jet.delete_stream(options.stream)
+    write_json({"deleted": options.stream}) if options.json else write_line(f"stream {options.stream} deleted")
+
+
+async def _purge(jet: Jet, options: argparse.Namespace) -> None:
+    stream = await jet.stream(options.stream)
+    _check_forced(options, f"stream {options.stream} has {(await stream.info()).state.messages:,} messages")
+    purged = await stream.purge(filter=options.subject, seq=options.seq, keep=options.keep)
+    write_json({"purged": purged}) if options.json else write_line(f"{purged:,} messages removed")
+
+
+def _check_forced(options: argparse.Namespace, what: str) -> None:
+    if not options.force:
+        raise ConfigError(f"{what}, which cannot be brought back: add --force to remove them")
+
+
+async def _get(jet: Jet, options: argparse.Namespace) -> None:
+    if (options.seq is None) == (options.last_for is None):
+        raise ConfigError("give the message's SEQ, or --last-for SUBJECT")
+    stream = await jet.stream(options.stream)
+    if options.last_for is not None:
+        stored = await stream.get_last_message(options.last_for)
+    else:
+        stored = await stream.get_message(options.seq)
+    if options.raw:
+        write_raw(stored.data)
+    else:
+        show_stored(stored, as_json=options.json)
+
+
+async def _tail(jet: Jet, options: argparse.Namespace) -> None:
+    stream = await jet.stream(options.stream)
+    state = (await stream.info()).state
+    if options.subject == ">":
+        newest = await _newest(stream, state, options.count)
+    else:
+        newest = await _newest_of(stream, options.subject, options.count)
+    for stored in newest:
+        show_stored(stored, as_json=options.json)
+    shown, seq = len(newest), state.last_seq + 1
+    while options.follow and not (options.until and shown >= options.until):
+        try:
+            stored = await stream.get_next_message(options.subject, seq)
+        except MessageNotFoundError:
+            await jet.runtime.clock.sleep(options.every)
+            continue
+        show_stored(stored, as_json=options.json)
+        shown, seq = shown + 1, stored.seq + 1
+
+
+async def _newest(stream: Stream, state: StreamState, wanted: int) -> list[StoredMessage]:
+    """Return the newest messages, found by going back."""
+    found: list[StoredMessage] = []
+    seq = state.last_seq
+    while len(found) < wanted and seq >= state.first_seq > 0:
+        with suppress(MessageNotFoundError):
+            found.append(await stream.get_message(seq))
+        seq -= 1
+    return found[::-1]
+
+
+async def _newest_of(stream: Stream, subject: str, wanted: int) -> list[StoredMessage]:
+    """Return the newest messages of a filter, found from the beginning: only that can be asked for."""
+    found: list[StoredMessage] = []
+    seq = 1
+    while True:
+        try:
+            stored = await stream.get_next_message(subject, seq)
+        except MessageNotFoundError:
+            return found[-wanted:] if wanted else []
+        found = [*found[-wanted:], stored]
+        seq = stored.seq + 1

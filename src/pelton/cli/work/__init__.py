@@ -1,0 +1,1 @@
+"""Processes that work: one, or several under a supervisor."""

@@ -1,0 +1,90 @@
+"""``pelton work``: run the jobs that a program declares in a ``pelton.Jobs()``, in one process or several.
+
+SIGTERM and SIGINT end it in order: it takes no more jobs, running ones have their grace, and what is left is handed
+back, which does not count as an attempt. A second signal ends it at once. With --processes, --max-jobs or --reload, a
+supervisor starts the processes that work, and replaces those that die; at SIGHUP it replaces them one after the other.
+
+The exit status is 0 when it ended in order, 1 when it failed or could not start, 2 for a wrong command line, and
+128 + N when a second signal N ended it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+
+from pelton.api import ConfigError
+from pelton.cli.keys import add_key
+from pelton.cli.work.logs import write_work_logs
+from pelton.cli.work.plan import WorkPlan, found_jobs
+from pelton.cli.work.process import work
+from pelton.cli.work.source_files import SourceFiles
+from pelton.cli.work.supervisor import Supervisor
+from pelton.runtime import system_runtime
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.description = __doc__
+    parser.add_argument("jobs", nargs="+", metavar="MODULE:ATTRIBUTE", help="a pelton.Jobs(), such as shop.jobs:jobs")
+    parser.add_argument("--store", metavar="STORE", help="a file or nats://host (default: the variable PELTON_STORE)")
+    parser.add_argument(
+        "--queue", action="append", required=True, dest="queues", metavar="NAME", help="created if missing; repeatable"
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=_positive,
+        default=8,
+        metavar="N",
+        help="jobs at a time, of each queue in each process (default 8)",
+    )
+    parser.add_argument("--processes", type=_positive, metavar="N", help="processes, under a supervisor")
+    parser.add_argument("--max-jobs", type=_positive, metavar="N", help="replace a process after N jobs of a queue")
+    parser.add_argument("--reload", action="store_true", help="start again when a Python file changes (development)")
+    parser.add_argument(
+        "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="for running jobs, at the end (default 30)"
+    )
+    parser.add_argument("--json-logs", action="store_true", help="log in JSON, an object a line")
+    add_key(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Work until stopped; return the exit status."""
+    store = options.store or os.environ.get("PELTON_STORE")
+    if not store:
+        raise ConfigError("which store? give --store FILE, or set PELTON_STORE")
+    plan = WorkPlan(
+        jobs=tuple(options.jobs),
+        store=store,
+        queues=tuple(dict.fromkeys(options.queues)),
+        concurrency=options.concurrency,
+        grace=options.grace,
+        max_jobs=options.max_jobs,
+        key_file=options.key_file,
+        json_logs=options.json_logs,
+    )
+    write_work_logs(json=plan.json_logs)
+    if options.processes is None and options.max_jobs is None and not options.reload:
+        for name in plan.jobs:
+            found_jobs(name)
+        asyncio.run(work(plan))
+        return 0
+    files = SourceFiles(Path.cwd()) if options.reload else None
+    return asyncio.run(Supervisor(plan, options.processes or 1, system_runtime(), files).run())
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return seconds

@@ -1,0 +1,32 @@
+"""``pelton workers``: who ran the jobs that ended last."""
+
+from __future__ import annotations
+
+import argparse
+
+from pelton import observe
+from pelton.cli.stores import define_verb
+from pelton.cli.tables import ago_text, write_json, write_table
+from pelton.connect import Jet
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    define_verb(parser, _workers)
+    parser.add_argument("queue", nargs="?", default="", metavar="QUEUE", help="default: all")
+
+
+async def _workers(jet: Jet, options: argparse.Namespace) -> None:
+    if options.queue:
+        await observe.queue_summary(jet, options.queue)
+    queues = [options.queue] if options.queue else await observe.queue_names(jet)
+    found = [worker for queue in queues for worker in await observe.worker_summaries(jet, queue)]
+    if options.json:
+        write_json(found)
+        return
+    now = jet.runtime.clock.now()
+    rows = [
+        (one.queue, one.worker, one.ended, one.failed, one.last_job, ago_text(one.last_ended_at, now)) for one in found
+    ]
+    heads = ("queue", "worker", "jobs", "failed", "last job", "ended")
+    write_table(heads, rows, empty="no worker has ended a job")

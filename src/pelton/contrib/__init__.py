@@ -1,0 +1,1 @@
+"""Pelton in other frameworks: each module needs its framework, and an extra of the same name."""

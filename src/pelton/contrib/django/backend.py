@@ -1,0 +1,100 @@
+"""A backend for Django's tasks.
+
+In the settings: ``TASKS = {"default": {"BACKEND": "pelton.contrib.django.backend.PeltonBackend", "OPTIONS": {"store":
+"tasks.pelton"}}}``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import msgspec
+from django.core import checks
+from django.utils import timezone
+from django.utils.crypto import get_random_string
+
+import pelton
+from pelton import sync
+from pelton.contrib.django.records import TaskRecord, result_of
+from pelton.contrib.django.tasks_api import backends, exceptions, signals
+from pelton.queue import JobInfo
+
+JOB: Final = "django_task"
+_BUCKET: Final = "django_tasks"
+_KEPT_S: Final = 7 * 86_400
+_opened: dict[tuple[int, str], Any] = {}
+_opening = Lock()
+
+
+def opened_store(store: str) -> Any:
+    """Return the store, open once in this process; a fork opens its own."""
+    with _opening:
+        found = _opened.get((os.getpid(), store))
+        if found is None:
+            found = _opened[(os.getpid(), store)] = sync.open(store)
+            atexit.register(found.close)
+        return found
+
+
+class PeltonBackend(backends.BaseTaskBackend):  # type: ignore[misc]
+    """Enqueues Django's tasks in Pelton's queues of the same names.
+
+    ``OPTIONS``: ``store``, a file or ``nats://host:4222``. Results are kept for a week.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = False
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        store = self.options.get("store", "")
+        self.store = os.fspath(store) if isinstance(store, str | Path) else ""
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Put a task into its queue; returns when it is durable. Raises pelton.PeltonError."""
+        self.validate_task(task)
+        result_id = get_random_string(32)
+        at = task.run_after
+        if at is not None and timezone.is_naive(at):
+            at = timezone.make_aware(at)
+        jet = opened_store(self.store)
+        named = {"task": task.module_path, "args": list(args), "kwargs": dict(kwargs)}
+        handle = (
+            jet.queue(task.queue_name).options(at=at).enqueue(JOB, **named, result_id=result_id, backend=self.alias)
+        )
+        record = TaskRecord(**named, queue=task.queue_name, job=handle.id)
+        self._records(jet).put(result_id, msgspec.json.encode(record))
+        # As it was stored: a worker may have begun it already.
+        ready = JobInfo(id=handle.id, job=JOB, state="pending", key="", attempt=0, enqueued_at=jet.runtime.clock.now())
+        result = result_of(record, result_id, self.alias, ready)
+        signals.task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> Any:
+        """Return a task's result. Raises TaskResultDoesNotExist."""
+        jet = opened_store(self.store)
+        try:
+            record = msgspec.json.decode(self._records(jet).get(result_id).value, type=TaskRecord)
+            info = jet.queue(record.queue).get(record.job)
+        except (pelton.BucketKeyNotFoundError, pelton.JobNotFoundError, pelton.ConfigError):
+            raise exceptions.TaskResultDoesNotExist(result_id) from None
+        return result_of(record, result_id, self.alias, info)
+
+    def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
+        """Check the settings."""
+        yield from super().check(**kwargs)
+        if not self.store:
+            yield checks.Error(f"TASKS[{self.alias!r}]: OPTIONS needs 'store', a file or nats://host", id="pelton.E001")
+
+    def _records(self, jet: Any) -> Any:
+        try:
+            return jet.bucket(_BUCKET)
+        except pelton.BucketNotFoundError:
+            return jet.create_bucket(_BUCKET, ttl=_KEPT_S)

@@ -1,0 +1,42 @@
+"""``manage.py pelton_worker``: runs Django's tasks; ``pelton work`` with the store and the queues of the settings."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pelton.cli.main import main
+from pelton.contrib.django.backend import PeltonBackend
+from pelton.contrib.django.tasks_api import root
+
+
+class Command(BaseCommand):  # type: ignore[misc]
+    """The command."""
+
+    help = "Run the tasks of a Pelton backend; SIGTERM and SIGINT end it in order."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Add the options that ``pelton work`` has."""
+        parser.add_argument("--backend", default="default", help="of the setting TASKS (default: default)")
+        parser.add_argument("--queue", action="append", dest="queues", help="repeatable (default: all of the backend)")
+        for option in ("--concurrency", "--processes", "--max-jobs", "--grace"):
+            parser.add_argument(option)
+        parser.add_argument("--reload", action="store_true")
+        parser.add_argument("--json-logs", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Work until stopped."""
+        backend = root.task_backends[options["backend"]]
+        if not isinstance(backend, PeltonBackend):
+            raise CommandError(f"TASKS[{options['backend']!r}] is no backend of Pelton")
+        words = ["work", "pelton.contrib.django.jobs:jobs", "--store", backend.store]
+        for queue in options["queues"] or sorted(backend.queues) or ["default"]:
+            words += ["--queue", queue]
+        for name in ("concurrency", "processes", "max_jobs", "grace"):
+            if options[name] is not None:
+                words += [f"--{name.replace('_', '-')}", options[name]]
+        words += [f"--{name.replace('_', '-')}" for name in ("reload", "json_logs") if options[name]]
+        if status := main(words):
+            sys.exit(status)

@@ -1,0 +1,215 @@
+"""What a server needs of the engine beyond the port: the store as one of the places that its clients' messages go to.
+
+A server passes messages on to its clients itself, at once. So it stores what they publish without hearing of it again,
+tells other processes of what no stream takes, and hears what these publish by a few rows that cover its clients'
+subscriptions (``pubsub/bus.py``). Its clients' pulls stand until they are filled (``delivery/standing.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import groupby
+
+from pelton.api import (
+    AckOp,
+    ConsumerConfig,
+    Incoming,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    PullRequest,
+    StreamConfig,
+    api_error,
+)
+from pelton.engine.delivery.standing import PullSink, StandingPulls
+from pelton.engine.faults import public_error
+from pelton.engine.host import Host
+from pelton.engine.pubsub.subscribers import Subscriber
+from pelton.engine.session import Session
+from pelton.engine.transactions.settlements import Settling
+from pelton.engine.transactions.works import append_alike, append_all, make_ready
+from pelton.storage import Committer, Fault, Work
+from pelton.streams import StreamLog, is_bare
+
+Answered = Callable[[int, Sequence[PubAck | PeltonError]], None]
+"""Called with the position of the first answer, and answers in the order of the messages."""
+
+
+class Serving:
+    """The engine for a server."""
+
+    def __init__(
+        self,
+        host: Host,
+        committer: Committer,
+        standing: StandingPulls,
+        settle: Callable[[tuple[str, str], Settling], None],
+        poke: Callable[[], None],
+    ) -> None:
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+        self._committer = committer
+        self._standing = standing
+        self._settle = settle
+        self._poke = poke
+        self._bus = host.session.bus
+        self.pull: Callable[[str, str, PullRequest, float, PullSink], None] = standing.pull
+
+    # --- which stream takes a message, and who else subscribes to it
+
+    def stream_of(self, subject: str) -> StreamConfig | None:
+        """Return the configuration of the stream that takes a subject, or None."""
+        log = self._host.session.registry.route(subject)
+        return None if log is None else log.config
+
+    def has_others(self, subject: str) -> bool:
+        """Whether anybody subscribes to a subject, other than this server's clients."""
+        return self._bus.has_subscriptions and self._bus.has_others(subject)
+
+    def consumer(self, stream: str, consumer: str) -> ConsumerConfig | None:
+        """Return the configuration of a consumer, or None."""
+        log = self._host.session.registry.consumers.by_name.get((stream, consumer))
+        return None if log is None else log.config
+
+    def deliver_subjects(self) -> dict[str, str]:
+        """Return the deliver subjects of push consumers, each with its group or an empty text."""
+        consumers = self._host.session.registry.consumers.pushed.values()
+        return {one.config.deliver_subject: one.config.deliver_group for one in consumers}
+
+    @property
+    def version(self) -> int:
+        """A number that changes when a stream or consumer is made, changed or deleted."""
+        return self._host.session.registry.version
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """A value that changes when a subject may lead elsewhere: streams, or subscriptions of others, have changed."""
+        session = self._host.session
+        return session.registry.version, session.bus.version
+
+    def poke(self) -> None:
+        """Let push consumers and pulls continue that wait for a client's room."""
+        self._poke()
+        self._standing.poke()
+
+    # --- messages
+
+    def store(self, messages: Sequence[Outgoing], answered: Answered) -> None:
+        """Store messages in order, in one transaction if possible; each is answered when it is durable, or refused.
+
+        They reach subscribers of other processes, and no client of this server.
+        """
+        work = _StoreWork(self._host.session, messages, 0, answered)
+        try:
+            self._host.check_loop()
+            self._committer.run_now(work)
+        except Fault as fault:
+            work.fail(public_error(fault))
+
+    def announce(self, messages: Sequence[Incoming]) -> None:
+        """Let subscribers of other processes receive messages; store nothing."""
+
+        def announce() -> None:
+            self._bus.is_routed = True
+            try:
+                for message in messages:
+                    self._bus.deliver(message.subject, (message,))
+            finally:
+                self._bus.is_routed = False
+
+        # If the store is closed or has failed, nobody can be told.
+        with suppress(PeltonError):
+            self._host.stage(announce, durable=False).add_done_callback(lambda done: done.exception())
+
+    def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> asyncio.Future[list[PeltonError | None]]:
+        """Acknowledge deliveries; the future ends when that is durable."""
+        future: asyncio.Future[list[PeltonError | None]] = self._loop.create_future()
+        self._settle((stream, consumer), Settling(acks, future))
+        return future
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call back at the end of this round of the event loop."""
+        self._loop.call_soon(call)
+
+    async def join(self, subject: str, queue: str, subscriber: Subscriber) -> int:
+        """Subscribe; returns the number of the subscription."""
+        number: int = await self._host.stage(lambda: self._bus.join(subject, queue, subscriber), durable=False)
+        return number
+
+    async def leave(self, number: int) -> None:
+        """Unsubscribe."""
+        await self._host.stage(lambda: self._bus.leave(number), durable=False)
+
+    async def close(self) -> None:
+        """End the pulls that stand."""
+        await self._standing.close()
+
+
+class _StoreWork:
+    """Messages of a server's clients, for which the server has answers to send."""
+
+    durable = True
+
+    def __init__(self, session: Session, messages: Sequence[Outgoing], first: int, answered: Answered) -> None:
+        self._session = session
+        self._messages = messages
+        self._first = first
+        self._answered = answered
+        self._results: list[PubAck | PeltonError] = []
+
+    @property
+    def size(self) -> int:
+        return len(self._messages)
+
+    def run(self) -> None:
+        bus = self._session.bus
+        bus.is_routed = True
+        try:
+            self._results = self._stored()
+        finally:
+            bus.is_routed = False
+
+    def _stored(self) -> list[PubAck | PeltonError]:
+        now = self._session.now()
+        alike = append_alike(self._session, self._messages, now)
+        if alike is not None:
+            return [*alike]
+        results: list[PubAck | PeltonError] = []
+        for log, group in groupby(self._messages, self._plain_log):
+            run = list(group)
+            if log is None:
+                results += [self._one(message, now) for message in run]
+                continue
+            make_ready(self._session, log, now)
+            results += log.appender.append_plain(run, now)
+            if self._session.bus.has_subscriptions:
+                self._session.bus.publish(run)
+        return results
+
+    def _plain_log(self, message: Outgoing) -> StreamLog | None:
+        """Return the stream that takes a message, if neither of them needs any checks, else None."""
+        log: StreamLog | None = self._session.registry.route(message.subject)
+        return log if log is not None and log.appender.is_plain and is_bare(message.headers) else None
+
+    def _one(self, message: Outgoing, now: int) -> PubAck | PeltonError:
+        try:
+            return append_all(self._session, (message,), now)[0]
+        except PeltonError as error:
+            return error
+
+    def finish(self) -> None:
+        self._answered(self._first, self._results)
+
+    def fail(self, error: Exception) -> None:
+        found = public_error(error)
+        refused = found if isinstance(found, PeltonError) else api_error("JSStreamStoreFailedF", err=str(found))
+        self._answered(self._first, [refused] * len(self._messages))
+
+    def pieces(self) -> list[Work]:
+        if len(self._messages) == 1:
+            return [self]
+        alone = partial(_StoreWork, self._session)
+        return [alone((one,), self._first + index, self._answered) for index, one in enumerate(self._messages)]

@@ -1,0 +1,126 @@
+"""SQL on one snapshot of a store, on a connection and a thread of its own, so that no publisher waits for it.
+
+The snapshot is as of the beginning of the block. While it is open, the log of the store cannot start again from its
+beginning, so the block has a timeout; a statement that runs then is interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pelton.api import SnapshotTimeoutError, StoreBusyError, TransactionError
+from pelton.engine.faults import public_error, sql_error
+from pelton.runtime import Clock, Halt, Timer, on_thread
+from pelton.storage import Fault, ReadOnlyDatabase, ReadSql, Refusal, translated
+
+T = TypeVar("T")
+
+
+class SqlSnapshot:
+    """One block of reads. ``opened`` opens its connection; ``timeout`` in seconds bounds how long it stays open."""
+
+    def __init__(self, opened: Callable[[], ReadOnlyDatabase], clock: Clock, timeout: float) -> None:
+        self._opened = opened
+        self._clock = clock
+        self._timeout = timeout
+        self._deadline = 0.0
+        self._timer: Timer | None = None
+        self._database: ReadOnlyDatabase | None = None
+        self._halt: Halt | None = None
+        self._turn = asyncio.Lock()
+
+    async def enter(self) -> None:
+        """Take the snapshot. Raises what opening the store raises."""
+        self._deadline = self._clock.monotonic() + self._timeout
+        self._timer = self._clock.call_later(self._timeout, self._expire)
+        try:
+            self._database = await self._on_thread(self._begin)
+        except BaseException:
+            self._timer.cancel()
+            raise
+
+    def _begin(self) -> ReadOnlyDatabase:
+        database = self._opened()
+        try:
+            with translated(database.path):
+                database.execute("BEGIN")
+                # The snapshot begins with the first read.
+                database.value("SELECT value FROM meta WHERE key='catalogue'")
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a statement that reads, and return its rows. Raises SqlError, SnapshotTimeoutError."""
+        async with self._turn:
+            database = self._database
+            if self._deadline and self._is_late:
+                raise SnapshotTimeoutError(self._timeout)
+            if database is None:
+                raise TransactionError("its block has not begun or is over: use it inside 'async with jet.read()'")
+            try:
+                return await self._on_thread(lambda: self._run(database, statement, bindings))
+            except Refusal as refusal:
+                raise sql_error(refusal, statement) from refusal
+            except Exception:
+                if self._is_late:
+                    raise SnapshotTimeoutError(self._timeout) from None
+                raise
+
+    def _run(
+        self, database: ReadOnlyDatabase, statement: str, bindings: Sequence[Any] | Mapping[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        try:
+            with translated(database.path):
+                rows = ReadSql(database, self._is_over).run(statement, bindings)
+        except Fault:
+            if database.is_current:
+                raise
+            raise self._replaced(database) from None
+        if not database.is_current:
+            raise self._replaced(database)
+        return rows
+
+    def _replaced(self, database: ReadOnlyDatabase) -> StoreBusyError:
+        return StoreBusyError(database.path, "it was opened for writing, or replaced, since the block began")
+
+    async def leave(self) -> None:
+        """End the block. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._halt is not None:
+            self._halt.ask()
+        async with self._turn:
+            database, self._database = self._database, None
+            if database is not None:
+                database.close()
+
+    def _is_over(self) -> bool:
+        halt = self._halt
+        return (halt is not None and halt.is_asked_for) or self._is_late
+
+    @property
+    def _is_late(self) -> bool:
+        return self._clock.monotonic() >= self._deadline
+
+    def _expire(self) -> None:
+        # A statement that runs is interrupted, and the next one is refused; an idle snapshot ends here.
+        if not self._turn.locked():
+            database, self._database = self._database, None
+            if database is not None:
+                database.close()
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        def halting(halt: Halt) -> T:
+            self._halt = halt
+            return work()
+
+        try:
+            return await on_thread(halting)
+        except Fault as fault:
+            raise public_error(fault) from None
+        finally:
+            self._halt = None

@@ -1,0 +1,59 @@
+"""The read model for operators: what a store or cluster holds, and how it goes.
+
+Every function takes an open :class:`pelton.Jet` and returns frozen structs. On a file opened with ``read_only=True``,
+each answer is a snapshot that never takes the writer.
+"""
+
+from pelton.observe.buckets import bucket_summaries, object_summaries
+from pelton.observe.locks import election_summaries, lock_summaries
+from pelton.observe.queue_history import ended_jobs, worker_summaries
+from pelton.observe.queues import (
+    dead_letters,
+    job_details,
+    queue_names,
+    queue_summaries,
+    queue_summary,
+    unfinished_jobs,
+)
+from pelton.observe.store import store_summary
+from pelton.observe.streams import consumer_summaries, stream_summaries
+from pelton.observe.summaries import (
+    BucketSummary,
+    ConsumerSummary,
+    ElectionSummary,
+    LockSummary,
+    ObjectsSummary,
+    QueueSummary,
+    StoreSummary,
+    StreamSummary,
+    TimeSpread,
+    WorkerSummary,
+)
+
+__all__ = [
+    "BucketSummary",
+    "ConsumerSummary",
+    "ElectionSummary",
+    "LockSummary",
+    "ObjectsSummary",
+    "QueueSummary",
+    "StoreSummary",
+    "StreamSummary",
+    "TimeSpread",
+    "WorkerSummary",
+    "bucket_summaries",
+    "consumer_summaries",
+    "dead_letters",
+    "election_summaries",
+    "ended_jobs",
+    "job_details",
+    "lock_summaries",
+    "object_summaries",
+    "queue_names",
+    "queue_summaries",
+    "queue_summary",
+    "store_summary",
+    "stream_summaries",
+    "unfinished_jobs",
+    "worker_summaries",
+]

@@ -1,0 +1,93 @@
+"""What ended last in a queue: rates, waiting and running times, and which workers did it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from pelton.api import (
+    CorruptMessageError,
+    MessageNotFoundError,
+    StoredMessage,
+    StreamInfoRequest,
+    StreamNotFoundError,
+    StreamState,
+    rfc3339,
+)
+from pelton.api.times import SECOND
+from pelton.connect import Jet
+from pelton.jet import Stream
+from pelton.observe.summaries import TimeSpread, WorkerSummary
+from pelton.queue import Outcome
+from pelton.queue.model.naming import QueueNames
+
+_SAMPLE: Final = 100
+_MINUTE_NS: Final = 60 * SECOND
+_outcome: Final = msgspec.json.Decoder(Outcome).decode
+
+
+async def last_messages(stream: Stream, state: StreamState, count: int) -> list[StoredMessage]:
+    """Return the newest messages of a stream, at most ``count``, oldest first."""
+    found: list[StoredMessage] = []
+    seq = state.last_seq
+    while len(found) < count and seq >= state.first_seq > 0:
+        try:
+            found.append(await stream.get_message(seq))
+        except (MessageNotFoundError, CorruptMessageError):
+            if state.num_deleted > count:
+                # Too many gaps to go back one by one.
+                break
+        seq -= 1
+    return found[::-1]
+
+
+async def ended_jobs(jet: Jet, queue: str, count: int = _SAMPLE) -> list[Outcome]:
+    """Return the outcomes of the jobs that ended last, at most ``count``, the oldest first."""
+    try:
+        info = await jet.backend.call(StreamInfoRequest(name=QueueNames(queue).history))
+    except StreamNotFoundError:
+        return []
+    stream = Stream(jet.backend, info.config, jet.runtime)
+    return [_outcome(message.data) for message in await last_messages(stream, info.state, count)]
+
+
+def rate(outcomes: Sequence[Outcome], now: int) -> float:
+    """Return how many jobs end in a minute: those of the last one, or fewer of which all are known."""
+    recent = [one for one in outcomes if now - one.finished_at <= _MINUTE_NS]
+    if not recent:
+        return 0.0
+    # If all of the sample is recent, the sample is shorter than a minute.
+    begin = min(one.finished_at for one in recent)
+    span = max(now - begin, SECOND) if len(recent) == len(outcomes) >= _SAMPLE else _MINUTE_NS
+    return len(recent) * _MINUTE_NS / span
+
+
+def spread(nanoseconds: Sequence[int]) -> TimeSpread:
+    """Return how durations are spread."""
+    if not nanoseconds:
+        return TimeSpread()
+    ordered = sorted(max(one, 0) / SECOND for one in nanoseconds)
+    last = len(ordered) - 1
+    return TimeSpread(median=ordered[last // 2], p95=ordered[round(last * 0.95)], longest=ordered[last])
+
+
+async def worker_summaries(jet: Jet, queue: str) -> list[WorkerSummary]:
+    """Return the workers of the jobs that ended last, by name."""
+    outcomes = await ended_jobs(jet, queue)
+    found = []
+    for worker in sorted({one.worker for one in outcomes}):
+        mine = [one for one in outcomes if one.worker == worker]
+        last = max(mine, key=lambda one: one.finished_at)
+        found.append(
+            WorkerSummary(
+                queue=queue,
+                worker=worker,
+                ended=len(mine),
+                failed=sum(one.state == "failed" for one in mine),
+                last_job=last.job,
+                last_ended_at=rfc3339(last.finished_at),
+            )
+        )
+    return found

@@ -1,0 +1,280 @@
+"""Queues, their jobs and their dead letters.
+
+A file is read by snapshots: what its workers hold is what their consumers have delivered. On a cluster, an exclusive
+queue keeps that elsewhere, so there the queue itself is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+
+from pelton.api import (
+    ConfigError,
+    ConsumerUnsettled,
+    JobNotFoundError,
+    MessageNotFoundError,
+    StoreBusyError,
+    StoredMessage,
+    StreamInfoRequest,
+    StreamNotFoundError,
+    Unsettled,
+    rfc3339,
+)
+from pelton.connect import Jet
+from pelton.jet import Stream
+from pelton.observe.queue_history import ended_jobs, rate, spread
+from pelton.observe.streams import QUEUE_MARK, consumer_infos, is_embedded
+from pelton.observe.summaries import QueueSummary
+from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
+from pelton.queue.model.checks import checked_id
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.states import ENDINGS, Ending
+
+_LEASE: Final = "pelton.queue.lease"
+_NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
+_JOBS: Final = "JOBS_"
+_HISTORY: Final = "SELECT id, subjects_upto FROM streams JOIN stream_state USING(id) WHERE name=?"
+# The subjects of the newest messages are not counted yet (docs/file-format.md).
+_ENDED: Final = (
+    "SELECT (SELECT count(*) FROM subjects WHERE stream=:stream AND subject>=:low AND subject<:high AND msgs>0) + "
+    "(SELECT count(*) FROM (SELECT DISTINCT subject AS name FROM {} "
+    "WHERE seq>:upto AND subject>=:low AND subject<:high) "
+    "WHERE NOT EXISTS(SELECT 1 FROM subjects WHERE stream=:stream AND subject=name AND msgs>0))"
+)
+_envelope: Final = msgspec.json.Decoder(Envelope).decode
+_outcome: Final = msgspec.json.Decoder(Outcome).decode
+_attempt: Final = msgspec.json.Decoder(Attempt).decode
+_dead: Final = msgspec.json.Decoder(DeadLetter).decode
+
+
+async def queue_names(jet: Jet) -> list[str]:
+    """Return the names of all queues."""
+    names = set(await jet.stream_names())
+    sides = {side for name in names if name.startswith(_JOBS) for side, _ in _names_of(name).sides}
+    asked = [name for name in sorted(names - sides) if name.startswith(_JOBS)]
+    streams = [await jet.stream(name) for name in asked]
+    return [each.name.removeprefix(_JOBS) for each in streams if QUEUE_MARK in each.config.metadata]
+
+
+def _names_of(stream: str) -> QueueNames:
+    try:
+        return QueueNames(stream.removeprefix(_JOBS))
+    except ConfigError:
+        # It is no queue's: then nothing is named after it.
+        return QueueNames("-")
+
+
+async def queue_summaries(jet: Jet) -> list[QueueSummary]:
+    """Return all queues, by name."""
+    return [await queue_summary(jet, name) for name in await queue_names(jet)]
+
+
+async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
+    """Return one queue. Raises StreamNotFoundError, ConfigError for an impossible name."""
+    names = QueueNames(queue)
+    stream = await jet.stream(names.jobs)
+    counts = await _counts(jet, stream, names)
+    outcomes, now = await ended_jobs(jet, queue), jet.runtime.clock.now()
+    oldest = await _first(stream)
+    return QueueSummary(
+        name=queue,
+        exclusive=stream.config.metadata.get(QUEUE_MARK) == "true",
+        lease=float(stream.config.metadata.get(_LEASE, 0)),
+        pending=counts.pending,
+        running=counts.running,
+        retrying=counts.retrying,
+        scheduled=counts.scheduled,
+        expired=counts.expired,
+        completed=counts.completed,
+        failed=counts.failed,
+        cancelled=counts.cancelled,
+        dead_letters=await _messages_in(jet, names.dead),
+        oldest_at="" if oldest is None else rfc3339(oldest.time_ns),
+        last_ended_at=rfc3339(outcomes[-1].finished_at) if outcomes else "",
+        per_minute=rate(outcomes, now),
+        wait=spread([one.started_at - one.enqueued_at for one in outcomes]),
+        run=spread([one.finished_at - one.started_at for one in outcomes]),
+    )
+
+
+async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> JobCounts:
+    if not is_embedded(jet):
+        return await (await jet.queue(names.queue)).counts()
+    infos = await consumer_infos(jet, names.jobs)
+    underway = await _underway(jet, names)
+    states = [_state_of(jet, one) for one in underway.values()]
+    # Before the first worker, there is no consumer, and every job is pending.
+    untouched = sum(info.num_pending for info in infos) if infos else (await stream.info()).state.messages
+    total = await _messages_in(jet, names.history)
+    failed, cancelled, expired = await _endings(jet, names) if total else (0, 0, 0)
+    return JobCounts(
+        pending=untouched + states.count("pending"),
+        running=states.count("running"),
+        retrying=states.count("retrying"),
+        scheduled=await scheduled_jobs(jet, names),
+        completed=total - failed - cancelled - expired,
+        failed=failed,
+        cancelled=cancelled,
+        expired=expired,
+    )
+
+
+async def _endings(jet: Jet, names: QueueNames) -> tuple[int, int, int]:
+    """Return how many jobs in the history have failed, were cancelled, and expired: there may be millions of each."""
+    prefixes = [names.ending_subject(ending, "") for ending in _NOT_COMPLETED]
+    try:
+        async with jet.read() as view:
+            ((stream, upto),) = await view.sql(_HISTORY, [names.history])
+            # "/" is the character after the dot.
+            bounds = [{"stream": stream, "upto": upto, "low": text, "high": text[:-1] + "/"} for text in prefixes]
+            found = [await view.sql(_ENDED.format(f"m_{stream}"), each) for each in bounds]
+    except (ConfigError, StoreBusyError):
+        # A store in memory has no snapshots, and one at rest was just opened: ask for the subjects instead.
+        history = await jet.stream(names.history)
+        infos = [await history.info(subjects_filter=f"{text}*") for text in prefixes]
+        return infos[0].total, infos[1].total, infos[2].total
+    return found[0][0][0], found[1][0][0], found[2][0][0]
+
+
+async def _messages_in(jet: Jet, name: str) -> int:
+    try:
+        return (await jet.backend.call(StreamInfoRequest(name=name))).state.messages
+    except StreamNotFoundError:
+        return 0
+
+
+async def _first(stream: Stream) -> StoredMessage | None:
+    try:
+        return await stream.get_next_message(">")
+    except MessageNotFoundError:
+        return None
+
+
+async def _underway(jet: Jet, names: QueueNames) -> dict[int, Unsettled]:
+    found: dict[int, Unsettled] = {}
+    for info in await consumer_infos(jet, names.jobs):
+        offset = 0
+        while True:
+            request = ConsumerUnsettled(stream=names.jobs, name=info.name, offset=offset)
+            page = await jet.backend.call(request)
+            found.update((entry.seq, entry) for entry in page.messages)
+            offset += len(page.messages)
+            if not page.messages or offset >= page.total:
+                break
+    return found
+
+
+def _state_of(jet: Jet, delivery: Unsettled | None) -> JobState:
+    if delivery is None:
+        return "pending"
+    if not delivery.waits:
+        return "running"
+    return "retrying" if delivery.due > jet.runtime.clock.now() else "pending"
+
+
+# --- jobs
+
+
+async def unfinished_jobs(jet: Jet, queue: str) -> AsyncGenerator[JobInfo, None]:
+    """Iterate over the jobs that have not ended, oldest first. Raises StreamNotFoundError."""
+    names = QueueNames(queue)
+    stream = await jet.stream(names.jobs)
+    if not is_embedded(jet):
+        async for job in (await jet.queue(queue)).jobs():
+            yield job
+        return
+    underway, seq = await _underway(jet, names), 1
+    while True:
+        try:
+            stored = await stream.get_next_message(">", seq)
+        except MessageNotFoundError:
+            return
+        yield await _unfinished(jet, names, stored, underway.get(stored.seq))
+        seq = stored.seq + 1
+
+
+async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
+    """Return one job, in whatever state it is. Raises JobNotFoundError, StreamNotFoundError."""
+    names = QueueNames(queue)
+    stream = await jet.stream(names.jobs)
+    try:
+        checked_id(queue, job_id)
+    except ConfigError as error:
+        raise JobNotFoundError(queue, job_id, str(error)) from None
+    if not is_embedded(jet):
+        return await (await jet.queue(queue)).get(job_id)
+    # In this order, or a job that ends between the two would seem to be pending again.
+    underway = await _underway(jet, names)
+    stored = await unfinished_job(stream, names, job_id)
+    if stored is None:
+        return await _ended(jet, names, job_id)
+    return await _unfinished(jet, names, stored, underway.get(stored.seq))
+
+
+async def _unfinished(jet: Jet, names: QueueNames, stored: StoredMessage, delivery: Unsettled | None) -> JobInfo:
+    try:
+        envelope = _envelope(stored.data)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        envelope = Envelope(job="", args=msgspec.Raw(b"null"))
+    job_id = envelope.id or str(stored.seq)
+    known = None if delivery is None else await _last_attempt(jet, names, job_id)
+    is_scheduled = names.is_later(stored.subject)
+    deliveries = 0 if delivery is None else delivery.num_delivered
+    return JobInfo(
+        id=job_id,
+        job=envelope.job,
+        state="scheduled" if is_scheduled else _state_of(jet, delivery),
+        due=envelope.due if is_scheduled else 0,
+        key=envelope.key,
+        attempt=max(deliveries - (known.returned if known else 0), 0),
+        enqueued_at=stored.time_ns,
+        last_error=known.error if known else "",
+    )
+
+
+async def _last_attempt(jet: Jet, names: QueueNames, job_id: str) -> Attempt | None:
+    try:
+        stream = await jet.stream(names.attempts)
+        return _attempt((await stream.get_last_message(names.attempt_subject(job_id))).data)
+    except (StreamNotFoundError, MessageNotFoundError):
+        return None
+
+
+async def _ended(jet: Jet, names: QueueNames, job_id: str) -> JobInfo:
+    history = await jet.stream(names.history)
+    for ending in ENDINGS:
+        try:
+            outcome = _outcome((await history.get_last_message(names.ending_subject(ending, job_id))).data)
+        except MessageNotFoundError:
+            continue
+        return JobInfo(
+            id=job_id,
+            job=outcome.job,
+            state=outcome.state,
+            key=outcome.key,
+            attempt=outcome.attempt,
+            enqueued_at=outcome.enqueued_at,
+            last_error=outcome.error,
+            outcome=outcome,
+        )
+    raise JobNotFoundError(names.queue, job_id, "it was never enqueued here, or its history was cleaned")
+
+
+async def dead_letters(jet: Jet, queue: str) -> AsyncGenerator[DeadLetter, None]:
+    """Iterate over the failed jobs that can be redriven, oldest first."""
+    try:
+        stream = await jet.stream(QueueNames(queue).dead)
+    except StreamNotFoundError:
+        return
+    seq = 1
+    while True:
+        try:
+            stored = await stream.get_next_message(">", seq)
+        except MessageNotFoundError:
+            return
+        yield _dead(stored.data)
+        seq = stored.seq + 1

@@ -1,0 +1,159 @@
+"""What operators see. Times are RFC 3339 text, empty if unknown; durations are seconds; sizes are bytes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+StreamKind = Literal["stream", "bucket", "objects", "queue", "locks", "election"]
+
+
+class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream, and what it is used for."""
+
+    name: str
+    kind: StreamKind
+    subjects: tuple[str, ...]
+    retention: str
+    storage: str
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    last_at: str
+    num_subjects: int
+    consumers: int
+    replicas: int
+
+
+class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer. ``pending``: matching messages that were never delivered; ``ack_pending``: delivered and not settled.
+
+    ``lag``: how many sequences of the stream follow the last one below which everything is settled.
+    """
+
+    stream: str
+    name: str
+    durable: bool
+    filters: tuple[str, ...]
+    pending: int
+    ack_pending: int
+    redelivered: int
+    waiting_pulls: int
+    delivered_seq: int
+    ack_floor: int
+    lag: int
+    last_delivered_at: str
+    last_ack_at: str
+    paused: bool
+
+
+class BucketSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A key-value bucket; ``values`` counts revisions and markers of deleted keys."""
+
+    name: str
+    values: int
+    keys: int
+    bytes: int
+    history: int
+    ttl: float
+    storage: str
+    replicas: int
+    last_at: str
+
+
+class ObjectsSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """An object store; ``bytes`` is what it takes."""
+
+    name: str
+    bytes: int
+    ttl: float
+    storage: str
+    replicas: int
+    last_at: str
+
+
+class LockSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A lock, or a slot of a semaphore, that is held. ``slot`` is 0 for a lock; ``waiting`` callers want any slot."""
+
+    kind: Literal["lock", "semaphore"]
+    name: str
+    slot: int
+    holder: str
+    token: int
+    since: str
+    renewed_at: str
+    ttl: float
+    waiting: int
+
+
+class ElectionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """An election; ``leader`` is empty if nobody leads, ``token`` 0 for leaders of other clients than Pelton."""
+
+    bucket: str
+    election: str
+    leader: str
+    token: int
+    since: str
+    renewed_at: str
+    ttl: float
+
+
+class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
+    """How some durations, in seconds, are spread."""
+
+    median: float = 0.0
+    p95: float = 0.0
+    longest: float = 0.0
+
+
+class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue. The counts of ended jobs are those in its history.
+
+    ``per_minute``, ``wait`` (from enqueue to the start of the last attempt) and ``run`` come from the jobs that ended
+    last; ``oldest_at`` is when the oldest job that has not ended was enqueued.
+    """
+
+    name: str
+    exclusive: bool
+    lease: float
+    pending: int
+    running: int
+    retrying: int
+    completed: int
+    failed: int
+    cancelled: int
+    expired: int
+    scheduled: int
+    dead_letters: int
+    oldest_at: str
+    last_ended_at: str
+    per_minute: float
+    wait: TimeSpread
+    run: TimeSpread
+
+
+class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker has done among the jobs that ended last."""
+
+    queue: str
+    worker: str
+    ended: int
+    failed: int
+    last_job: str
+    last_ended_at: str
+
+
+class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A store or cluster as a whole; ``file_bytes`` and ``log_bytes`` are 0 for a cluster."""
+
+    streams: int
+    consumers: int
+    messages: int
+    bytes: int
+    queues: int
+    buckets: int
+    object_stores: int
+    file_bytes: int
+    log_bytes: int

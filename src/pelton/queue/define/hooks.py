@@ -1,0 +1,74 @@
+"""What a program puts around its jobs: around each run, and before each is enqueued."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, TypeVar
+
+from pelton.api import ConfigError
+
+Call = TypeVar("Call")
+Around = Callable[[Any], AbstractContextManager[Any]]
+# Takes a `JobCall`, and returns one or None.
+OnEnqueue = Callable[[Any], Any]
+
+
+class JobHooks:
+    """The hooks of all jobs of one queue or `Jobs`, which share this object: hooks may be added after jobs."""
+
+    __slots__ = ("_around_run", "_on_enqueue")
+
+    def __init__(self) -> None:
+        self._around_run: tuple[Around, ...] = ()
+        self._on_enqueue: tuple[OnEnqueue, ...] = ()
+
+    @property
+    def has_run(self) -> bool:
+        """Whether something is around the runs."""
+        return bool(self._around_run)
+
+    @property
+    def has_enqueue(self) -> bool:
+        """Whether something is to see what is enqueued."""
+        return bool(self._on_enqueue)
+
+    def add_run(self, function: Callable[..., Any]) -> None:
+        """Put a context manager around each run, inside those that are there. Raises ConfigError."""
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(f"around_run({function!r}): jobs on threads can't await it; write a function that yields")
+        around: Any = contextmanager(function) if inspect.isgeneratorfunction(function) else function
+        self._around_run = (*self._around_run, around)
+
+    def add_enqueue(self, function: OnEnqueue) -> None:
+        """Pass each call that is to be enqueued through a function, after those that are there. Raises ConfigError."""
+        if inspect.iscoroutinefunction(function):
+            raise ConfigError(f"on_enqueue({function!r}): it can't be async; it takes a call and returns one, or None")
+        self._on_enqueue = (*self._on_enqueue, function)
+
+    def before_enqueue(self, call: Call) -> Call:
+        """Return a call as it is to be enqueued. Raises what a hook raises."""
+        for hook in self._on_enqueue:
+            call = hook(call) or call
+        return call
+
+    def around(self, function: Callable[..., Any], context: object, *, is_async: bool) -> Callable[..., Any]:
+        """Return a job's function within everything that is around the runs."""
+        hooks = self._around_run
+
+        def entered() -> ExitStack:
+            with ExitStack() as stack:
+                for hook in hooks:
+                    stack.enter_context(hook(context))
+                return stack.pop_all()
+
+        async def run_async(**arguments: Any) -> Any:
+            with entered():
+                return await function(**arguments)
+
+        def run(**arguments: Any) -> Any:
+            with entered():
+                return function(**arguments)
+
+        return run_async if is_async else run

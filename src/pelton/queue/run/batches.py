@@ -1,0 +1,90 @@
+"""Batches of one worker: jobs that have a slot wait for each other, and share a call.
+
+Each job stays what it is: it holds its own lease, is cancelled, timed out and settled by itself. A batch has at most as
+many jobs as the worker has slots. A job that is cancelled before its batch starts leaves it; a call is cancelled when
+none of its jobs waits any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pelton.api import JobError
+from pelton.runtime import Signal
+
+if TYPE_CHECKING:
+    from pelton.queue.define.batch import BatchJob
+    from pelton.runtime import Runtime
+
+
+class JobBatch:
+    """Items that are waited for together."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, asyncio.Future[Any]]] = []
+        self.full = Signal()
+        self.task: asyncio.Task[None] | None = None
+
+    def left(self, _: object) -> None:
+        """End the call if nobody waits for it."""
+        if self.task is not None and all(future.cancelled() for _, future in self.entries):
+            self.task.cancel()
+
+
+class JobBatches:
+    """The batches that one worker gathers and runs."""
+
+    def __init__(self, runtime: Runtime, limit: int) -> None:
+        self._runtime = runtime
+        self._limit = limit
+        # Those that can still be joined.
+        self._open: dict[str, JobBatch] = {}
+
+    async def run(self, job: BatchJob[Any, Any], item: Any) -> Any:
+        """Run a job in the next batch; returns its result, or raises its error."""
+        batch = self._open.get(job.name)
+        if batch is None:
+            batch = self._open[job.name] = JobBatch()
+            batch.task = self._runtime.spawn(self._gather(job, batch), f"pelton batch of {job.name}")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        batch.entries.append((item, future))
+        if len(batch.entries) >= min(job.size, self._limit):
+            del self._open[job.name]
+            batch.full.notify()
+        future.add_done_callback(batch.left)
+        return await future
+
+    async def _gather(self, job: BatchJob[Any, Any], batch: JobBatch) -> None:
+        try:
+            await batch.full.wait_at_most(self._runtime.clock, job.wait, 0)
+        finally:
+            if self._open.get(job.name) is batch:
+                del self._open[job.name]
+        entries = [(item, future) for item, future in batch.entries if not future.done()]
+        try:
+            found = await job.function([item for item, _ in entries])
+            results = _checked(job.name, found, len(entries))
+        except asyncio.CancelledError:
+            for _, future in entries:
+                future.cancel()
+            raise
+        except Exception as error:
+            results = [error] * len(entries)
+        for (_, future), result in zip(entries, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+
+def _checked(name: str, found: Any, count: int) -> list[Any]:
+    """Return a result for each job. Raises JobError."""
+    if found is None:
+        return [None] * count
+    if not isinstance(found, list | tuple) or len(found) != count:
+        what = f"{len(found)} results" if isinstance(found, list | tuple) else f"{found!r:.80}"
+        raise JobError(f"job {name!r}: its function was given {count} items, and returned {what}: return one for each")
+    return list(found)

@@ -1,0 +1,175 @@
+"""The child processes of one worker: each runs one job at a time, is used again, and is killed to end its job.
+
+A child that dies costs the attempt of its own job, and no other. Waiting for a child is done on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from pelton.api import JobCrashedError, JobError
+from pelton.queue.model.states import JobProgress
+from pelton.queue.run.child import RETURNED, TOLD, ChildCall, ChildReply, ChildTraceback, child_main
+
+if TYPE_CHECKING:
+    from pelton.queue.define.job import JobDefinition
+    from pelton.queue.model.records import AttemptRecords
+
+T = TypeVar("T")
+
+_encode: Final = msgspec.json.Encoder().encode
+_reply: Final = msgspec.json.Decoder(ChildReply).decode
+_told: Final = msgspec.json.Decoder(JobProgress).decode
+_PATIENCE_S: Final = 2.0
+
+Told = Callable[[JobProgress], None]
+
+
+class ChildTimeout(Exception):  # noqa: N818 - its caller says what has taken too long
+    """A job has taken too long, and its child was killed."""
+
+
+class JobChild:
+    """One child process. All methods but :meth:`kill` block."""
+
+    def __init__(self) -> None:
+        spawning = get_context("spawn")
+        self._here, there = spawning.Pipe()
+        self._process = spawning.Process(target=child_main, args=(there,), name="pelton-job", daemon=True)
+        try:
+            self._process.start()
+        finally:
+            # Or the end of the child would not be the end of its pipe.
+            there.close()
+
+    def reap(self) -> int | None:
+        """Wait for the end of a child that dies, and return its exit code: negative for a signal."""
+        self._process.join(_PATIENCE_S)
+        return self._process.exitcode
+
+    def call(self, data: bytes, told: Told) -> bytes:
+        """Run a job, and return the answer. Raises EOFError or OSError if the child dies."""
+        self._here.send_bytes(data)
+        while True:
+            answer = self._here.recv_bytes()
+            if answer[:1] != TOLD:
+                return answer
+            told(_told(answer[1:]))
+
+    def kill(self) -> None:
+        """End the child, and with it the job that it runs. From any thread."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End the child, which runs no job."""
+        self._here.close()
+        self._process.join(_PATIENCE_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+class JobChildren:
+    """Up to ``limit`` children, made when they are needed."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._idle: list[JobChild] = []
+        self._reaping: set[asyncio.Future[int | None]] = set()
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def run(self, call: ChildCall, told: Told, within: float | None) -> ChildReply:
+        """Run a job in a child for ``within`` seconds at most; if that is cancelled or too slow, the child is killed.
+
+        Raises what the job raises, JobCrashedError if the child dies, ChildTimeout.
+        """
+        child = await self._take()
+        answering = self._on_thread(child.call, _encode(call), told)
+        try:
+            async with asyncio.timeout(within):
+                answer = await asyncio.shield(answering)
+        except TimeoutError:
+            await self._discard(child)
+            await asyncio.gather(answering, return_exceptions=True)
+            raise ChildTimeout from None
+        except (EOFError, OSError):
+            raise JobCrashedError(call.id, call.job, await self._discard(child)) from None
+        except BaseException:
+            child.kill()
+            answering.add_done_callback(lambda done: done.cancelled() or done.exception())
+            reaping = self._on_thread(child.reap)
+            self._reaping.add(reaping)
+            reaping.add_done_callback(self._reaping.discard)
+            raise
+        self._idle.append(child)
+        if answer[:1] == RETURNED:
+            return _reply(answer[1:])
+        raise _raised(answer[1:])
+
+    async def _take(self) -> JobChild:
+        if self._idle:
+            return self._idle.pop()
+        starting = self._on_thread(JobChild)
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The next job can use it.
+            starting.add_done_callback(self._keep)
+            raise
+
+    def _keep(self, started: asyncio.Future[JobChild]) -> None:
+        if not started.cancelled() and started.exception() is None:
+            self._idle.append(started.result())
+
+    async def _discard(self, child: JobChild) -> int | None:
+        child.kill()
+        return await self._on_thread(child.reap)
+
+    def _on_thread(self, call: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._limit + 1, thread_name_prefix="pelton-child")
+        return asyncio.get_running_loop().run_in_executor(self._executor, call, *args)
+
+    async def close(self) -> None:
+        """End all children."""
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(self._on_thread(child.end) for child in idle), *self._reaping)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+
+def _raised(data: bytes) -> BaseException:
+    try:
+        error, where = pickle.loads(data)
+    except Exception as wrong:  # a class that only the child can import
+        return JobError(f"the error of its child process can't be read: {wrong}")
+    assert isinstance(error, BaseException)
+    if where and error.__cause__ is None:
+        error.__cause__ = ChildTraceback(f"\n{where}")
+    return error
+
+
+def child_call(queue: str, worker: str, job: JobDefinition[Any, Any], records: AttemptRecords) -> ChildCall:
+    """Return the call of an attempt."""
+    envelope, known = records.envelope, records.known
+    return ChildCall(
+        module=job.function.__module__,
+        function=job.function.__qualname__,
+        job=job.name,
+        args=envelope.args,
+        queue=queue,
+        worker=worker,
+        id=records.id,
+        key=envelope.key,
+        attempt=records.attempt,
+        last_error=known.error if known is not None else "",
+        enqueued_at=records.delivered.time_ns,
+        token=records.delivered.token,
+    )

@@ -1,0 +1,82 @@
+"""The record of a worker that others can see: who it is, and whether it gets on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import PeltonError, headers
+from pelton.queue.model.states import WorkerInfo
+
+if TYPE_CHECKING:
+    from pelton.queue.define.queue_context import QueueContext
+
+_log: Final = logging.getLogger("pelton.queue")
+_encode: Final = msgspec.json.Encoder().encode
+_EVERY_S: Final = 10.0
+# So it is seen for three rounds.
+_TTL: Final = headers.encode({headers.TTL: "30s"})
+
+
+class RollCall:
+    """Tells of one worker. ``running`` returns how many jobs run, and for how many seconds the oldest has."""
+
+    def __init__(
+        self, queue: QueueContext, worker: str, concurrency: int, running: Callable[[], tuple[int, float]]
+    ) -> None:
+        self._queue = queue
+        self._subject = queue.names.worker_subject(worker)
+        self._running = running
+        now = queue.clock.now()
+        self._info = WorkerInfo(
+            name=worker,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_at=now,
+            seen_at=now,
+            concurrency=concurrency,
+        )
+        self._task: asyncio.Task[None] | None = None
+        self.taken = 0
+        self.finished = 0
+        self.stopping = False
+
+    def start(self) -> None:
+        """Tell from now on."""
+        self._task = self._queue.runtime.spawn(self._tell_on(), f"pelton {self._queue.name} roll call")
+
+    async def stop(self) -> None:
+        """Leave: others see the worker no more."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        with suppress(PeltonError):
+            await (await self._queue.jet.stream(self._queue.names.running)).purge(filter=self._subject)
+
+    async def _tell_on(self) -> None:
+        while True:
+            try:
+                await self._queue.backend.publish(self._subject, _encode(self._present()), _TTL)
+            except PeltonError as error:
+                _log.debug("a worker of queue %r is not seen: %s", self._queue.name, error)
+            await self._queue.clock.sleep(_EVERY_S)
+
+    def _present(self) -> WorkerInfo:
+        running, oldest = self._running()
+        return msgspec.structs.replace(
+            self._info,
+            seen_at=self._queue.clock.now(),
+            taken=self.taken,
+            finished=self.finished,
+            running=running,
+            oldest_running=oldest,
+            stopping=self.stopping,
+        )

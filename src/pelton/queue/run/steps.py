@@ -1,0 +1,234 @@
+"""The steps of a job: done once, and remembered through crashes and retries.
+
+Design: A step that is done is one message, stored while the attempt holds its job: in a store file in the transaction
+that extends its lease, on a cluster on condition that nobody else has stored the step. So a step has one result, and an
+attempt that was replaced can add none. The first delivery of a job reads nothing; later ones read all steps at once,
+when they come to the first. A sleep is a step, too: the time when it ends, stored as the job is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
+
+import msgspec
+
+from pelton.api import (
+    AckRejectedError,
+    ConfigError,
+    JobResultError,
+    LeaseLostError,
+    MessageNotFoundError,
+    MessageTooLargeError,
+    Outgoing,
+    PeltonError,
+    WrongLastSequenceError,
+)
+from pelton.api.times import Seconds
+from pelton.queue.backing.outage import is_busy
+from pelton.queue.backing.scan import deliveries
+from pelton.queue.define.codec import ResultCodec
+from pelton.queue.enqueue.transaction import StepTransaction
+from pelton.queue.model.checks import checked_text, seconds
+from pelton.queue.model.decide import PutOff
+from pelton.queue.model.states import StepRecord
+
+if TYPE_CHECKING:
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.records import AttemptRecords
+    from pelton.queue.ports import JobSource
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(StepRecord).decode
+_SHORT_S: Final = 1.0
+_LONGEST_S: Final = 300 * 86_400.0
+_AGAIN_S: Final = 0.5
+_WRITER_S: Final = 5.0
+
+
+class StepHolder(Protocol):
+    """The attempt whose steps they are."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another worker may have the job."""
+        ...
+
+    def fall_asleep(self, why: PutOff, kept: Sequence[Outgoing]) -> None:
+        """End the attempt, and give the job back until it wakes."""
+        ...
+
+
+class JobSteps:
+    """The steps of one attempt of an async job. ``is_used``: it has done or slept something."""
+
+    __slots__ = ("_by", "_done", "_holder", "_lock", "_queue", "_records", "_sleeps", "_source", "_used", "is_used")
+
+    def __init__(self, queue: QueueContext, source: JobSource, records: AttemptRecords, holder: StepHolder) -> None:
+        self._queue = queue
+        self._source = source
+        self._records = records
+        self._holder = holder
+        self._by = f"{records.delivered.token}.{records.delivered.num_delivered}.{id(self):x}"
+        # By subject; None: not read yet.
+        self._done: dict[str, StepRecord] | None = {} if records.delivered.num_delivered == 1 else None
+        self._lock = asyncio.Lock()
+        self._used: set[str] = set()
+        self._sleeps = 0
+        self.is_used = False
+
+    async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Do a step, or return what it has returned."""
+        subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
+        done = (await self._known()).get(subject)
+        if done is not None:
+            return codec.decode(done.result)
+        self._check()
+        result = codec.encode(await _called(function, args, kwargs))
+        # It is told now if it cannot be read again, and not by the next attempt.
+        value = codec.decode(result)
+        await self._keep(self._message(subject, StepRecord(result=result, by=self._by)))
+        return value
+
+    async def in_transaction(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Do a step in a transaction that also records it."""
+        subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
+        done = (await self._known()).get(subject)
+        if done is not None:
+            return codec.decode(done.result)
+        self._check()
+        async with StepTransaction(self._queue.backend, _WRITER_S) as tx:
+            result = codec.encode(await function(tx, *args, **kwargs))
+            value = codec.decode(result)
+            message = self._message(subject, StepRecord(result=result, by=self._by))
+            if (refused := await tx.keep(self._records.delivered, message)) is not None:
+                raise self._lost(refused)
+        return value
+
+    async def sleep(self, duration: Seconds, name: str) -> None:
+        """Return when the time is over: here, or in a later delivery."""
+        what = f"job {self._records.id}: the seconds of sleep()"
+        if (limit := seconds(what, duration)) > _LONGEST_S:
+            raise ConfigError(f"{what}: {limit:g} s are more than 300 days; enqueue another job with at=")
+        self._sleeps += 1
+        subject = self._queue.names.sleep_subject(self._records.id, name or f"{self._sleeps}")
+        self._use(subject, f"sleep {name!r}")
+        record, clock = (await self._known()).get(subject), self._queue.clock
+        self._check()
+        now = clock.now()
+        until = now + int(limit * 1e9) if record is None else record.until
+        left = (until - now) / 1e9
+        if left <= _SHORT_S:
+            await clock.sleep(max(left, 0.0))
+            return
+        kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self._by))]
+        self._holder.fall_asleep(PutOff(left, "it sleeps", began=True), kept)
+        # The worker cancels the job, which starts again.
+        await asyncio.get_running_loop().create_future()
+
+    # --- what is remembered
+
+    async def _known(self) -> dict[str, StepRecord]:
+        self.is_used = True
+        async with self._lock:
+            while self._done is None:
+                try:
+                    self._done = await self._read()
+                except PeltonError as error:
+                    if not is_busy(error):
+                        raise
+                    self._check()
+                    await self._queue.clock.sleep(_AGAIN_S)
+        return self._done
+
+    async def _read(self) -> dict[str, StepRecord]:
+        names, found = self._queue.names, dict[str, StepRecord]()
+        progress = names.progress_subject(self._records.id)
+        stream = await self._queue.jet.stream(names.running)
+        async with aclosing(deliveries(stream, names.traces_of(self._records.id))) as stored:
+            async for message in stored:
+                if message.subject != progress:
+                    found[message.subject] = _decode(message.data)
+        return found
+
+    async def _keep(self, message: Outgoing) -> None:
+        while True:
+            self._check()
+            try:
+                await self._source.keep(self._records.delivered, message)
+            except AckRejectedError as refused:
+                raise self._lost(refused) from refused
+            except MessageTooLargeError as refused:
+                # Another attempt would do the same work again, and be refused again.
+                raise JobResultError(f"{self._records.envelope.job}, a step", str(refused)) from refused
+            except WrongLastSequenceError as refused:
+                # Ours, if the answer to an earlier try was lost.
+                if await self._stored(message.subject) != message.data:
+                    raise self._lost(refused) from refused
+                return
+            except PeltonError as error:
+                if not is_busy(error):
+                    raise
+                await self._queue.clock.sleep(_AGAIN_S)
+            else:
+                return
+
+    async def _stored(self, subject: str) -> bytes:
+        stream = await self._queue.jet.stream(self._queue.names.running)
+        try:
+            return (await stream.get_last_message(subject)).data
+        except MessageNotFoundError:
+            return b""
+
+    # --- names and errors
+
+    def _subject_of(self, name: str) -> str:
+        checked_text(f"job {self._records.id}: the name of a step", name)
+        subject = self._queue.names.step_subject(self._records.id, name)
+        self._use(subject, f"step {name!r}")
+        return subject
+
+    def _use(self, subject: str, what: str) -> None:
+        if subject in self._used:
+            raise ConfigError(
+                f"job {self._records.id} ({self._records.envelope.job!r}) comes to {what} twice: give each a name of "
+                "its own, such as 'charge 2'"
+            )
+        self._used.add(subject)
+
+    def _message(self, subject: str, record: StepRecord) -> Outgoing:
+        return Outgoing(subject, _encode(record))
+
+    def _check(self) -> None:
+        if self._holder.is_lost:
+            raise self._lost("")
+
+    def _lost(self, why: object) -> LeaseLostError:
+        return LeaseLostError(self._records.id, self._records.envelope.key, str(why))
+
+
+async def _called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    found = await asyncio.to_thread(function, *args, **kwargs)
+    return await found if inspect.isawaitable(found) else found
+
+
+@lru_cache(256)
+def _codec_of(function: Callable[..., Any], what: str) -> ResultCodec:
+    try:
+        kind = get_type_hints(function).get("return", Any)
+    except (NameError, TypeError):
+        # Not a plain function, or with names that cannot be looked up: its result is what JSON gives.
+        kind = Any
+    return ResultCodec(what, kind)

@@ -1,0 +1,159 @@
+"""The accounts of a server, of its configuration or of an operator's JWTs, and what they may use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pelton.api import AccountLimits
+from pelton.server.auth.claims import AccountClaims, ActivationClaims, ExportClaims, ImportClaims, StreamLimitClaims
+from pelton.server.auth.operator import OperatorTrust
+from pelton.server.auth.templates import rules_of
+from pelton.server.auth.tokens import Token, TokenError, read_token
+from pelton.server.settings.config import (
+    GLOBAL_ACCOUNT,
+    SYSTEM_ACCOUNT,
+    AccountConfig,
+    ConnectionLimits,
+    ExportConfig,
+    ImportConfig,
+    ResponseType,
+    ServerConfig,
+)
+from pelton.server.settings.load import permits
+from pelton.subjects import is_subset
+
+_NS: Final = 1_000_000_000
+_SINGLE_TIER: Final = "R1"
+_RESPONSES: Final[dict[str, ResponseType]] = {"Stream": "Stream", "Chunked": "Chunked"}
+
+
+def accounts_of_server(config: ServerConfig, trust: OperatorTrust | None, now: float) -> dict[str, AccountConfig]:
+    """Return all accounts by their names; ``now`` is Unix seconds, for activations.
+
+    Without a configuration of its own, the global account has JetStream if the server has.
+    """
+    if trust is not None:
+        return _operator_accounts(trust, now)
+    found = {account.name: account for account in config.accounts}
+    named = {user.account for user in config.users} | {GLOBAL_ACCOUNT}
+    if not config.no_system_account:
+        named.add(config.system_account or SYSTEM_ACCOUNT)
+    for name in sorted(named - set(found)):
+        is_global = name == GLOBAL_ACCOUNT and config.jetstream is not None
+        found[name] = AccountConfig(name=name, jetstream=AccountLimits() if is_global else None)
+    return found
+
+
+def _operator_accounts(trust: OperatorTrust, now: float) -> dict[str, AccountConfig]:
+    return {key: _account(token, trust.accounts, now) for key, token in trust.accounts.items()}
+
+
+def _account(token: Token[AccountClaims], accounts: Mapping[str, Token[AccountClaims]], now: float) -> AccountConfig:
+    claims = token.nats
+    limits = claims.limits
+    imports = [each for each in claims.imports or () if is_activated(each, token.sub, accounts, now)]
+    return AccountConfig(
+        name=token.sub,
+        limits=ConnectionLimits(max_connections=limits.conn, max_subscriptions=limits.subs, max_payload=limits.payload),
+        jetstream=_streams((limits.tiered_limits or {}).get(_SINGLE_TIER, limits)),
+        exports=tuple(map(_export, claims.exports or ())),
+        imports=tuple(map(_import, imports)),
+        default_permissions=rules_of(claims.default_permissions),
+    )
+
+
+def _streams(limits: StreamLimitClaims) -> AccountLimits | None:
+    if not limits.mem_storage and not limits.disk_storage:
+        return None
+    return AccountLimits(
+        max_memory=limits.mem_storage,
+        max_storage=limits.disk_storage,
+        max_streams=limits.streams,
+        max_consumers=limits.consumer,
+        max_ack_pending=limits.max_ack_pending or -1,
+        memory_max_stream_bytes=limits.mem_max_stream_bytes or -1,
+        storage_max_stream_bytes=limits.disk_max_stream_bytes or -1,
+        max_bytes_required=limits.max_bytes_required,
+    )
+
+
+def _export(claims: ExportClaims) -> ExportConfig:
+    return ExportConfig(
+        kind=claims.type,
+        subject=claims.subject,
+        response_type=_RESPONSES.get(claims.response_type, "Singleton"),
+        response_threshold=claims.response_threshold / _NS,
+        account_token_position=claims.account_token_position,
+        requires_token=claims.token_req,
+    )
+
+
+def _import(claims: ImportClaims) -> ImportConfig:
+    to = claims.local_subject
+    if not to and claims.to:
+        # The older spelling: the prefix of a stream, and for a service the exporter's subject.
+        if claims.type == "service":
+            return ImportConfig(
+                kind="service", account=claims.account, subject=claims.to, to=claims.subject, share=claims.share
+            )
+        to = f"{claims.to}.{claims.subject}"
+    return ImportConfig(kind=claims.type, account=claims.account, subject=claims.subject, to=to, share=claims.share)
+
+
+def is_activated(claims: ImportClaims, importer: str, accounts: Mapping[str, Token[AccountClaims]], now: float) -> bool:
+    """Whether an export permits an import: a public one, or with an activation that its account signed."""
+    exporter = accounts.get(claims.account)
+    if exporter is None:
+        return False
+    imported = _import(claims)
+    for export in exporter.nats.exports or ():
+        if permits(_export(export), imported, importer):
+            return not export.token_req or _is_token_valid(claims.token, imported, importer, exporter, export, now)
+    return False
+
+
+def _is_token_valid(
+    text: str,
+    imported: ImportConfig,
+    importer: str,
+    exporter: Token[AccountClaims],
+    export: ExportClaims,
+    now: float,
+) -> bool:
+    try:
+        token = read_token(text, ActivationClaims)
+    except TokenError:
+        return False
+    keys = {exporter.sub, *(key if isinstance(key, str) else key.key for key in exporter.nats.signing_keys or ())}
+    revoked = export.revocations or {}
+    return (
+        token.iss in keys
+        and token.sub == importer
+        and token.is_valid_at(now)
+        and token.nats.kind == imported.kind
+        and is_subset(imported.subject, token.nats.subject)
+        and not any(revoked.get(key, -1) >= token.issued_at for key in (importer, "*"))
+    )
+
+
+class AccountUsage:
+    """What the clients of an account use of its limits."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.connections = 0
+        self.subscriptions = 0
+
+    def is_full(self) -> bool:
+        """Whether no client may connect any more."""
+        return 0 <= self.limits.max_connections <= self.connections
+
+    def may_subscribe(self) -> bool:
+        """Whether there may be one more subscription."""
+        return not 0 <= self.limits.max_subscriptions <= self.subscriptions
+
+
+def smallest_limit(*limits: int) -> int:
+    """Return the smallest of limits, of which a negative one is none; -1 if there is none."""
+    return min([limit for limit in limits if limit >= 0], default=-1)

@@ -1,0 +1,18 @@
+"""Who a client is, and what it may do."""
+
+from pelton.server.auth.authenticator import Authenticator, OpenDoor, credentials_of
+from pelton.server.auth.configured import ConfiguredUsers
+from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
+from pelton.server.auth.permissions import Permissions, SubjectRules
+
+__all__ = [
+    "Authenticator",
+    "ConfiguredUsers",
+    "Credentials",
+    "LoginRefusal",
+    "OpenDoor",
+    "Permissions",
+    "ServerUser",
+    "SubjectRules",
+    "credentials_of",
+]

@@ -1,0 +1,167 @@
+"""Operator mode: who a user is by its JWT, its account's, and the operator's. Pure.
+
+Design: an operator's key, or one of its signing keys, signs accounts; an account's key, or one of its signing keys,
+signs users; a user signs the server's nonce. Every link of this chain is checked at every login, the accounts' part of
+it when the settings are read. A scoped signing key gives its users the permissions of its template, whatever they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pelton.api import ConfigError
+from pelton.server.auth.claims import AccountClaims, OperatorClaims, ScopedKey, UserClaims, UserLimits
+from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
+from pelton.server.auth.permissions import permissions_of_rules
+from pelton.server.auth.restrictions import allowed_until, is_from
+from pelton.server.auth.templates import TemplateError, rules_of, values_of
+from pelton.server.auth.tokens import Token, TokenError, read_token
+from pelton.server.nkey import base64_bytes, is_signed, role_of
+from pelton.server.settings.config import ConnectionLimits, OperatorConfig, PermissionRules
+
+_EVERY_USER: Final = "*"
+
+
+class OperatorTrust:
+    """The accounts that a server's operators vouch for, and the users that those vouch for.
+
+    Raises ConfigError if a JWT of the settings is not valid. ``system_account`` is the one that operators name.
+    """
+
+    def __init__(self, config: OperatorConfig) -> None:
+        self.system_account = ""
+        self._sentinel = config.default_sentinel
+        self._trusted = self._trusted_keys(config)
+        self.accounts: Mapping[str, Token[AccountClaims]] = {
+            key: self._account(key, text) for key, text in config.accounts.items()
+        }
+
+    def _trusted_keys(self, config: OperatorConfig) -> frozenset[str]:
+        trusted = set(config.trusted_keys)
+        for key in trusted:
+            if role_of(key) != "operator":
+                raise ConfigError(f"{key!r} in trusted_keys is no public key of an operator")
+        for text in config.operators:
+            try:
+                token = read_token(text, OperatorClaims)
+            except TokenError as error:
+                raise ConfigError(f"the operator's JWT is not valid: {error}") from None
+            keys = set(token.nats.signing_keys or ())
+            if token.iss not in keys | {token.sub}:
+                raise ConfigError("the operator's JWT must be signed by the operator itself")
+            trusted |= keys if token.nats.strict_signing_key_usage else keys | {token.sub}
+            self.system_account = self.system_account or token.nats.system_account
+        return frozenset(trusted)
+
+    def _account(self, key: str, text: str) -> Token[AccountClaims]:
+        try:
+            token = read_token(text, AccountClaims)
+        except TokenError as error:
+            raise ConfigError(f"the JWT of account {key!r} is not valid: {error}") from None
+        if token.sub != key:
+            raise ConfigError(f"the JWT of account {key!r} is of {token.sub!r}")
+        if token.iss not in self._trusted:
+            raise ConfigError(f"the JWT of account {key!r} is not signed by a trusted operator")
+        return token
+
+    def identify(self, proof: Credentials, now: float) -> ServerUser | LoginRefusal:
+        """Return who a client is by its JWT and its signature; ``now`` is Unix seconds."""
+        try:
+            user = read_token(proof.jwt or self._sentinel, UserClaims)
+        except TokenError as error:
+            return LoginRefusal(f"the user's JWT is not valid: {error}")
+        claims = user.nats
+        account = self.accounts.get(claims.issuer_account or user.iss)
+        if account is None:
+            return LoginRefusal(f"the account {claims.issuer_account or user.iss!r} is not known")
+        keys = _signing_keys(account)
+        if user.iss != account.sub and user.iss not in keys:
+            return LoginRefusal(f"{user.iss!r} does not sign users of account {account.sub!r}")
+        if refusal := _time_refusal(user, account, now):
+            return refusal
+        scope = keys.get(user.iss)
+        if scope is not None and not _is_bare(claims):
+            return LoginRefusal("a user of a scoped signing key cannot have permissions of its own")
+        limits = claims if scope is None else scope.template
+        refusal = _proof_refusal(proof, user, limits, account.nats.limits.disallow_bearer)
+        return refusal or self._identity(proof, user, limits, account, now)
+
+    def _identity(
+        self, proof: Credentials, user: Token[UserClaims], limits: UserLimits, account: Token[AccountClaims], now: float
+    ) -> ServerUser | LoginRefusal:
+        until = allowed_until(now, limits.times, limits.times_location)
+        if until is None:
+            return LoginRefusal("the user may not connect at this time of day")
+        scoped = limits is not user.nats
+        try:
+            rules = self._rules(user, limits, account, scoped=scoped)
+        except TemplateError as error:
+            return LoginRefusal(str(error))
+        ends = [until, user.expires or until, account.expires or until]
+        return ServerUser(
+            name=user.name or user.sub,
+            account=account.sub,
+            permissions=permissions_of_rules(rules),
+            limits=ConnectionLimits(max_subscriptions=limits.subs, max_payload=limits.payload),
+            expires=None if min(ends) == float("inf") else min(ends),
+            issued_at=user.issued_at,
+        )
+
+    def _rules(
+        self, user: Token[UserClaims], limits: UserLimits, account: Token[AccountClaims], *, scoped: bool
+    ) -> PermissionRules | None:
+        if not scoped:
+            return rules_of(limits) or rules_of(account.nats.default_permissions)
+        about = (account.name, account.sub, account.nats.tags or ())
+        return rules_of(limits, values_of(user.name, user.sub, user.nats.tags or (), about))
+
+
+def _signing_keys(account: Token[AccountClaims]) -> dict[str, ScopedKey | None]:
+    """Return the account's signing keys, with their scopes."""
+    found: dict[str, ScopedKey | None] = {}
+    for key in account.nats.signing_keys or ():
+        if isinstance(key, ScopedKey):
+            found[key.key] = key
+        else:
+            found[key] = None
+    return found
+
+
+def _is_bare(claims: UserClaims) -> bool:
+    """Whether a user's JWT leaves everything to the template of its signing key."""
+    return rules_of(claims) is None and not (claims.src or claims.times or claims.bearer_token)
+
+
+def _time_refusal(user: Token[UserClaims], account: Token[AccountClaims], now: float) -> LoginRefusal | None:
+    if not account.is_valid_at(now):
+        return LoginRefusal("the account's JWT has expired")
+    if not user.is_valid_at(now):
+        return LoginRefusal("the user's JWT has expired")
+    if is_revoked(account, user.sub, user.issued_at):
+        return LoginRefusal("the user was revoked")
+    return None
+
+
+def is_revoked(account: Token[AccountClaims], user: str, issued_at: int) -> bool:
+    """Whether an account has revoked a user's JWTs that were issued up to then."""
+    revoked = account.nats.revocations or {}
+    return any(revoked.get(key, -1) >= issued_at for key in (user, _EVERY_USER))
+
+
+def _proof_refusal(
+    proof: Credentials, user: Token[UserClaims], limits: UserLimits, disallow_bearer: bool
+) -> LoginRefusal | None:
+    kinds = {kind.upper() for kind in limits.allowed_connection_types or ()}
+    if kinds and proof.kind not in kinds:
+        return LoginRefusal(f"the user may not connect by {proof.kind}")
+    if limits.proxy_required:
+        return LoginRefusal("the user may connect through a proxy only")
+    if not is_from(proof.address, limits.src):
+        return LoginRefusal(f"the user may not connect from {proof.address!r}")
+    if limits.bearer_token:
+        return LoginRefusal("the account does not allow bearer tokens") if disallow_bearer else None
+    signature = base64_bytes(proof.signature)
+    if not signature or not is_signed(user.sub, proof.nonce.encode(), signature):
+        return LoginRefusal("the nonce is not signed by the user")
+    return None

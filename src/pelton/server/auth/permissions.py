@@ -1,0 +1,122 @@
+"""What a user may publish and subscribe to: subjects that are allowed, and subjects that are not. Pure.
+
+A rule for subscriptions may name a queue group after its subject, with wildcards: ``"jobs.* workers.*"``. It speaks of
+members of such groups alone; where a rule with a group covers a subject, it decides for all groups.
+
+nats-server is more lenient in two places, where Pelton holds to the rule as written: an allowed ``a.*`` there allows a
+subscription to ``a.>``, and a denied ``a.*`` there lets ``*.b`` receive messages of ``a.b``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pelton.server.settings.config import AllowDeny, PermissionRules
+from pelton.subjects import SubjectIndex, is_subset, matches, overlaps
+
+_UNLIMITED: Final = -1
+
+
+class SubjectRules:
+    """Filters that are allowed (None: all) and filters that are denied; a denial wins."""
+
+    __slots__ = ("_allow", "_allowed", "_denied", "_deny")
+
+    def __init__(self, allow: tuple[str, ...] | None = None, deny: tuple[str, ...] = ()) -> None:
+        self._allow = None if allow is None else [_split(rule) for rule in allow]
+        self._deny = [_split(rule) for rule in deny]
+        # For messages; rules with queue groups deny subscriptions only.
+        self._allowed = None if self._allow is None else _index([filter for filter, _ in self._allow])
+        self._denied = _index([filter for filter, queue in self._deny if not queue])
+
+    def allows(self, subject: str) -> bool:
+        """Whether a message's subject is allowed."""
+        if self._allowed is not None and not self._allowed.match(subject):
+            return False
+        return not self._denied.match(subject)
+
+    def allows_filter(self, filter: str, queue: str = "") -> bool:
+        """Whether a subscription is allowed; not all of its messages may be, see :meth:`cuts`."""
+        if self._allow is not None and not _is_allowed(self._allow, filter, queue):
+            return False
+        return not any(_speaks_of(queue, group) and _covers_loosely(denied, filter) for denied, group in self._deny)
+
+    def cuts(self, filter: str, queue: str = "") -> bool:
+        """Whether some subjects of an allowed filter are denied, so that each message has to be checked."""
+        return any(_speaks_of(queue, group) and overlaps(denied, filter) for denied, group in self._deny)
+
+    def receives(self, subject: str, queue: str = "") -> bool:
+        """Whether a subscription that :meth:`cuts` receives a message."""
+        if self._denied.match(subject):
+            return False
+        return not queue or not any(
+            group and is_subset(queue, group) and matches(denied, subject) for denied, group in self._deny
+        )
+
+
+class Permissions:
+    """The rules of a user. ``responses`` is how often a user may answer a request that it received (0: not at all,
+    -1: without limit), ``response_s`` for how many seconds (0: for ever).
+    """
+
+    __slots__ = ("publish", "response_s", "responses", "subscribe")
+
+    def __init__(
+        self,
+        *,
+        publish: SubjectRules | None = None,
+        subscribe: SubjectRules | None = None,
+        responses: int = 0,
+        response_s: float = 0.0,
+    ) -> None:
+        self.publish = publish or SubjectRules()
+        self.subscribe = subscribe or SubjectRules()
+        self.responses = responses
+        self.response_s = response_s
+
+
+def permissions_of_rules(rules: PermissionRules | None) -> Permissions | None:
+    """Return the permissions that rules of a configuration or a JWT mean; None without rules: everything."""
+    if rules is None:
+        return None
+    answers = rules.allow_responses
+    return Permissions(
+        publish=_rules(rules.publish),
+        subscribe=_rules(rules.subscribe),
+        responses=0 if answers is None else max(answers.max_msgs, _UNLIMITED),
+        response_s=0.0 if answers is None else max(answers.expires, 0.0),
+    )
+
+
+def _rules(said: AllowDeny) -> SubjectRules:
+    return SubjectRules(said.allow, said.deny)
+
+
+def _split(rule: str) -> tuple[str, str]:
+    filter, _, queue = rule.partition(" ")
+    return filter, queue
+
+
+def _index(filters: list[str]) -> SubjectIndex[int]:
+    index: SubjectIndex[int] = SubjectIndex()
+    for filter in filters:
+        index.insert(filter, 0)
+    return index
+
+
+def _is_allowed(rules: list[tuple[str, str]], filter: str, queue: str) -> bool:
+    covering = [group for allowed, group in rules if is_subset(filter, allowed)]
+    groups = [group for group in covering if group]
+    if queue and groups:
+        return any(is_subset(queue, group) for group in groups)
+    return len(groups) < len(covering)
+
+
+def _speaks_of(queue: str, group: str) -> bool:
+    """Whether a rule, for a group of queues or for all (""), speaks of a member of ``queue`` ("" for none)."""
+    return not group or (bool(queue) and is_subset(queue, group))
+
+
+def _covers_loosely(denied: str, filter: str) -> bool:
+    """Whether a denial covers a filter; a ``*`` covers a ``>`` in its place, as on the server."""
+    return is_subset(filter, denied) or (filter.endswith(">") and is_subset(f"{filter[:-1]}-", denied))

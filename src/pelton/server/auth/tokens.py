@@ -1,0 +1,80 @@
+"""NATS's JWTs: reads them, and checks their signatures and times. Pure.
+
+They are signed with ed25519 nkeys (``alg: ed25519-nkey``), which JWT libraries do not know. The issuer's public key is
+in the token itself: a good signature says who issued it, and whether that issuer counts is for the caller to decide.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from pelton.server.auth.claims import AccountClaims, ActivationClaims, OperatorClaims, UserClaims
+from pelton.server.nkey import base64_bytes, is_signed, role_of
+
+Claims = TypeVar("Claims", UserClaims, AccountClaims, OperatorClaims, ActivationClaims)
+
+_ALGORITHM: Final = "ed25519-nkey"
+_VERSION: Final = 2
+_LONGEST: Final = 1 << 20
+# Who may issue a claim, and who it may be about.
+_ISSUERS: Final = {"operator": "operator", "account": "operator", "user": "account", "activation": "account"}
+_SUBJECTS: Final = {"operator": "operator", "account": "account", "user": "user", "activation": "account"}
+
+
+class TokenError(ValueError):
+    """A text that is no JWT of NATS, or is not signed by its issuer."""
+
+
+class _Header(msgspec.Struct):
+    typ: str
+    alg: str
+
+
+class Token(msgspec.Struct, Generic[Claims], frozen=True, kw_only=True):
+    """A signed claim: who issued it (``iss``), about whom (``sub``), when (Unix seconds), and what it says.
+
+    ``expires`` and ``not_before`` are 0 for no such time.
+    """
+
+    iss: str
+    sub: str
+    name: str = ""
+    issued_at: int = msgspec.field(default=0, name="iat")
+    expires: int = msgspec.field(default=0, name="exp")
+    not_before: int = msgspec.field(default=0, name="nbf")
+    nats: Claims
+
+    def is_expired(self, now: float) -> bool:
+        """Whether its time is over."""
+        return bool(self.expires) and self.expires <= now
+
+    def is_valid_at(self, now: float) -> bool:
+        """Whether its time has come, and is not over."""
+        return self.not_before <= now and not self.is_expired(now)
+
+
+def read_token(text: str, kind: type[Claims]) -> Token[Claims]:
+    """Return a token whose claims are of this kind, and whose issuer signed it. Raises TokenError."""
+    pieces = text.strip().split(".")
+    if len(pieces) != 3 or len(text) > _LONGEST:
+        raise TokenError("a JWT has three parts")
+    header, body, signature = (base64_bytes(piece) for piece in pieces)
+    if header is None or body is None or signature is None:
+        raise TokenError("the parts of a JWT are base64")
+    try:
+        said = msgspec.json.decode(header, type=_Header)
+        token: Token[Claims] = msgspec.json.decode(body, type=Token[kind])  # type: ignore[valid-type]
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise TokenError(f"it is no JWT of NATS: {error}") from None
+    if said.typ.upper() != "JWT" or said.alg.lower() != _ALGORITHM:
+        raise TokenError(f"its algorithm must be {_ALGORITHM}")
+    claims = token.nats
+    if claims.type != kind().type or claims.version != _VERSION:
+        raise TokenError(f"it must be of an {kind().type}, in version {_VERSION}")
+    if role_of(token.sub) != _SUBJECTS[claims.type] or role_of(token.iss) != _ISSUERS[claims.type]:
+        raise TokenError("its issuer or subject is of the wrong kind")
+    if not is_signed(token.iss, f"{pieces[0]}.{pieces[1]}".encode(), signature):
+        raise TokenError("its signature is not its issuer's")
+    return token

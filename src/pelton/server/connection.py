@@ -1,0 +1,489 @@
+"""One client: its bytes become commands, commands become effects on its account, and its messages become bytes.
+
+Design: all connections read into one shared buffer, of a size at which a flooding client leaves others their share of
+the loop. What is written in a round of the event loop is joined and written once, at its end. A client that does not
+read is cut when too much waits for it, or when what waits does not move for too long. What a client may send in which
+state is a table (``wire/states.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from pelton.server.accounts import smallest_limit
+from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
+from pelton.server.auth import refusals as said
+from pelton.server.auth.certificates import peer_of
+from pelton.server.auth.rights import ClientRights
+from pelton.server.ports import AccountPort, ServerHost
+from pelton.server.router import ClientSubscription, MessageFrame
+from pelton.subjects import is_filter, is_subject
+from pelton.wire import (
+    OK,
+    PING,
+    PONG,
+    Command,
+    Connect,
+    ConnectionState,
+    ConnectOptions,
+    Hpub,
+    Parser,
+    Ping,
+    Pong,
+    Pub,
+    Sub,
+    Unsub,
+    Violation,
+    encode_err,
+    encode_info,
+    is_allowed,
+    next_state,
+    parse_connect,
+)
+
+_log: Final = logging.getLogger("pelton.server")
+SLOW_CONSUMER: Final = "Slow Consumer"
+STALE_CONNECTION: Final = "Stale Connection"
+_UNKNOWN: Final = "Unknown Protocol Operation"
+_ROOM: Final = 2048
+_ROOM_BYTES: Final = 16 << 20
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """The server's side of one connection. ``number`` names it."""
+
+    def __init__(self, host: ServerHost, number: int) -> None:
+        self._host = host
+        self.number = number
+        self.options = ConnectOptions()
+        self.user: ServerUser | None = None
+        self.account: AccountPort | None = None
+        self.echo = True
+        self.peer = ""
+        self.reason = ""
+        self.state: ConnectionState = "greeted"
+        self._parser = Parser("server", host.settings.wire)
+        self._transport: asyncio.Transport | None = None
+        self._subscriptions: dict[bytes, ClientSubscription] = {}
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._rights = ClientRights(ServerUser())
+        self._max_payload = self._max_subscriptions = -1
+        # Asked for each message: most clients have no limits of their own.
+        self._is_limited = self._notes_replies = False
+        self._nonce = ""
+        self._is_greeted = self.is_bridged = self._is_full = False
+        self._deferred: list[Command] | None = None
+        self._takes: dict[type[Command], Callable[..., None]] = {
+            Pub: self._publish,
+            Hpub: self._publish_block,
+            Sub: self._subscribe,
+            Unsub: self._unsubscribe,
+            Ping: self._ping,
+            Pong: self._pong,
+            Connect: self._connect,
+            Violation: self._violation,
+        }
+        self.started = self.heard = self.pinged = host.clock.monotonic()
+        self.pings = 0
+        self.stalled_since: float | None = None
+        self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
+
+    # --- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet the client."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=1 << 16)
+        address = transport.get_extra_info("peername")
+        refused = self._host.admit(self)
+        if self._is_greeted:
+            self.peer = _name_of(address)
+        else:
+            self.write(self.greeting(address))
+        if refused:
+            self.refuse(refused)
+        elif not self._host.authenticator.is_required:
+            # A client that never introduces itself may do everything, and is told everything.
+            self.state = "open"
+            self._let_in(self._host.authenticator.anonymous(self._credentials(self.options)))
+
+    def greeting(self, address: object) -> bytes:
+        """Return what the client is told first; once it was returned, the connection does not write it by itself."""
+        self._is_greeted = True
+        self.peer = _name_of(address)
+        if self._host.authenticator.wants_nonce:
+            self._nonce = self._host.new_nonce()
+        return encode_info(self._host.hello(self, self._nonce))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer that all connections read into."""
+        return self._host.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Carry out what the client sent."""
+        self.heard = self._host.clock.monotonic()
+        commands = self._parser.feed(bytes(self._host.buffer[:nbytes]))
+        if self._deferred is not None:
+            self._deferred += commands
+            return
+        self._carry_out(commands)
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        takes = self._takes
+        for index, command in enumerate(commands):
+            kind = type(command)
+            if self.state != "open" and not is_allowed(self.state, kind):
+                if self.state == "greeted":
+                    self.refuse(said.AUTHORIZATION_VIOLATION)
+                return
+            takes[kind](command)
+            if self._deferred is not None:
+                self._deferred += commands[index + 1 :]
+                return
+
+    def eof_received(self) -> bool:
+        """Close the connection when the client has."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the client."""
+        self._close_state(self.reason or "Client Closed")
+        self._transport = None
+
+    def pause_writing(self) -> None:
+        """Note since when the client does not read."""
+        self.stalled_since = self._host.clock.monotonic()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.stalled_since = None
+        if self.account is not None:
+            self.account.has_room()
+
+    # --- writing
+
+    def write(self, data: bytes) -> None:
+        """Write bytes at the end of this round of the loop."""
+        if not self._out:
+            self._host.flush_later(self)
+        self._out.append(data)
+        self._out_bytes += len(data)
+
+    def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:
+        """Write a message for one of the client's subscriptions."""
+        if self.state == "closed":
+            return
+        if self._notes_replies:
+            self._rights.expect_answer(frame.reply, self._host.clock.monotonic())
+        head, tail = frame.parts(self.options.headers)
+        if not self._out:
+            self._host.flush_later(self)
+        self._out += (head, subscription.sid, tail)
+        size = len(head) + len(tail)
+        self._out_bytes += size
+        self.out_msgs += 1
+        self.out_bytes += size
+        subscription.received += 1
+        if subscription.limit and subscription.received >= subscription.limit:
+            self._drop(subscription)
+        if self._out_bytes > self._host.settings.max_pending:
+            self._cut_slow()
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        out, self._out, self._out_bytes = self._out, [], 0
+        transport = self._transport
+        if transport is None or not out:
+            return
+        transport.write(b"".join(out))
+        if transport.get_write_buffer_size() > self._host.settings.max_pending:
+            self._cut_slow()
+        elif self._is_full and self.room and self.account is not None:
+            self.account.has_room()
+
+    def _cut_slow(self) -> None:
+        if self.state != "closed":
+            _log.warning("client %d (%s) was cut: it reads too slowly", self.number, self.peer)
+            self.cut(SLOW_CONSUMER)
+
+    @property
+    def room(self) -> int:
+        """How many more messages a push consumer should deliver to this client."""
+        if self._transport is None or self.state == "closed":
+            return 0
+        waiting = self._out_bytes + self._transport.get_write_buffer_size()
+        self._is_full = waiting >= _ROOM_BYTES or self.stalled_since is not None
+        return 0 if self._is_full else _ROOM
+
+    # --- the end
+
+    def refuse(self, text: str) -> None:
+        """Tell the client why, and close the connection once it was told."""
+        if self.state == "closed":
+            return
+        self.write(encode_err(text))
+        self.flush()
+        self._close_state(text)
+        if self._transport is not None:
+            self._transport.close()
+
+    def cut(self, reason: str) -> None:
+        """Close the connection at once: the client does not listen."""
+        self._close_state(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _close_state(self, reason: str) -> None:
+        if self.state == "closed":
+            return
+        self.state, self.reason = "closed", reason
+        self._leave()
+        self._host.forget(self)
+
+    def close(self, reason: str) -> None:
+        """Close the connection once everything for it is written."""
+        self.flush()
+        self._close_state(reason)
+        if self._transport is not None:
+            self._transport.close()
+
+    def stop_reading(self) -> None:
+        """Read nothing until :meth:`read_again`: the store cannot follow."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def read_again(self) -> None:
+        """Read what the client sends."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def look(self, now: float) -> None:
+        """Check what only time tells: a client that is silent, one that never introduced itself, one that is stuck."""
+        settings = self._host.settings
+        if self.stalled_since is not None and now - self.stalled_since > settings.write_deadline:
+            self._cut_slow()
+        elif self.state == "greeted" and now - self.started > settings.auth_timeout:
+            self.refuse(said.AUTHENTICATION_TIMEOUT)
+        elif self.user is not None and self._has_expired(self.user):
+            self.refuse(said.USER_EXPIRED)
+        elif self.state == "open" and now - max(self.pinged, 0 if self.pings else self.heard) > settings.ping_interval:
+            if self.pings >= settings.ping_max:
+                self.refuse(STALE_CONNECTION)
+                return
+            self.pings += 1
+            self.pinged = now
+            self.write(PING)
+
+    def _has_expired(self, user: ServerUser) -> bool:
+        return user.expires is not None and user.expires * 1e9 <= self._host.clock.now()
+
+    # --- commands
+
+    def _connect(self, command: Connect) -> None:
+        options = parse_connect(command.options)
+        if options is None:
+            self.refuse(_UNKNOWN)
+            return
+        self.options, self.echo = options, options.echo
+        self._deferred = []
+        # Nobody may fill the memory before it is known who it is.
+        self.stop_reading()
+        self._host.spawn(self._log_in(options), f"pelton lets client {self.number} in")
+
+    async def _log_in(self, options: ConnectOptions) -> None:
+        user: ServerUser | LoginRefusal
+        try:
+            user = await self._host.authenticator.user(self._credentials(options))
+        except Exception as error:
+            _log.exception("client %d (%s) could not be let in", self.number, self.peer)
+            user = LoginRefusal(f"the authenticator failed: {error!r}")
+        waiting, self._deferred = self._deferred or [], None
+        self.read_again()
+        if self.state == "closed" or not self._let_in(user):
+            return
+        self.state = next_state(self.state, Connect)
+        self._confirm()
+        self._carry_out(waiting)
+
+    def _credentials(self, options: ConnectOptions) -> Credentials:
+        address = self.peer.rpartition(":")[0].strip("[]")
+        certificate = None if self._transport is None else self._transport.get_extra_info("peercert")
+        kind = "WEBSOCKET" if self.is_bridged else "STANDARD"
+        return credentials_of(options, nonce=self._nonce, kind=kind, address=address, peer=peer_of(certificate))
+
+    def _let_in(self, user: ServerUser | LoginRefusal) -> bool:
+        """Make the client a user of its account; return False if it was refused, and told."""
+        account = None if isinstance(user, LoginRefusal) else self._host.account(user.account)
+        if isinstance(user, LoginRefusal) or account is None:
+            reason = user.reason if isinstance(user, LoginRefusal) else f"account {user.account!r} is not served"
+            _log.info("client %d (%s) was refused: %s", self.number, self.peer, reason)
+            self.refuse(said.AUTHORIZATION_VIOLATION)
+            return False
+        if account is not self.account:
+            if account.usage.is_full():
+                self.refuse(said.MAX_ACCOUNT_CONNECTIONS)
+                return False
+            self._leave()
+            account.join(self)
+        settings, limits = self._host.settings, user.limits
+        self.user, self.account, self._rights = user, account, ClientRights(user)
+        self._max_payload = smallest_limit(limits.max_payload, account.usage.limits.max_payload)
+        self._is_limited = user.permissions is not None or self._max_payload >= 0
+        self._notes_replies = self._rights.answers
+        self._max_subscriptions = smallest_limit(settings.max_subscriptions or -1, limits.max_subscriptions)
+        return True
+
+    async def reconsider(self) -> None:
+        """Let the client in again, by settings that were changed, or not; end what it may no longer subscribe to."""
+        if self.state != "open":
+            return
+        authenticator, shown = self._host.authenticator, self._credentials(self.options)
+        is_unknown = shown.is_anonymous and shown.peer is None and not authenticator.is_required
+        user = authenticator.anonymous(shown) if is_unknown else await authenticator.user(shown)
+        if self.state != "open" or not self._let_in(user):
+            return
+        rights = self._rights
+        for one in list(self._subscriptions.values()):
+            one.is_cut = rights.is_cut(one.subject, one.queue)
+            if not rights.may_subscribe(one.subject, one.queue):
+                self._deny(said.subscription_violation(one.subject, one.queue))
+                self._drop(one)
+
+    def _leave(self) -> None:
+        """Leave the account, with all subscriptions."""
+        if self.account is not None:
+            for one in list(self._subscriptions.values()):
+                self.account.unsubscribe(one)
+            self.account.leave(self)
+        self._subscriptions.clear()
+
+    def _confirm(self) -> None:
+        if self.options.verbose:
+            self.write(OK)
+
+    def _ping(self, command: Ping) -> None:
+        self.pings = 0
+        if self.account is None or self.account.is_settled:
+            self.write(PONG)
+        else:
+            # Other processes learn of the client's subscriptions first.
+            self.account.on_settled(lambda: self.write(PONG))
+
+    def _pong(self, command: Pong) -> None:
+        self.pings = 0
+
+    def _violation(self, command: Violation) -> None:
+        self.refuse(command.text)
+
+    def _publish(self, command: Pub) -> None:
+        self._publish_message(command.subject, command.reply, None, command.data)
+
+    def _publish_block(self, command: Hpub) -> None:
+        self._publish_message(command.subject, command.reply, command.block, command.data)
+
+    def _publish_message(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+        assert self.account is not None
+        self.in_msgs += 1
+        self.in_bytes += len(data) + (len(block) if block else 0)
+        if self._is_limited and not self._may_publish(subject, len(data) + (len(block) if block else 0)):
+            return
+        options = self.options
+        if options.pedantic and not is_subject(subject):
+            # As on NATS, it reaches those who subscribe to a filter that matches it nevertheless.
+            self.write(encode_err("Invalid Publish Subject"))
+        if options.verbose:
+            self.write(OK)
+        if not self.account.pass_on(self, subject, reply, block, data) and reply and options.no_responders:
+            self.account.tell_no_responders(subject, reply)
+
+    def _subscribe(self, command: Sub) -> None:
+        subject, queue, sid = command.subject, command.queue, command.sid
+        assert self.account is not None
+        if not is_filter(subject):
+            self.write(encode_err("Invalid Subject"))
+            return
+        rights = self._rights
+        if not rights.may_subscribe(subject, queue):
+            self._deny(said.subscription_violation(subject, queue))
+            return
+        is_full = 0 <= self._max_subscriptions <= len(self._subscriptions)
+        if sid not in self._subscriptions and (is_full or not self.account.usage.may_subscribe()):
+            self.write(encode_err(said.MAX_SUBSCRIPTIONS))
+            return
+        self._confirm()
+        if sid not in self._subscriptions:
+            one = ClientSubscription(self, sid, subject, queue, is_cut=rights.is_cut(subject, queue))
+            self._subscriptions[sid] = one
+            self.account.subscribe(one)
+
+    def _unsubscribe(self, command: Unsub) -> None:
+        one = self._subscriptions.get(command.sid)
+        self._confirm()
+        if one is None:
+            return
+        one.limit = command.limit
+        if command.limit == 0 or one.received >= command.limit:
+            self._drop(one)
+
+    def _drop(self, one: ClientSubscription) -> None:
+        if self._subscriptions.pop(one.sid, None) is not None and self.account is not None:
+            self.account.unsubscribe(one)
+
+    # --- permissions
+
+    def _deny(self, text: str) -> None:
+        _log.warning("client %d (%s): %s", self.number, self.peer, text)
+        self.write(encode_err(text))
+
+    def _may_publish(self, subject: str, size: int) -> bool:
+        """Whether the client may publish a message; if not, it was told."""
+        if not self._rights.may_publish(subject, self._host.clock.monotonic()):
+            self._deny(said.publish_violation(subject))
+            return False
+        if 0 <= self._max_payload < size:
+            self.refuse(said.MAX_PAYLOAD)
+            return False
+        return True
+
+    def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
+        """Whether a subscription, of which not all messages may reach the client, gets a message."""
+        return self._rights.may_receive(subject, subscription.queue)
+
+    # --- what is told of it
+
+    @property
+    def num_subscriptions(self) -> int:
+        """How many subscriptions the client has."""
+        return len(self._subscriptions)
+
+    @property
+    def subjects(self) -> list[str]:
+        """What it subscribes to."""
+        return [one.subject for one in self._subscriptions.values()]
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes wait to be written."""
+        return self._out_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
+    @property
+    def account_name(self) -> str:
+        """The name of its account, empty before it has one."""
+        return "" if self.account is None else self.account.name
+
+    @property
+    def user_name(self) -> str:
+        """The name of its user, empty for nobody in particular."""
+        return "" if self.user is None else self.user.name
+
+
+def _name_of(address: object) -> str:
+    if isinstance(address, tuple) and len(address) >= 2:
+        host, port = address[:2]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(address or "unix")

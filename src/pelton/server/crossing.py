@@ -1,0 +1,79 @@
+"""Carries messages from account to account, where an import says so; :mod:`pelton.server.exchange` says where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from pelton.runtime import Clock
+from pelton.server.exchange import REPLY_PREFIX, AccountExchange, ServiceReplies
+from pelton.server.ports import Client
+
+
+class CrossedAccount(Protocol):
+    """An account at the end of a way."""
+
+    name: str
+
+    def pass_on(
+        self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes, *, is_imported: bool = False
+    ) -> bool:
+        """Pass on a message that a client of another account published; return whether somebody takes it."""
+        ...
+
+    def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
+    def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
+
+
+class AccountCrossing:
+    """The ways between the accounts of a server."""
+
+    def __init__(
+        self,
+        exchange: AccountExchange,
+        accounts: Mapping[str, CrossedAccount],
+        clock: Clock,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._exchange = exchange
+        self._accounts = accounts
+        self._clock = clock
+        self._replies = ServiceReplies(new_id)
+
+    def pass_on(self, account: str, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool:
+        """Pass on what was published in an account to those that import it; return whether somebody takes it."""
+        taken = False
+        for stream in self._exchange.streams(account, subject):
+            importer = self._accounts[stream.account]
+            taken |= importer.pass_on(client, stream.subject, reply, block, data, is_imported=True)
+        for service in self._exchange.services(account, subject):
+            there = self._replies.open(account, reply, service, self._clock.monotonic())
+            taken |= self._accounts[service.account].pass_on(client, service.subject, there, block, data)
+        return taken
+
+    def awaits(self, subject: str) -> bool:
+        """Whether a request waits for an answer at this subject."""
+        return subject in self._replies
+
+    def answer(self, account: str, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> bool:
+        """Pass an answer back to the account of its request; return False if none waits for it."""
+        size = len(data) + (len(block) if block else 0)
+        back = self._replies.take(account, route, size, self._clock.monotonic())
+        if back is None:
+            return False
+        there = self._accounts[back.account]
+        if route == subject and not reply:
+            there.answer(back.subject, block, data)
+        else:
+            # A message of a stream keeps its own subject.
+            there.send(back.subject, back.subject if route == subject else subject, reply, block, data)
+        return True
+
+    def look(self) -> None:
+        """Forget the requests that nobody has answered."""
+        self._replies.forget_expired(self._clock.monotonic())
+
+
+def is_answer(subject: str) -> bool:
+    """Whether a subject was made for the answer to a request of another account."""
+    return subject.startswith(REPLY_PREFIX)

@@ -1,0 +1,249 @@
+"""What a server's clients subscribe to, as other processes know it: few rows that cover many subscriptions.
+
+Design: every row is a transaction, and is loaded by every process that has the store open; a client makes subscriptions
+by the thousand, one for each request. So subscriptions of inboxes, and of subjects of which there are too many, are
+covered by a row for their first token. A queue group has a row of its own, so that other processes can choose it. So
+has the deliver subject of a push consumer while a client subscribes to it: a consumer delivers only while somebody
+receives.
+
+A row that covers stays; a row for one subject ends with its last subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from pelton.api import Incoming, PeltonError
+from pelton.engine.pubsub.subscribers import RELAYED
+from pelton.engine.serving import Serving
+from pelton.runtime import Runtime
+from pelton.server.router import ClientSubscription, MessageFrame, Router
+from pelton.subjects import has_wildcard
+
+_log: Final = logging.getLogger("pelton.server")
+_INBOXES: Final = "_INBOX"
+_OF_A_TOKEN: Final = 64
+
+
+class _Row(NamedTuple):
+    """What a row stands for: a filter, and a queue group, or ``RELAYED`` for plain subscriptions."""
+
+    subject: str
+    queue: str
+
+
+class RelayedInterest:
+    """Keeps the rows of one account's clients."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        router: Router,
+        runtime: Runtime,
+    ) -> None:
+        self._serving = serving
+        self._router = router
+        self._runtime = runtime
+        self._plain: Counter[str] = Counter()
+        self._groups: Counter[tuple[str, str]] = Counter()
+        self._of_token: dict[str, set[str]] = {}
+        self._covered: set[str] = {_INBOXES}
+        self._rows: dict[_Row, int] = {}
+        self._wanted: set[_Row] = {_Row(f"{_INBOXES}.>", RELAYED)}
+        self._pushed: dict[str, str] = {}
+        self._version = -1
+        self._task: asyncio.Task[None] | None = None
+        self._settled: list[Callable[[], None]] = []
+        self._closed = False
+
+    async def open(self) -> None:
+        """Make the first rows."""
+        await self._adjust()
+
+    # --- what clients do
+
+    def added(self, subscription: ClientSubscription) -> None:
+        """Note a new subscription."""
+        subject, queue = subscription.subject, subscription.queue
+        if queue:
+            self._groups[subject, queue] += 1
+            if self._groups[subject, queue] == 1:
+                self._want(_Row(subject, queue))
+        else:
+            self._plain[subject] += 1
+            if self._plain[subject] == 1:
+                self._cover(subject)
+        self._look_at_pushes(subject)
+
+    def removed(self, subscription: ClientSubscription) -> None:
+        """Note that a subscription has ended."""
+        subject, queue = subscription.subject, subscription.queue
+        if queue:
+            self._groups[subject, queue] -= 1
+            if not self._groups[subject, queue]:
+                del self._groups[subject, queue]
+                self._want_no_more(_Row(subject, queue))
+        else:
+            self._plain[subject] -= 1
+            if not self._plain[subject]:
+                del self._plain[subject]
+                self._uncover(subject)
+        self._look_at_pushes(subject)
+
+    def _cover(self, subject: str) -> None:
+        token = subject.partition(".")[0]
+        if token in self._covered or (token.startswith(_INBOXES) and token not in ("*", ">")):
+            if token not in self._covered:
+                self._cover_all(token)
+            return
+        subjects = self._of_token.setdefault(token, set())
+        subjects.add(subject)
+        if len(subjects) > _OF_A_TOKEN and token not in ("*", ">"):
+            for each in subjects:
+                self._want_no_more(_Row(each, RELAYED))
+            del self._of_token[token]
+            self._cover_all(token)
+        else:
+            self._want(_Row(subject, RELAYED))
+
+    def _cover_all(self, token: str) -> None:
+        self._covered.add(token)
+        self._want(_Row(token, RELAYED))
+        self._want(_Row(f"{token}.>", RELAYED))
+
+    def _uncover(self, subject: str) -> None:
+        token = subject.partition(".")[0]
+        if token in self._covered:
+            return
+        subjects = self._of_token.get(token, set())
+        subjects.discard(subject)
+        if not subjects:
+            self._of_token.pop(token, None)
+        self._want_no_more(_Row(subject, RELAYED))
+
+    # --- push consumers
+
+    def look_at_pushes(self) -> None:
+        """Adjust the rows of deliver subjects, if consumers have changed."""
+        if self._serving.version != self._version:
+            self._look_at_pushes("")
+        if self._wanted != self._rows.keys():
+            self._adjust_soon()
+
+    def _look_at_pushes(self, subject: str) -> None:
+        """Adjust the row of one deliver subject, or of all that a filter may match."""
+        if self._serving.version != self._version:
+            self._version, subject = self._serving.version, ""
+            pushed = self._serving.deliver_subjects()
+            for gone in self._pushed.keys() - pushed.keys():
+                self._want_no_more(_Row(gone, ""))
+            self._pushed = pushed
+        if subject in self._pushed:
+            self._look_at_push(subject)
+        elif not subject or has_wildcard(subject):
+            for deliver in self._pushed:
+                self._look_at_push(deliver)
+
+    def _look_at_push(self, deliver: str) -> None:
+        row = _Row(deliver, "")
+        # That of a group has its row already.
+        if not self._pushed[deliver] and self._router.has_subscriber(deliver, ""):
+            self._want(row)
+        else:
+            self._want_no_more(row)
+
+    # --- rows
+
+    def _want(self, row: _Row) -> None:
+        if row not in self._wanted:
+            self._wanted.add(row)
+            self._adjust_soon()
+
+    def _want_no_more(self, row: _Row) -> None:
+        if row in self._wanted:
+            self._wanted.discard(row)
+            self._adjust_soon()
+
+    def _adjust_soon(self) -> None:
+        if self._task is None and not self._closed:
+            self._task = self._runtime.spawn(self._adjusted(), "pelton tells other processes what clients subscribe to")
+
+    async def _adjusted(self) -> None:
+        try:
+            await self._adjust()
+        except PeltonError as error:
+            # It is tried again when the server next looks.
+            _log.warning("other processes do not know yet what clients subscribe to: %s", error)
+        finally:
+            self._task = None
+            settled, self._settled = self._settled, []
+            for call in settled:
+                call()
+
+    async def _adjust(self) -> None:
+        while (missing := self._wanted - self._rows.keys()) or (extra := self._rows.keys() - self._wanted):
+            # A consumer begins to deliver as soon as it has a subscriber, who must be covered by then.
+            for row in sorted(missing, key=_is_evidence):
+                number = await self._serving.join(row.subject, row.queue, _Relay(row, self._router))
+                self._rows[row] = number
+            if not missing:
+                for row in sorted(extra, key=_is_evidence, reverse=True):
+                    await self._serving.leave(self._rows.pop(row))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether other processes know of all subscriptions."""
+        return self._task is None
+
+    def on_settled(self, call: Callable[[], None]) -> None:
+        """Call back when they do."""
+        self._settled.append(call)
+
+    async def close(self) -> None:
+        """Remove all rows."""
+        self._closed = True
+        self._wanted.clear()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            await self._adjust()
+        except PeltonError:
+            # The store has failed: its rows are removed by the next process that meets them.
+            return
+
+
+def _is_evidence(row: _Row) -> bool:
+    """Whether a row only shows that a push consumer has a subscriber."""
+    return not row.queue
+
+
+class _Relay:
+    """Passes messages of a row on to clients."""
+
+    is_relay = True
+
+    def __init__(self, row: _Row, router: Router) -> None:
+        self._row = row
+        self._router = router
+
+    def receive(self, route: str, messages: Sequence[Incoming]) -> None:
+        """Deliver messages to the clients for whom the row stands."""
+        queue = self._row.queue
+        if not queue:
+            # It stands for a push consumer's subscriber, whom another row covers.
+            return
+        wanted = "" if queue == RELAYED else queue
+        for message in messages:
+            frame = MessageFrame(message.subject, message.reply, message.headers, message.data)
+            self._router.deliver(route, frame, queue=wanted)
+
+    @property
+    def capacity(self) -> int:
+        """How many more messages the emptiest of a group, or the fullest of others, would like to hold."""
+        row = self._row
+        rooms = [one.client.room for one in self._router.subscriptions(row.subject) if one.queue == row.queue]
+        return (max(rooms) if row.queue else min(rooms)) if rooms else 0

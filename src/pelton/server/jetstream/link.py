@@ -1,0 +1,78 @@
+"""The store of an account, for its server: what is stored and announced in groups, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from pelton.api import Incoming, Outgoing, PeltonError
+from pelton.engine import Engine
+from pelton.engine.serving import Serving
+from pelton.runtime import Runtime
+from pelton.server.interest import RelayedInterest
+from pelton.server.jetstream.storing import Storing
+from pelton.server.router import Router
+
+Send = Callable[[str, str, str, bytes | None, bytes], int]
+"""Delivers to clients: route, subject, reply, header block, data; returns how many got it."""
+
+
+class StoreLink:
+    """An account's open store. ``answer`` sends a reply to a client."""
+
+    def __init__(self, engine: Engine, router: Router, send: Send, runtime: Runtime) -> None:
+        self.engine = engine
+        self._router = router
+        self.serving: Serving = engine.serving()
+        self.interest = RelayedInterest(self.serving, router, runtime)
+        self.storing = Storing(self.serving, lambda reply, data: send(reply, reply, "", None, data))
+        self.announcing = Announcing(self.serving)
+
+    def receives(self, subject: str) -> bool:
+        """Whether a client subscribes to a subject."""
+        return self._router.has_subscriber(subject)
+
+    def has_room(self, subject: str) -> bool:
+        """Whether a client that subscribes to a subject keeps up with what it gets."""
+        return any(one.client.room for one in self._router.subscriptions(subject))
+
+    def poke(self) -> None:
+        """Let push consumers continue: a client has room again."""
+        self.serving.poke()
+
+    def pass_on(self, message: Incoming) -> None:
+        """Pass on a message that no client of this server receives: to a stream, or to other processes."""
+        config = self.serving.stream_of(message.subject)
+        if config is not None:
+            self.storing.add(None, Outgoing(message.subject, message.data, message.headers), "", config.name)
+        elif self.serving.has_others(message.subject):
+            self.announcing.add(message)
+
+    async def finish(self) -> None:
+        """End waiting pulls, and answer everything that clients have published."""
+        await self.serving.close()
+        await self.storing.up_to_here()
+
+    async def close(self) -> None:
+        """Close the store."""
+        with suppress(PeltonError):
+            await self.interest.close()
+        await self.engine.close()
+
+
+class Announcing:
+    """Messages for subscribers in other processes, one transaction a round of the event loop."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._messages: list[Incoming] = []
+
+    def add(self, message: Incoming) -> None:
+        """Announce a message at the end of this round."""
+        if not self._messages:
+            self._serving.soon(self._flush)
+        self._messages.append(message)
+
+    def _flush(self) -> None:
+        messages, self._messages = self._messages, []
+        self._serving.announce(messages)

@@ -1,0 +1,57 @@
+"""The JetStream API of an account: which part answers a message on ``$JS.>``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pelton.runtime import Runtime
+from pelton.server.jetstream.acks import ClientAcks
+from pelton.server.jetstream.direct import DirectGetService
+from pelton.server.jetstream.link import Send, StoreLink
+from pelton.server.jetstream.pulls import ClientPulls
+from pelton.server.jetstream.verbs import ApiVerbs
+from pelton.server.ports import Published
+
+Answer = Callable[[str, bytes | None, bytes], None]
+"""Sends an answer: reply subject, header block, data."""
+_ACKS: Final = "$JS.ACK."
+_API: Final = "$JS.API."
+_NEXT: Final = "CONSUMER.MSG.NEXT."
+_DIRECT: Final = "DIRECT.GET."
+
+
+class JetStreamService:
+    """Answers messages on ``$JS.>``, and those of a domain on ``$JS.<domain>.>``."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        send: Send,
+        answer: Answer,
+        receives: Callable[[str], bool],
+        runtime: Runtime,
+        domain: str,
+    ) -> None:
+        self._domain = f"$JS.{domain}.API." if domain else ""
+        self._pulls = ClientPulls(link.serving, send, answer, receives, link.has_room)
+        self._acks = ClientAcks(link.serving, answer, self._pulls.pull)
+        self._direct = DirectGetService(link, answer, runtime)
+        self._verbs = ApiVerbs(link, answer, runtime, domain)
+
+    def take(self, message: Published) -> bool:
+        """Answer a message; False if nobody does."""
+        subject = message.subject
+        if subject.startswith(_ACKS):
+            return self._acks.take(message)
+        if subject.startswith(_API):
+            path = subject[len(_API) :]
+        elif self._domain and subject.startswith(self._domain):
+            path = subject[len(self._domain) :]
+        else:
+            return False
+        if path.startswith(_NEXT):
+            return self._pulls.take(path[len(_NEXT) :], message)
+        if path.startswith(_DIRECT):
+            return self._direct.take(path[len(_DIRECT) :], message)
+        return self._verbs.take(path, message)

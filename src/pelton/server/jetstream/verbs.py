@@ -1,0 +1,132 @@
+"""The administrative verbs of the JetStream API: JSON in, the engine's reply as JSON out (ADR-1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from pelton.api import (
+    AccountInfo,
+    ApiError,
+    ConfigError,
+    PeltonError,
+    Request,
+    StoreError,
+    StreamCreate,
+    api_error,
+    headers,
+)
+from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, verb_of
+from pelton.api.errors import from_reply
+from pelton.api.events import ClientInfo
+from pelton.runtime import Runtime
+from pelton.server.jetstream.link import StoreLink
+from pelton.server.ports import Client, Published
+
+_log: Final = logging.getLogger("pelton.server")
+API_LEVEL: Final = 3
+_PREFIX: Final = "$JS.API"
+_OF_CLUSTERS: Final = {
+    "STREAM.LEADER.STEPDOWN": "stream_leader_stepdown",
+    "STREAM.PEER.REMOVE": "stream_remove_peer",
+    "CONSUMER.LEADER.STEPDOWN": "consumer_leader_stepdown",
+    "META.LEADER.STEPDOWN": "meta_leader_stepdown",
+    "SERVER.REMOVE": "meta_server_remove",
+    "ACCOUNT.PURGE": "account_purge",
+}
+_UNSUPPORTED: Final = {"STREAM.SNAPSHOT": "stream_snapshot", "STREAM.RESTORE": "stream_restore"}
+
+
+class ApiVerbs:
+    """Answers the verbs of one account."""
+
+    def __init__(
+        self, link: StoreLink, answer: Callable[[str, bytes | None, bytes], None], runtime: Runtime, domain: str
+    ) -> None:
+        self._link = link
+        self._answer = answer
+        self._runtime = runtime
+        self._domain = domain
+
+    def take(self, path: str, message: Published) -> bool:
+        """Answer a request; ``path`` is its subject below the prefix. False if there is no such verb."""
+        subject = f"{_PREFIX}.{path}"
+        verb = verb_of(subject)
+        if verb is None:
+            return self._take_other(path, message)
+        kind = verb.request
+        try:
+            _check_level(message.block)
+            request = decode_request(subject, message.data)
+        except ApiError as error:
+            self._answer(message.reply, None, encode_error(kind, error))
+            return True
+        assert request is not None
+        self._runtime.spawn(self._call(request, message), "pelton answers a request of the API")
+        return True
+
+    def _take_other(self, path: str, message: Published) -> bool:
+        """Answer a request that is refused here: of clusters, or not built."""
+        name = next((name for name in (*_OF_CLUSTERS, *_UNSUPPORTED) if path.startswith(name)), "")
+        if not name:
+            return False
+        if name in _OF_CLUSTERS:
+            error, kind = api_error("JSClusterRequiredErr"), _OF_CLUSTERS[name]
+        else:
+            error = from_reply(501, 0, "not supported here: back up the store with pelton backup")
+            kind = _UNSUPPORTED[name]
+        self._answer(message.reply, None, encode_failure(kind, error))
+        return True
+
+    async def _call(self, request: Request[Any], message: Published) -> None:
+        kind = type(request)
+        try:
+            await self._link.storing.up_to_here()
+            found = await self._link.engine.call(request, _info_of(message.client))
+            if isinstance(found, AccountInfo):
+                found = replace(found, domain=self._domain, api=replace(found.api, level=API_LEVEL))
+            if isinstance(request, StreamCreate):
+                # Also for one that is there already, as on NATS.
+                found = replace(found, did_create=True)
+            body = encode_reply(kind, found)
+        except PeltonError as error:
+            body = encode_error(kind, _as_api_error(error))
+        self._link.interest.look_at_pushes()
+        self._answer(message.reply, None, body)
+
+
+def _info_of(client: Client) -> ClientInfo:
+    """Return what an audit tells of a client."""
+    user, options = client.user, client.options
+    return ClientInfo(
+        host=client.peer.rpartition(":")[0].strip("[]"),
+        id=client.number,
+        acc=user.account if user is not None else "",
+        user=user.name if user is not None else "",
+        name=options.name or "",
+        lang=options.lang or "",
+        ver=options.version or "",
+        kind="Client",
+        client_type="websocket" if client.is_bridged else "nats",
+    )
+
+
+def _check_level(block: bytes | None) -> None:
+    """Refuse a request that needs a newer API (ADR-44)."""
+    wanted = headers.first(block, headers.REQUIRED_API_LEVEL) if block else None
+    if wanted is not None and (not wanted.isdecimal() or int(wanted) > API_LEVEL):
+        raise api_error("JSRequiredApiLevelErr")
+
+
+def _as_api_error(error: PeltonError) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ConfigError):
+        return api_error("JSStreamInvalidConfigF", err=str(error))
+    if isinstance(error, StoreError):
+        _log.warning("a request of the API was refused: %s", error)
+        return api_error("JSClusterNotAvailErr")
+    return api_error("JSStreamStoreFailedF", err=str(error))

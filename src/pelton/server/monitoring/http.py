@@ -1,0 +1,99 @@
+"""The reports over HTTP: ``GET /varz`` and its like, ``/metrics``; nothing can be changed here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from pelton.api import ConfigError, PeltonError
+from pelton.runtime import Clock, within
+from pelton.server.monitoring.metrics import metrics
+from pelton.server.monitoring.observed import Observed
+from pelton.server.monitoring.reports import REPORTS
+from pelton.server.settings import Endpoint
+
+_LONGEST: Final = 16 << 10
+_PATIENCE_S: Final = 5.0
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+
+
+class MonitoringListener:
+    """Answers HTTP requests on ``endpoint``."""
+
+    def __init__(self, server: Observed, endpoint: Endpoint, clock: Clock) -> None:
+        self._server = server
+        self.endpoint = endpoint
+        self._clock = clock
+        self._listening: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Begin to listen. Raises ConfigError if the address cannot be used."""
+        host, port = self.endpoint.host, max(self.endpoint.port, 0)
+        try:
+            self._listening = await asyncio.start_server(self._serve, host, port, limit=_LONGEST)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {self.endpoint}: {error.strerror or error}") from None
+        self.endpoint = Endpoint(host=host, port=self._listening.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._listening is not None:
+            self._listening.close()
+            await self._listening.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await within(self._clock, _PATIENCE_S, reader.readuntil(b"\r\n\r\n"))
+            status, kind, body = await self._answer(head)
+            # A HEAD request gets the same without its body.
+            writer.write(_response(status, kind, body, with_body=not head.startswith(b"HEAD ")))
+            await within(self._clock, _PATIENCE_S, writer.drain())
+        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+            # No valid request came in time, or nobody reads the answer.
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, head: bytes) -> tuple[int, str, bytes]:
+        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        target = rest.partition(" ")[0]
+        if method not in ("GET", "HEAD"):
+            return 405, _JSON, b'{"error":"only GET"}'
+        try:
+            path, query = urlsplit(target).path, dict(parse_qsl(urlsplit(target).query))
+        except ValueError:
+            return 400, _JSON, b'{"error":"no path"}'
+        if path == "/metrics":
+            return 200, _TEXT, (await metrics(self._server)).encode()
+        report = REPORTS.get(path.strip("/"))
+        if report is None and path != "/":
+            return 404, _JSON, b'{"error":"not found"}'
+        try:
+            found = (
+                {"reports": [f"/{name}" for name in REPORTS]} if report is None else await report(self._server, query)
+            )
+        except PeltonError as error:
+            return 503, _JSON, msgspec.json.encode({"error": str(error)})
+        status = 503 if found.pop("status_code", 200) != 200 else 200
+        return status, _JSON, msgspec.json.encode(found)
+
+
+def _response(status: int, kind: str, body: bytes, *, with_body: bool) -> bytes:
+    lines = [
+        f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + (body if with_body else b"")

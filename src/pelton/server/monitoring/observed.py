@@ -1,0 +1,98 @@
+"""What the reports need to know of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
+from typing import Any, Protocol
+
+import msgspec
+
+from pelton.runtime import Clock
+from pelton.server.settings import ServerSettings
+from pelton.wire import ConnectOptions, ServerHello
+
+Call = Callable[[Any], Awaitable[Any]]
+
+
+class TrafficTotals(msgspec.Struct):
+    """Counts of a server since its start, of the clients that have left."""
+
+    connections: int = 0
+    slow_consumers: int = 0
+    stale_connections: int = 0
+    in_msgs: int = 0
+    out_msgs: int = 0
+    in_bytes: int = 0
+    out_bytes: int = 0
+
+
+class ObservedClient(Protocol):
+    """A connected client; times are those of the monotonic clock."""
+
+    number: int
+    peer: str
+    options: ConnectOptions
+    started: float
+    heard: float
+    in_msgs: int
+    out_msgs: int
+    in_bytes: int
+    out_bytes: int
+
+    @property
+    def num_subscriptions(self) -> int: ...
+    @property
+    def pending_bytes(self) -> int: ...
+    @property
+    def account_name(self) -> str: ...
+    @property
+    def user_name(self) -> str: ...
+    @property
+    def subjects(self) -> Sequence[str]: ...
+
+
+class ObservedAccount:
+    """An account: its clients, their subscriptions, and its JetStream API, if it has one."""
+
+    def __init__(self, name: str, clients: Sized, subscriptions: Sized, call: Call | None) -> None:
+        self.name = name
+        self._clients = clients
+        self._subscriptions = subscriptions
+        self._call = call
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether it has a store."""
+        return self._call is not None
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
+    @property
+    def num_subscriptions(self) -> int:
+        """How many subscriptions they have."""
+        return len(self._subscriptions)
+
+    async def call(self, request: Any) -> Any:
+        """Make a request to its JetStream API."""
+        assert self._call is not None
+        return await self._call(request)
+
+
+class Observed(Protocol):
+    """A server; ``begun`` is when it started (wall nanoseconds)."""
+
+    settings: ServerSettings
+    clock: Clock
+    id: str
+    name: str
+    begun: int
+    totals: TrafficTotals
+
+    def about(self) -> ServerHello: ...
+    @property
+    def clients(self) -> Sequence[ObservedClient]: ...
+    @property
+    def observed_accounts(self) -> Mapping[str, ObservedAccount]: ...

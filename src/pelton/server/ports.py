@@ -1,0 +1,88 @@
+"""How the parts of a server see each other: a client, its account, the server itself, and services on subjects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
+
+from pelton.runtime import Clock
+from pelton.server.accounts import AccountUsage
+from pelton.server.auth import Authenticator, ServerUser
+from pelton.server.router import ClientSubscription, Receiver
+from pelton.server.settings import ServerSettings
+from pelton.wire import ConnectOptions, ServerHello
+
+
+class Client(Receiver, Protocol):
+    """A connected client; ``number`` names it, ``peer`` is its address. ``is_bridged``: it comes by WebSocket."""
+
+    number: int
+    peer: str
+    is_bridged: bool
+    options: ConnectOptions
+    user: ServerUser | None
+
+    def write(self, data: bytes) -> None: ...
+    def flush(self) -> None: ...
+    def look(self, now: float) -> None: ...
+    def refuse(self, text: str) -> None: ...
+    def close(self, reason: str) -> None: ...
+    def stop_reading(self) -> None: ...
+    def read_again(self) -> None: ...
+
+
+class Published(NamedTuple):
+    """A message that a client published."""
+
+    client: Client
+    subject: str
+    reply: str
+    block: bytes | None
+    data: bytes
+
+
+class SubjectService(Protocol):
+    """Answers messages on some subjects in place of a client."""
+
+    def take(self, message: Published) -> bool:
+        """Answer a message, now or later; return False if nobody does, and it is to be treated as any other."""
+        ...
+
+
+class AccountPort(Protocol):
+    """An account, for its clients. ``is_settled``: other processes know all subscriptions."""
+
+    name: str
+    usage: AccountUsage
+
+    @property
+    def is_settled(self) -> bool: ...
+    def on_settled(self, call: Callable[[], None]) -> None: ...
+    def join(self, client: Client) -> None: ...
+    def leave(self, client: Client) -> None: ...
+    def has_room(self) -> None: ...
+    def subscribe(self, subscription: ClientSubscription) -> None: ...
+    def unsubscribe(self, subscription: ClientSubscription) -> None: ...
+    def pass_on(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool: ...
+    def tell_no_responders(self, subject: str, reply: str) -> None: ...
+
+
+class ServerHost(Protocol):
+    """The server, for its connections. ``buffer`` is what all connections read into."""
+
+    settings: ServerSettings
+    authenticator: Authenticator
+    clock: Clock
+    buffer: memoryview
+
+    def admit(self, client: Client) -> str:
+        """Count a new connection; return why it is refused, or an empty text."""
+        ...
+
+    def forget(self, client: Client) -> None: ...
+    def hello(self, client: Client, nonce: str) -> ServerHello: ...
+    def account(self, name: str) -> AccountPort | None: ...
+    def flush_later(self, client: Client) -> None: ...
+    def new_nonce(self) -> str: ...
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]: ...

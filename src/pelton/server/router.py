@@ -1,0 +1,184 @@
+"""Which clients get a message: subscriptions by subject, and one member of each queue group.
+
+A message is encoded once for all its subscribers; only the id of the subscription differs. What a subject leads to is
+remembered until a subscription that it matches is made or ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from pelton.subjects import SubjectIndex, has_wildcard
+
+_REMEMBERED: Final = 65_536
+
+
+class MessageFrame:
+    """One message on its way to many subscriptions: what stands before and behind the subscription's id."""
+
+    __slots__ = ("_bare", "_block", "_data", "_full", "_subject", "reply")
+
+    def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+        self._subject = subject
+        self.reply = reply
+        self._block = block
+        self._data = data
+        self._bare: tuple[bytes, bytes] | None = None
+        self._full: tuple[bytes, bytes] | None = None
+
+    def parts(self, headers: bool) -> tuple[bytes, bytes]:
+        """Return both parts for a client that understands headers, or does not."""
+        block = self._block
+        if block is None or not headers:
+            if self._bare is None:
+                back, data = f" {self.reply} " if self.reply else " ", self._data
+                head = f"MSG {self._subject} ".encode()
+                self._bare = head, b"%b%d\r\n%b\r\n" % (back.encode(), len(data), data)
+            return self._bare
+        if self._full is None:
+            back, data = f" {self.reply} " if self.reply else " ", self._data
+            sizes = f"{back}{len(block)} {len(block) + len(data)}\r\n".encode()
+            self._full = f"HMSG {self._subject} ".encode(), b"%b%b%b\r\n" % (sizes, block, data)
+        return self._full
+
+
+class Receiver(Protocol):
+    """A client: takes messages for its subscriptions, and may refuse a subject."""
+
+    echo: bool
+
+    def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None: ...
+    def may_receive(self, subscription: ClientSubscription, subject: str) -> bool: ...
+    @property
+    def room(self) -> int: ...
+
+
+class ClientSubscription:
+    """One subscription of a client. ``is_cut``: some of its messages may not reach it, so each is checked."""
+
+    __slots__ = ("client", "is_cut", "limit", "queue", "received", "sid", "subject")
+
+    def __init__(self, client: Receiver, sid: bytes, subject: str, queue: str, *, is_cut: bool = False) -> None:
+        self.client = client
+        self.sid = sid
+        self.subject = subject
+        self.queue = queue
+        self.is_cut = is_cut
+        self.limit = 0
+        self.received = 0
+
+
+class Targets(NamedTuple):
+    """The subscriptions that a subject leads to: plain ones, and the members of each queue group."""
+
+    plain: tuple[ClientSubscription, ...]
+    groups: tuple[tuple[ClientSubscription, ...], ...]
+    any: bool
+
+
+class Router:
+    """The subscriptions of one account's clients. ``choose`` picks a member of a queue group."""
+
+    def __init__(self, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription]) -> None:
+        self._choose = choose
+        self._index: SubjectIndex[ClientSubscription] = SubjectIndex()
+        self._known: dict[str, Targets] = {}
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def add(self, subscription: ClientSubscription) -> None:
+        """Add a subscription."""
+        self._index.insert(subscription.subject, subscription)
+        self._forget(subscription.subject)
+
+    def remove(self, subscription: ClientSubscription) -> None:
+        """Remove a subscription."""
+        self._index.remove(subscription.subject, subscription)
+        self._forget(subscription.subject)
+
+    def _forget(self, subject: str) -> None:
+        if has_wildcard(subject):
+            self._known.clear()
+        else:
+            self._known.pop(subject, None)
+
+    def subscriptions(self, subject: str) -> tuple[ClientSubscription, ...]:
+        """Return the subscriptions that match a subject."""
+        return self._index.match(subject)
+
+    def has_subscriber(self, subject: str, queue: str | None = None) -> bool:
+        """Whether a subscription matches a subject: any, or one of a queue group ("" for none)."""
+        found = self.targets(subject)
+        if queue is None:
+            return found.any
+        return bool(found.plain) if not queue else any(group[0].queue == queue for group in found.groups)
+
+    def deliver(
+        self, route: str, frame: MessageFrame, origin: Receiver | None = None, *, queue: str | None = None
+    ) -> int:
+        """Deliver a message to the subscriptions that match ``route``; return how many clients got it.
+
+        With ``queue`` only to that group's members, or with "" only to those of no group.
+        """
+        return self.deliver_to(self.targets(route), route, frame, origin, queue=queue)
+
+    def deliver_to(
+        self,
+        targets: Targets,
+        route: str,
+        frame: MessageFrame,
+        origin: Receiver | None = None,
+        *,
+        queue: str | None = None,
+    ) -> int:
+        """Do the same with targets that are known."""
+        count = 0
+        if not queue:
+            for one in targets.plain:
+                client = one.client
+                if (client is not origin or origin.echo) and not (one.is_cut and not client.may_receive(one, route)):
+                    client.deliver(one, frame)
+                    count += 1
+        if queue == "" or not targets.groups:
+            return count
+        for group in targets.groups:
+            if queue is None or group[0].queue == queue:
+                count += self._deliver_to_one(route, group, frame, origin)
+        return count
+
+    def _deliver_to_one(
+        self, route: str, group: Sequence[ClientSubscription], frame: MessageFrame, origin: Receiver | None
+    ) -> int:
+        fit = [
+            one
+            for one in group
+            if (one.client is not origin or origin.echo) and not (one.is_cut and not one.client.may_receive(one, route))
+        ]
+        if not fit:
+            return 0
+        one = fit[0] if len(fit) == 1 else self._choose(fit)
+        one.client.deliver(one, frame)
+        return 1
+
+    def targets(self, subject: str) -> Targets:
+        """Return where a subject leads."""
+        found = self._known.get(subject)
+        if found is None:
+            found = self._found(subject)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[subject] = found
+        return found
+
+    def _found(self, subject: str) -> Targets:
+        plain: list[ClientSubscription] = []
+        groups: dict[str, list[ClientSubscription]] = {}
+        # A subject with the character of a wildcard matches a filter that has it there in two ways.
+        for one in dict.fromkeys(self._index.match(subject)):
+            if one.queue:
+                groups.setdefault(one.queue, []).append(one)
+            else:
+                plain.append(one)
+        return Targets(tuple(plain), tuple(map(tuple, groups.values())), bool(plain or groups))

@@ -1,0 +1,367 @@
+"""The server: accounts, their stores, the clients, and how it ends.
+
+It ends in one of two ways. :meth:`Server.close` stores and acknowledges what has arrived, tells waiting pulls, and
+closes all connections. :meth:`Server.lame_duck` lets clients go elsewhere first: it accepts no more, tells those that
+are connected, and lets go of them one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import platform
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from pelton._version import VERSION
+from pelton.api import ConfigError, PeltonError
+from pelton.engine import Engine, EngineSettings
+from pelton.runtime import Runtime, Timer
+from pelton.server.account import ServerAccount
+from pelton.server.accounts import AccountUsage
+from pelton.server.auth import Authenticator, OpenDoor
+from pelton.server.connection import SLOW_CONSUMER, STALE_CONNECTION, ClientConnection
+from pelton.server.crossing import AccountCrossing
+from pelton.server.exchange import AccountExchange
+from pelton.server.handshake import let_in
+from pelton.server.jetstream.link import StoreLink
+from pelton.server.jetstream.missing import MissingJetStream
+from pelton.server.jetstream.service import JetStreamService
+from pelton.server.jetstream.verbs import API_LEVEL
+from pelton.server.listening import Listener
+from pelton.server.monitoring import MonitoringListener, ObservedAccount, SystemService, TrafficTotals
+from pelton.server.monitoring.system import SYSTEM_ACCOUNT
+from pelton.server.ports import Client
+from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
+from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
+from pelton.wire import ServerHello, encode_info
+
+# Clients tell features by it: what it names is what this server does.
+NATS_VERSION: Final = "2.15.1"
+_BUFFER: Final = 32 << 10
+_LOOKS: Final = 10
+_LONGEST_LOOK_S: Final = 1.0
+_TOO_MANY: Final = "maximum connections exceeded"
+_SHUTDOWN: Final = "Server Shutdown"
+_NONCE_BYTES: Final = 11
+
+
+class Server:
+    """A NATS server on the stores of its accounts; belongs to the event loop that starts it."""
+
+    def __init__(self, settings: ServerSettings, runtime: Runtime, authenticator: Authenticator | None = None) -> None:
+        self.settings = settings
+        self.clock = runtime.clock
+        self.authenticator: Authenticator = OpenDoor() if authenticator is None else authenticator
+        self.buffer = memoryview(bytearray(_BUFFER))
+        self.id = runtime.ids.new()
+        self.name = settings.server_name or self.id
+        self._runtime = runtime
+        self.begun = runtime.clock.now()
+        self.totals = TrafficTotals()
+        self._monitoring: MonitoringListener | None = None
+        self._accounts: dict[str, ServerAccount] = {}
+        self._crossing: AccountCrossing | None = None
+        self._clients: dict[int, ClientConnection] = {}
+        self._numbers = 0
+        self._unflushed: list[Client] = []
+        self._listeners: list[Listener] = []
+        self._websocket: Listener | None = None
+        self._look_timer: Timer | None = None
+        self._is_lame = False
+        self._closed = False
+        self.failure: Exception | None = None
+        self._on_failure: list[Callable[[], None]] = []
+
+    # --- life
+
+    async def start(self) -> None:
+        """Open the stores, and listen. Raises ConfigError, StoreError."""
+        try:
+            for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *self.settings.stores, *self.settings.accounts):
+                self._accounts.setdefault(name, self._new_account(name))
+            self._connect_accounts()
+            if self.settings.stores:
+                for account in self._accounts.values():
+                    account.services["$JS"] = MissingJetStream(account.answer)
+            for name, store in self.settings.stores.items():
+                await self._open(name, store)
+            for endpoint in self.settings.endpoints:
+                listener = Listener(endpoint, self._accept, self._runtime)
+                listener.open()
+                self._listeners.append(listener)
+            if self.settings.websocket is not None:
+                self._open_websocket(self.settings.websocket)
+            if self.settings.monitoring is not None:
+                self._monitoring = MonitoringListener(self, self.settings.monitoring, self.clock)
+                await self._monitoring.open()
+        except BaseException:
+            await self.close()
+            raise
+        self._look()
+
+    def _connect_accounts(self) -> None:
+        """Let messages cross between accounts that import from each other."""
+        if not any(account.imports for account in self.settings.accounts.values()):
+            return
+        exchange = AccountExchange(self.settings.accounts.values())
+        self._crossing = AccountCrossing(exchange, self._accounts, self.clock, self._new_token)
+        for account in self._accounts.values():
+            account.crossing = self._crossing
+
+    def _new_account(self, name: str) -> ServerAccount:
+        config = self.settings.accounts.get(name, AccountConfig(name=name))
+        account = ServerAccount(name, self._runtime.random.choice, AccountUsage(config.limits))
+        account.services["$SYS"] = SystemService(self, name, account.answer, self._runtime)
+        return account
+
+    async def _open(self, name: str, store: StoreSettings) -> None:
+        account = self._accounts[name]
+        settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
+        engine = Engine(settings, self._runtime)
+        link = account.link = StoreLink(engine, account.router, account.send, self._runtime)
+        engine.on_end(self._store_ended)
+        await link.interest.open()
+        account.services["$JS"] = JetStreamService(
+            link, account.send, account.answer, account.receives, self._runtime, self.settings.domain
+        )
+
+    def _store_ended(self, error: Exception) -> None:
+        """Let go of all clients, and tell who runs the server: a store has failed for good."""
+        self.failure = error
+        for told in self._on_failure:
+            told()
+        for client in list(self._clients.values()):
+            client.close(_SHUTDOWN)
+
+    def on_failure(self, told: Callable[[], None]) -> None:
+        """Call back when a store has failed for good (``failure``): close the server then."""
+        self._on_failure.append(told)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where the server listens, with the ports that it got."""
+        return [listener.endpoint for listener in self._listeners]
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
+    async def close(self) -> None:
+        """Finish what has arrived, and close everything. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        await self._stop_listening()
+        if self._monitoring is not None:
+            await self._monitoring.close()
+        for client in self._clients.values():
+            client.stop_reading()
+        for account in self._accounts.values():
+            if account.link is not None:
+                with suppress(PeltonError):
+                    await account.link.finish()
+        for client in list(self._clients.values()):
+            client.close(_SHUTDOWN)
+        for account in self._accounts.values():
+            if account.link is not None:
+                await account.link.close()
+
+    async def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            await listener.close()
+        if self._websocket is not None:
+            await self._websocket.close()
+
+    async def reload(self, settings: ServerSettings) -> None:
+        """Go on with other limits, and with what the authenticator says now; what is open stays as it is.
+
+        Clients that are not let in any more are told, and go. Raises ConfigError if other stores, accounts or
+        addresses are asked for: they need a restart.
+        """
+        old = self.settings
+        if (settings.endpoints, set(settings.stores), set(settings.accounts)) != (
+            old.endpoints,
+            set(old.stores),
+            set(old.accounts),
+        ):
+            raise ConfigError("stores, accounts and addresses cannot be changed while the server runs: restart it")
+        if any(account.imports != old.accounts[name].imports for name, account in settings.accounts.items()):
+            raise ConfigError("imports cannot be changed while the server runs: restart it")
+        kept = ("stores", "endpoints", "monitoring", "tls", "websocket", "server_name", "domain")
+        self.settings = replace(settings, **{name: getattr(old, name) for name in kept})
+        for name, account in settings.accounts.items():
+            self._accounts[name].usage.limits = account.limits
+        for client in list(self._clients.values()):
+            await client.reconsider()
+
+    async def lame_duck(self) -> None:
+        """Accept no more clients, tell those that are connected, let go of them one by one, and close."""
+        if self._is_lame or self._closed:
+            return
+        self._is_lame = True
+        await self._stop_listening()
+        for client in list(self._clients.values()):
+            client.write(encode_info(self.hello(client, "")))
+        await self._runtime.clock.sleep(self.settings.lame_duck_grace_period)
+        clients = list(self._clients.values())
+        if clients:
+            pause = self.settings.lame_duck_duration / len(clients)
+            for client in clients:
+                client.close(_SHUTDOWN)
+                await self._runtime.clock.sleep(min(pause, 1.0))
+        await self.close()
+
+    # --- connections
+
+    async def _accept(self, accepted: socket.socket) -> None:
+        door = None if accepted.family == socket.AF_UNIX else self.settings.tls
+        await let_in(accepted, self._new_client, door)
+
+    def _open_websocket(self, door: WebSocketDoor) -> None:
+        try:
+            from pelton.server.websocket import WebSocketBridge
+        except ModuleNotFoundError:
+            raise ConfigError("WebSocket clients need websockets: pip install 'pelton[serve]'") from None
+
+        async def accept(accepted: socket.socket) -> None:
+            loop, tls = asyncio.get_running_loop(), door.tls
+            await loop.connect_accepted_socket(
+                lambda: WebSocketBridge(door, self._new_bridged, self.buffer),
+                accepted,
+                ssl=None if tls is None else tls.context,
+                ssl_handshake_timeout=None if tls is None else tls.timeout,
+            )
+
+        self._websocket = Listener(Endpoint(host=door.host, port=door.port), accept, self._runtime)
+        self._websocket.open()
+
+    def _new_bridged(self) -> ClientConnection:
+        client = self._new_client()
+        client.is_bridged = True
+        return client
+
+    def _new_client(self) -> ClientConnection:
+        self._numbers += 1
+        return ClientConnection(self, self._numbers)
+
+    def admit(self, client: Client) -> str:
+        """Count a new connection; return why it is refused, or an empty text."""
+        assert isinstance(client, ClientConnection)
+        refused = _TOO_MANY if len(self._clients) >= self.settings.max_connections else ""
+        self._clients[client.number] = client
+        self.totals.connections += 1
+        return refused
+
+    def forget(self, client: Client) -> None:
+        """Count a connection no more."""
+        gone = self._clients.pop(client.number, None)
+        if gone is not None:
+            for name in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
+                setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
+            self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
+            self.totals.stale_connections += gone.reason == STALE_CONNECTION
+
+    def account(self, name: str) -> ServerAccount | None:
+        """Return an account, or None."""
+        return self._accounts.get(name)
+
+    # --- what is told of it
+
+    @property
+    def clients(self) -> list[ClientConnection]:
+        """The clients that are connected."""
+        return list(self._clients.values())
+
+    @property
+    def observed_accounts(self) -> dict[str, ObservedAccount]:
+        """The accounts, for reports."""
+        return {
+            name: ObservedAccount(name, one.clients, one.router, None if one.link is None else one.link.engine.call)
+            for name, one in self._accounts.items()
+        }
+
+    @property
+    def websocket_endpoint(self) -> Endpoint | None:
+        """Where WebSocket clients connect, with the port that it got; None if nowhere."""
+        return None if self._websocket is None else self._websocket.endpoint
+
+    @property
+    def monitoring_endpoint(self) -> Endpoint | None:
+        """Where reports are told over HTTP, with the port that it got; None if nowhere."""
+        return None if self._monitoring is None else self._monitoring.endpoint
+
+    def hello(self, client: Client, nonce: str) -> ServerHello:
+        """Return what a client is told of the server."""
+        address = client.peer.rpartition(":")[0].strip("[]")
+        about = self.about()
+        # What lies below a WebSocket has its own TLS, and has used it by now.
+        tls = about.tls_required and not client.is_bridged
+        return replace(about, tls_required=tls, client_id=client.number, client_ip=address, nonce=nonce)
+
+    def about(self) -> ServerHello:
+        """Return what everybody is told of the server."""
+        first = self._listeners[0].endpoint if self._listeners else Endpoint()
+        return ServerHello(
+            server_id=self.id,
+            server_name=self.name,
+            version=NATS_VERSION,
+            go=f"python{platform.python_version()}",
+            git_commit=f"pelton-{VERSION}",
+            host=first.host,
+            port=max(first.port, 0),
+            headers=True,
+            auth_required=self.authenticator.is_required,
+            tls_required=self.settings.tls is not None,
+            tls_verify=self.settings.tls is not None and self.settings.tls.verify,
+            max_payload=self.settings.max_payload,
+            jetstream=any(account.link is not None for account in self._accounts.values()),
+            domain=self.settings.domain,
+            proto=1,
+            ldm=self._is_lame,
+            api_lvl=API_LEVEL,
+        )
+
+    def new_nonce(self) -> str:
+        """Return a text for a client to sign."""
+        # Drawn for each client: an id of this process begins as the last one did, and a signature could be replayed.
+        return self._new_token()
+
+    def _new_token(self) -> str:
+        """Return a text that nobody can guess."""
+        return base64.urlsafe_b64encode(self._runtime.random.randbytes(_NONCE_BYTES)).decode().rstrip("=")
+
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine in the background."""
+        return self._runtime.spawn(coro, name)
+
+    def flush_later(self, client: Client) -> None:
+        """Write what gathers for a client at the end of this round of the event loop."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(client)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for client in unflushed:
+            client.flush()
+
+    def _look(self) -> None:
+        """Check what only time tells, now and again."""
+        now = self.clock.monotonic()
+        if self._crossing is not None:
+            self._crossing.look()
+        for client in list(self._clients.values()):
+            client.look(now)
+        for account in self._accounts.values():
+            if account.link is not None:
+                account.link.interest.look_at_pushes()
+        shortest = min(self.settings.ping_interval, self.settings.write_deadline, self.settings.auth_timeout)
+        self._look_timer = self.clock.call_later(min(shortest / _LOOKS, _LONGEST_LOOK_S), self._look)

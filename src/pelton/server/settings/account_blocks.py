@@ -1,0 +1,169 @@
+"""Reads accounts: their users, limits, exports and imports. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pelton.api import AccountLimits
+from pelton.server.settings.access_blocks import finish, permissions_of, user_of
+from pelton.server.settings.config import (
+    GLOBAL_ACCOUNT,
+    AccountConfig,
+    ConnectionLimits,
+    ExchangeKind,
+    ExportConfig,
+    ImportConfig,
+    ResponseType,
+    UserConfig,
+)
+from pelton.server.settings.grammar import ConfigBlock, ConfigNode
+from pelton.server.settings.section import ConfigSection, FieldRow
+from pelton.subjects import fault_of
+
+_LIMIT_ROWS: Final = (
+    FieldRow("max_connections", ("max_connections", "max_conn"), "integer"),
+    FieldRow("max_subscriptions", ("max_subscriptions", "max_subs"), "integer"),
+    FieldRow("max_payload", ("max_payload", "max_pay"), "integer"),
+)
+_STREAM_ROWS: Final = (
+    FieldRow("max_memory", ("max_memory", "max_mem", "mem", "memory"), "integer"),
+    FieldRow("max_storage", ("max_store", "max_file", "max_disk", "store", "disk"), "integer"),
+    FieldRow("max_streams", ("max_streams", "streams"), "integer"),
+    FieldRow("max_consumers", ("max_consumers", "consumers"), "integer"),
+    FieldRow("max_ack_pending", ("max_ack_pending",), "integer"),
+    FieldRow("max_bytes_required", ("max_bytes_required", "max_stream_bytes"), "flag"),
+    FieldRow("memory_max_stream_bytes", ("mem_max_stream_bytes", "memory_max_stream_bytes"), "integer"),
+    FieldRow("storage_max_stream_bytes", ("disk_max_stream_bytes", "store_max_stream_bytes"), "integer"),
+)
+_EXPORT_ROWS: Final = (
+    FieldRow("accounts", ("accounts",), "texts"),
+    FieldRow(
+        "response_threshold", ("threshold", "response_threshold", "response_time", "response_max_time"), "seconds"
+    ),
+    FieldRow("account_token_position", ("account_token_position",), "integer"),
+)
+_RESPONSES: Final[dict[str, ResponseType]] = {
+    "single": "Singleton",
+    "singleton": "Singleton",
+    "stream": "Stream",
+    "chunk": "Chunked",
+    "chunked": "Chunked",
+}
+
+
+def accounts_of(section: ConfigSection, node: ConfigNode) -> tuple[tuple[AccountConfig, ...], tuple[UserConfig, ...]]:
+    """Return the accounts of an accounts block, or of a list of names, and the users of all of them."""
+    accounts, users = [], list[UserConfig]()
+    if isinstance(node.value, list):
+        names = {str(item.value): ConfigNode(ConfigBlock(), item.at) for item in node.value}
+        node = ConfigNode(ConfigBlock(names), node.at)
+    if not isinstance(node.value, ConfigBlock):
+        section.findings.error(node.at, "accounts must be a block in braces, or a list of names")
+        return (), ()
+    section = section.inside(node, "accounts")
+    for name, entry in section.named():
+        if not isinstance(entry.value, ConfigBlock):
+            section.findings.error(entry.at, f"the account {name!r} must be a block in braces")
+            continue
+        account, its_users = _account(name, section.inside(entry, name))
+        accounts.append(account)
+        users += its_users
+    return tuple(accounts), tuple(users)
+
+
+def _account(name: str, section: ConfigSection) -> tuple[AccountConfig, list[UserConfig]]:
+    fields: dict[str, Any] = {"name": name, "nkey": section.text("nkey") or ""}
+    if not name or not name.isprintable() or name == GLOBAL_ACCOUNT or set(name) & {"/", "\\"}:
+        # Accounts are kept in files that bear their names.
+        section.findings.error(section.at, f"{name!r} cannot be the name of an account")
+    defaults = permissions_of(section, ("default_permissions",))
+    fields["default_permissions"] = defaults
+    users = [user_of(user, name, defaults) for user in section.sections("users") or ()]
+    if (limits := section.section("limits")) is not None:
+        fields["limits"] = ConnectionLimits(**limits.fields(_LIMIT_ROWS))
+        finish(limits, "account.limits")
+    if (node := section.take("jetstream")) is not None:
+        fields["jetstream"] = _streams(section, node)
+    fields["exports"] = tuple(filter(None, map(_export, section.sections("exports") or ())))
+    fields["imports"] = tuple(filter(None, map(_import, section.sections("imports") or ())))
+    finish(section, "account")
+    return AccountConfig(**fields), users
+
+
+def _streams(section: ConfigSection, node: ConfigNode) -> AccountLimits | None:
+    """Return what an account may store; None if it has no streams."""
+    match node.value:
+        case bool():
+            return AccountLimits() if node.value else None
+        case str() if node.value.lower() in ("enabled", "enable"):
+            return AccountLimits()
+        case str() if node.value.lower() in ("disabled", "disable"):
+            return None
+        case ConfigBlock():
+            inner = section.inside(node, "jetstream")
+            found = AccountLimits(**inner.fields(_STREAM_ROWS))
+            finish(inner, "account.jetstream")
+            return found
+    section.findings.error(node.at, "jetstream must be enabled, disabled, or a block of limits")
+    return None
+
+
+def _kind_of(section: ConfigSection) -> tuple[ExchangeKind, ConfigNode] | None:
+    stream, service = section.take("stream"), section.take("service")
+    if stream is not None and service is None:
+        return "stream", stream
+    if service is not None and stream is None:
+        return "service", service
+    section.findings.error(section.at, "an export or import has either a stream or a service")
+    return None
+
+
+def _checked(section: ConfigSection, subject: str) -> str:
+    if fault := fault_of(subject, wildcards=True):
+        section.findings.error(section.at, f"{subject!r} is no valid subject: {fault}")
+    return subject
+
+
+def _export(section: ConfigSection) -> ExportConfig | None:
+    found = _kind_of(section)
+    fields = section.fields(_EXPORT_ROWS)
+    response = section.text("response_type", "response")
+    finish(section, "export")
+    if found is None:
+        return None
+    kind, node = found
+    if not isinstance(node.value, str):
+        section.findings.error(node.at, f"the {kind} of an export must be a subject")
+        return None
+    if (accounts := fields.pop("accounts", None)) is not None:
+        fields["accounts"] = frozenset(accounts)
+    if response is not None:
+        if kind == "stream" or response.lower() not in _RESPONSES:
+            section.findings.error(section.at, "the response of a service is single, stream or chunked")
+        fields["response_type"] = _RESPONSES.get(response.lower(), "Singleton")
+    return ExportConfig(kind=kind, subject=_checked(section, node.value), **fields)
+
+
+def _import(section: ConfigSection) -> ImportConfig | None:
+    found = _kind_of(section)
+    to, prefix, share = section.text("to"), section.text("prefix"), section.flag("share")
+    finish(section, "import")
+    if found is None:
+        return None
+    kind, node = found
+    if not isinstance(node.value, ConfigBlock):
+        section.findings.error(node.at, f"the {kind} of an import must be a block with account and subject")
+        return None
+    inner = section.inside(node, kind)
+    account, subject = inner.text("account") or "", inner.text("subject") or ""
+    finish(inner, "source")
+    if not account or not subject:
+        section.findings.error(node.at, f"the {kind} of an import needs an account and a subject")
+        return None
+    if to and prefix:
+        section.findings.error(section.at, "an import has either to or prefix")
+    if prefix:
+        if kind == "service":
+            section.findings.error(section.at, "prefix is for imported streams; use to for services")
+        to = f"{prefix.removesuffix('.')}.{subject}"
+    return ImportConfig(kind=kind, account=account, subject=_checked(section, subject), to=to or "", share=bool(share))

@@ -1,0 +1,165 @@
+"""From what a file and flags say to what a server runs with. Only certificates are read here.
+
+What the server does not do yet is refused here, by the field that asks for it: nothing is silently ignored.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pelton.api import AccountLimits, ConfigError
+from pelton.server.settings.config import (
+    GLOBAL_ACCOUNT,
+    AccountConfig,
+    JetStreamConfig,
+    ServerConfig,
+    TlsConfig,
+    WebSocketConfig,
+)
+from pelton.server.settings.options import Endpoint, ServerSettings, StoreSettings
+from pelton.server.settings.section import SettingsError, SettingsFault
+from pelton.server.settings.tls import TlsDoor, tls_context
+from pelton.server.settings.web_socket import WebSocketDoor
+from pelton.storage import SyncMode
+
+_NOT_YET: Final = {
+    "allow_non_tls": "with TLS, all clients use it",
+    "https_port": "reports are told over HTTP without TLS, with http_port",
+    "http_base_path": "reports are at the root",
+    "no_header_support": "clients always may send headers",
+    "client_advertise": "clients are not told of other addresses",
+    "ports_file_dir": "ports are on standard error, in the line 'Listening for client connections on'",
+    "max_subscription_tokens": "subjects may have any number of tokens",
+    "default_js_domain": "give the domain of this server with jetstream { domain: NAME }",
+}
+_NOT_YET_FOR_WEBSOCKETS: Final = {
+    "advertise": "clients are not told of other addresses",
+    "jwt_cookie": "credentials are in the CONNECT of a client",
+    "user_cookie": "credentials are in the CONNECT of a client",
+    "pass_cookie": "credentials are in the CONNECT of a client",
+    "token_cookie": "credentials are in the CONNECT of a client",
+    "ping_interval": "it is that of all clients",
+    "headers": "answers have no headers of yours",
+}
+_UNLIMITED: Final = -1
+
+
+def runtime_settings(
+    config: ServerConfig,
+    accounts: Mapping[str, AccountConfig],
+    *,
+    store: str = "",
+    sync: SyncMode = "commit",
+    key: bytes | None = None,
+) -> ServerSettings:
+    """Return what a server with these accounts runs with; ``store`` is the file of the global account.
+
+    Raises ConfigError.
+    """
+    _check(config)
+    jetstream = config.jetstream or JetStreamConfig()
+    named = dict(accounts) | {GLOBAL_ACCOUNT: accounts.get(GLOBAL_ACCOUNT, AccountConfig(name=GLOBAL_ACCOUNT))}
+    stores = {
+        name: StoreSettings(path=path, limits=_limits(named[name].jetstream, jetstream), sync=sync, key=key)
+        for name, path in _paths(config, named, store).items()
+    }
+    # As with nats-server, reports are told on the address for clients, unless another is given.
+    reports = Endpoint(host=config.http_host or config.host, port=config.http_port) if config.http_port else None
+    endpoints = [Endpoint(host=config.host, port=config.port)]
+    if config.unix_socket:
+        endpoints.append(Endpoint(path=config.unix_socket))
+    return ServerSettings(
+        stores=stores,
+        accounts=accounts,
+        endpoints=tuple(endpoints),
+        monitoring=reports,
+        tls=_tls(config.tls),
+        websocket=_websocket(config),
+        server_name=config.server_name,
+        domain=jetstream.domain,
+        max_payload=config.max_payload,
+        max_control_line=config.max_control_line,
+        max_connections=config.max_connections,
+        max_subscriptions=max(config.max_subscriptions, 0),
+        max_pending=config.max_pending,
+        write_deadline=config.write_deadline,
+        ping_interval=config.ping_interval,
+        ping_max=config.ping_max,
+        auth_timeout=config.authorization.timeout,
+        lame_duck_duration=config.lame_duck_duration,
+        lame_duck_grace_period=config.lame_duck_grace_period,
+    )
+
+
+def _check(config: ServerConfig) -> None:
+    asked = _asked(config, ServerConfig(), _NOT_YET)
+    if config.websocket is not None:
+        asked += [f"websocket.{each}" for each in _asked(config.websocket, WebSocketConfig(), _NOT_YET_FOR_WEBSOCKETS)]
+    jetstream = config.jetstream or JetStreamConfig()
+    if jetstream.max_request_batch or jetstream.duplicate_window:
+        raise ConfigError("jetstream.limits has max_ack_pending only: set the others for each stream and consumer")
+    if asked:
+        raise SettingsError([SettingsFault(None, each) for each in asked])
+
+
+def _asked(given: object, default: object, reasons: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name} is not supported yet: {reason}"
+        for name, reason in reasons.items()
+        if getattr(given, name) != getattr(default, name)
+    ]
+
+
+def _tls(config: TlsConfig | None) -> TlsDoor | None:
+    if config is None:
+        return None
+    verify = config.verify or config.verify_and_map
+    context = tls_context(
+        config.cert_file, config.key_file, ca_file=config.ca_file, verify=verify, min_version=config.min_version
+    )
+    return TlsDoor(context=context, first=config.handshake_first, timeout=config.timeout, verify=verify)
+
+
+def _websocket(config: ServerConfig) -> WebSocketDoor | None:
+    said = config.websocket
+    if said is None or not said.port:
+        return None
+    return WebSocketDoor(
+        host=said.host or config.host,
+        port=said.port,
+        tls=_tls(said.tls),
+        same_origin=said.same_origin,
+        allowed_origins=said.allowed_origins,
+        compression=said.compression,
+        timeout=said.handshake_timeout,
+    )
+
+
+def _paths(config: ServerConfig, accounts: Mapping[str, AccountConfig], store: str) -> dict[str, str]:
+    """Return the file of each account that has streams; the one of the global account may be given."""
+    folder = config.jetstream.store_dir if config.jetstream is not None else ""
+    paths = {GLOBAL_ACCOUNT: store} if store else {}
+    if config.jetstream is None and not store:
+        return paths
+    wanted = [name for name, account in accounts.items() if account.jetstream is not None and name not in paths]
+    if wanted and not folder:
+        raise ConfigError(
+            "serve: give the file of a store, or a folder for stores with -sd (jetstream { store_dir: ... }), for "
+            + ", ".join(sorted(wanted))
+        )
+    return paths | {name: posixpath.join(folder, f"{name}.pelton") for name in wanted}
+
+
+def _limits(account: AccountLimits | None, server: JetStreamConfig) -> AccountLimits:
+    """Return an account's limits, where it has none those of the server."""
+    own = account or AccountLimits()
+    return msgspec.structs.replace(
+        own,
+        max_memory=server.max_memory_store if own.max_memory == _UNLIMITED else own.max_memory,
+        max_storage=server.max_file_store if own.max_storage == _UNLIMITED else own.max_storage,
+        max_ack_pending=server.limits.max_ack_pending if own.max_ack_pending == _UNLIMITED else own.max_ack_pending,
+    )

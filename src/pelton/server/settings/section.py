@@ -1,0 +1,223 @@
+"""Reads typed values from a block of a configuration, and collects everything that is wrong with it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple
+
+from pelton.api import ConfigError
+from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ConfigPosition
+from pelton.server.settings.scalars import duration_ns
+
+Kind = Literal["text", "integer", "flag", "seconds", "texts", "mapping", "sections"]
+
+_NS: Final = 1_000_000_000
+
+
+class SettingsFault(NamedTuple):
+    """What is wrong at a place of the configuration."""
+
+    at: ConfigPosition | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text if self.at is None else f"{self.at}: {self.text}"
+
+
+class SettingsError(ConfigError):
+    """A configuration or command line that cannot be used; ``faults`` has all that is wrong with it."""
+
+    def __init__(self, faults: Sequence[SettingsFault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(map(str, self.faults)))
+
+
+class SettingsFindings:
+    """Errors and warnings, in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self.errors: list[SettingsFault] = []
+        self.warnings: list[SettingsFault] = []
+
+    def error(self, at: ConfigPosition | None, text: str) -> None:
+        """Add an error."""
+        self.errors.append(SettingsFault(at, text))
+
+    def warn(self, at: ConfigPosition | None, text: str) -> None:
+        """Add a warning."""
+        self.warnings.append(SettingsFault(at, text))
+
+    def check(self) -> None:
+        """Raise SettingsError if there are errors."""
+        if self.errors:
+            raise SettingsError(self.errors)
+
+
+class FieldRow(NamedTuple):
+    """A field of a settings struct: its name, its keys in the configuration, and how its value is read."""
+
+    field: str
+    keys: tuple[str, ...]
+    kind: Kind
+
+
+class ConfigSection:
+    """A block that is read key by key; :meth:`finish` reports the keys that nobody asked for."""
+
+    def __init__(self, block: ConfigBlock, at: ConfigPosition, findings: SettingsFindings, name: str = "") -> None:
+        self._block = block
+        self._left = {key.lower(): key for key in block.entries}
+        self.at = at
+        self.name = name
+        self.findings = findings
+
+    def take(self, *keys: str) -> ConfigNode | None:
+        """Return the entry with one of the keys, the last one if there are several, and count it as read."""
+        found = None
+        for key in keys:
+            if (written := self._left.pop(key, None)) is not None:
+                found = self._block.entries[written]
+        return found
+
+    def fields(self, rows: Sequence[FieldRow]) -> dict[str, Any]:
+        """Return the values of those rows that the block has."""
+        values = {}
+        for row in rows:
+            value = getattr(self, row.kind)(*row.keys)
+            if value is not None:
+                values[row.field] = value
+        return values
+
+    def text(self, *keys: str) -> str | None:
+        """Return a text, None if there is none or it is wrong."""
+        node = self.take(*keys)
+        if node is None or isinstance(node.value, str):
+            return None if node is None else str(node.value)
+        self._wrong(node, keys, "a text")
+        return None
+
+    def integer(self, *keys: str) -> int | None:
+        """Return an integer or a size, such as ``1MB``."""
+        node = self.take(*keys)
+        if node is None:
+            return None
+        if isinstance(node.value, int) and not isinstance(node.value, bool):
+            return node.value
+        self._wrong(node, keys, "an integer or a size such as 64K or 1MB, without quotes")
+        return None
+
+    def flag(self, *keys: str) -> bool | None:
+        """Return a boolean."""
+        node = self.take(*keys)
+        if node is None or isinstance(node.value, bool):
+            return None if node is None else bool(node.value)
+        self._wrong(node, keys, "true or false")
+        return None
+
+    def seconds(self, *keys: str) -> float | None:
+        """Return the seconds of a duration; a number without a unit is seconds."""
+        node = self.take(*keys)
+        if node is None:
+            return None
+        if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            return float(node.value)
+        if isinstance(node.value, str):
+            try:
+                return duration_ns(node.value) / _NS
+            except ValueError as error:
+                self.findings.error(node.at, f"{keys[0]}: {error}")
+                return None
+        self._wrong(node, keys, "a duration such as 2s or 1m30s")
+        return None
+
+    def texts(self, *keys: str) -> tuple[str, ...] | None:
+        """Return a list of texts; a single one may stand without brackets."""
+        node = self.take(*keys)
+        if node is None:
+            return None
+        items = node.value if isinstance(node.value, list) else [node]
+        if all(isinstance(item.value, str) for item in items):
+            return tuple([str(item.value) for item in items])
+        self._wrong(node, keys, "a text, or a list of texts")
+        return None
+
+    def mapping(self, *keys: str) -> dict[str, str] | None:
+        """Return a block of texts."""
+        node = self.take(*keys)
+        if node is None:
+            return None
+        if isinstance(node.value, ConfigBlock):
+            items = {key: entry.value for key, entry in node.value.entries.items() if key not in node.value.used}
+            if all(isinstance(value, str) for value in items.values()):
+                return {key: str(value) for key, value in items.items()}
+        self._wrong(node, keys, "a block of texts")
+        return None
+
+    def section(self, *keys: str) -> ConfigSection | None:
+        """Return a block."""
+        node = self.take(*keys)
+        if node is None:
+            return None
+        if isinstance(node.value, ConfigBlock):
+            return self.inside(node, keys[0])
+        self._wrong(node, keys, "a block in braces")
+        return None
+
+    def sections(self, *keys: str) -> list[ConfigSection] | None:
+        """Return a list of blocks."""
+        node = self.take(*keys)
+        if node is None:
+            return None
+        if isinstance(node.value, list) and all(isinstance(item.value, ConfigBlock) for item in node.value):
+            return [self.inside(item, keys[0]) for item in node.value]
+        self._wrong(node, keys, "a list of blocks")
+        return None
+
+    def named(self) -> list[tuple[str, ConfigNode]]:
+        """Return all entries that are left, by their names as written, and count them as read."""
+        found = [(key, self._block.entries[key]) for key in self._left.values() if key not in self._block.used]
+        self._left.clear()
+        return found
+
+    def inside(self, node: ConfigNode, name: str) -> ConfigSection:
+        """Return the block that a node of this one holds."""
+        assert isinstance(node.value, ConfigBlock)
+        return ConfigSection(node.value, node.at, self.findings, f"{self.name}.{name}" if self.name else name)
+
+    def finish(self, refused: Mapping[str, str], ignored: Mapping[str, str], off: Collection[object]) -> None:
+        """Report what was not read: unknown keys and those of ``refused`` as errors, those of ``ignored`` as warnings.
+
+        A key whose value is in ``off`` asks for nothing, so it is no reason to refuse or warn.
+        """
+        for key, written in self._left.items():
+            node = self._block.entries[written]
+            if written in self._block.used:
+                continue
+            where = f" in {self.name}" if self.name else ""
+            asks = isinstance(node.value, list | ConfigBlock) or node.value not in off
+            if key not in refused and key not in ignored:
+                self.findings.error(node.at, f"unknown key {written!r}{where}")
+            elif asks and key in refused:
+                self.findings.error(node.at, f"{written}{where} is not supported: {refused[key]}")
+            elif asks:
+                self.findings.warn(node.at, f"{written}{where} has no effect: {ignored[key]}")
+        self._left.clear()
+
+    def _wrong(self, node: ConfigNode, keys: Sequence[str], expected: str) -> None:
+        self.findings.error(node.at, f"{keys[0]} must be {expected}, not {_kind_of(node)}")
+
+
+def _kind_of(node: ConfigNode) -> str:
+    match node.value:
+        case ConfigBlock():
+            return "a block"
+        case list():
+            return "a list"
+        case bool():
+            return str(node.value).lower()
+        case datetime():
+            return "a time"
+        case str():
+            return f"the text {node.value!r}"
+    return f"the number {node.value}"

@@ -1,0 +1,182 @@
+"""Clients by WebSocket: frames carry the protocol's bytes, as they would travel on a socket of their own.
+
+The protocol itself (RFC 6455, and 7692 for compression) is that of ``websockets``, which does no input or output. To
+the connection behind it, a bridge is a transport; to the socket's transport, it is a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from websockets.exceptions import InvalidState
+from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from pelton.server.settings.web_socket import WebSocketDoor
+
+_FRAME: Final = 64 << 20
+_GOING_AWAY: Final = 1001
+_FORBIDDEN: Final = 403
+
+
+class BridgedClient(Protocol):
+    """The connection behind a bridge."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def buffer_updated(self, nbytes: int) -> None: ...
+    def connection_lost(self, error: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+class WebSocketBridge(asyncio.Protocol):
+    """One WebSocket; ``make`` makes the client behind it once the handshake is done, ``buffer`` is what it reads."""
+
+    def __init__(self, door: WebSocketDoor, make: Callable[[], BridgedClient], buffer: memoryview) -> None:
+        self._door = door
+        self._make = make
+        self._buffer = buffer
+        self._client: BridgedClient | None = None
+        self._raw: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        extensions = [ServerPerMessageDeflateFactory()] if door.compression else None
+        self._frames = ServerProtocol(extensions=extensions, max_size=_FRAME)
+
+    # --- the socket's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the client's handshake, for a while."""
+        assert isinstance(transport, asyncio.Transport)
+        self._raw = transport
+        self._timer = asyncio.get_running_loop().call_later(self._door.timeout, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what the frames carry."""
+        self._frames.receive_data(data)
+        for event in self._frames.events_received():
+            if isinstance(event, Request):
+                self._shake_hands(event)
+            elif isinstance(event, Frame) and event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+                self._feed(event.data)
+        self._flush()
+        if self._frames.close_expected() and self._raw is not None:
+            self._raw.close()
+
+    def _shake_hands(self, request: Request) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        response = self._frames.accept(request)
+        if not self._door.admits(request.headers.get("Origin", ""), request.headers.get("Host", "")):
+            response = self._frames.reject(_FORBIDDEN, "origin not allowed\n")
+        self._frames.send_response(response)
+        self._flush()
+        if self._frames.state is State.OPEN:
+            self._client = self._make()
+            self._client.connection_made(WebSocketTransport(self))
+
+    def _feed(self, data: Any) -> None:
+        whole, size = memoryview(data), len(self._buffer)
+        for start in range(0, len(whole), size):
+            part = whole[start : start + size]
+            self._buffer[: len(part)] = part
+            assert self._client is not None
+            self._client.buffer_updated(len(part))
+
+    def eof_received(self) -> bool:
+        """Close the connection when the client has."""
+        self._frames.receive_eof()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let the client go."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._client is not None:
+            self._client.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        """Tell the client's connection that it is not read."""
+        if self._client is not None:
+            self._client.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Tell the client's connection that it is read again."""
+        if self._client is not None:
+            self._client.resume_writing()
+
+    # --- the client's side
+
+    @property
+    def raw(self) -> asyncio.Transport:
+        """The socket's own transport."""
+        assert self._raw is not None
+        return self._raw
+
+    def send(self, data: bytes) -> None:
+        """Send bytes in a frame."""
+        if self._frames.state is State.OPEN:
+            self._frames.send_binary(data)
+            self._flush()
+
+    def close(self) -> None:
+        """Say goodbye, and close the connection once that is sent."""
+        # If the client has said goodbye first, there is nothing to say.
+        with suppress(InvalidState):
+            self._frames.send_close(_GOING_AWAY)
+        self._flush()
+        self.raw.close()
+
+    def _flush(self) -> None:
+        data = b"".join(self._frames.data_to_send())
+        if data and not self.raw.is_closing():
+            self.raw.write(data)
+
+
+class WebSocketTransport(asyncio.Transport):
+    """What a client's connection writes to."""
+
+    def __init__(self, bridge: WebSocketBridge) -> None:
+        super().__init__()
+        self._bridge = bridge
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Send bytes in a frame."""
+        self._bridge.send(bytes(data))
+
+    def close(self) -> None:
+        """Close the connection once everything is sent."""
+        self._bridge.close()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._bridge.raw.abort()
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed or about to be."""
+        return self._bridge.raw.is_closing()
+
+    def pause_reading(self) -> None:
+        """Read nothing."""
+        self._bridge.raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._bridge.raw.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait to be sent."""
+        return self._bridge.raw.get_write_buffer_size()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set when the client counts as one that does not read."""
+        self._bridge.raw.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what the socket knows of itself."""
+        return self._bridge.raw.get_extra_info(name, default)

@@ -1,0 +1,113 @@
+"""``pelton serve`` as a process of its own, on a free port; for tests against the real thing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+_START_S: Final = 30.0
+_LISTENING: Final = re.compile(rb"Listening for client connections on (\S+):(\d+)")
+_READY: Final = b"Server is ready"
+
+
+class ServedStoreError(Exception):
+    """The server ended, or did not start in time; the text is its log."""
+
+
+class ServedStore:
+    """A server that can be killed and started again on the same port and file; ``flags`` are added to its command.
+
+    Without a store, the flags say what is served.
+    """
+
+    def __init__(self, store: Path | None, flags: Sequence[str] = ()) -> None:
+        self._store = store
+        self._flags = flags
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: list[bytes] = []
+        self._ready = threading.Event()
+        self.port = -1
+
+    @property
+    def url(self) -> str:
+        """The address it listens on."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What it has written to its standard error, lately."""
+        return b"".join(self._log).decode(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start, and return when it accepts connections. Raises ServedStoreError."""
+        self._ready.clear()
+        self._log.clear()
+        store = [] if self._store is None else [str(self._store)]
+        command = [sys.executable, "-m", "pelton", "serve", *store, "-p", str(self.port), *self._flags]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        if not self._ready.wait(_START_S) or self._process.poll() is not None:
+            self.kill()
+            raise ServedStoreError(self.log)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once; its file stays. Idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def stop(self) -> int:
+        """Shut it down gracefully; return its exit status. Idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.terminate()
+        return process.wait(_START_S)
+
+    def wait(self) -> int:
+        """Wait until it has ended by itself; return its exit status."""
+        assert self._process is not None
+        return self._process.wait(_START_S)
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        """Read its log, so that the pipe never fills."""
+        assert process.stderr is not None
+        with process.stderr as lines:
+            for line in lines:
+                self._log = [*self._log[-200:], line]
+                if found := _LISTENING.search(line):
+                    self.port = int(found[2])
+                if _READY in line:
+                    self._ready.set()
+        # It has ended: wake those that wait for it.
+        self._ready.set()
+
+
+@contextmanager
+def served_store(store: Path | None, flags: Sequence[str] = ()) -> Iterator[ServedStore]:
+    """Serve a store for as long as the context lasts."""
+    server = ServedStore(store, flags)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -1,0 +1,173 @@
+"""What a client encodes a server decodes, and the other way round: the mappings that both sides share."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pelton.api import (
+    AckOp,
+    ApiError,
+    BadRequestError,
+    Delivered,
+    DirectGet,
+    DirectReply,
+    PubAck,
+    PullRequest,
+    StoredMessage,
+)
+from pelton.api.acks import ack_payload, ack_subject, ack_target, ack_verdict, delivery_of
+from pelton.api.direct_frames import (
+    direct_frames,
+    direct_question,
+    direct_refusal,
+    direct_request,
+    is_batched,
+    note_end,
+    stored_in,
+)
+from pelton.api.errors import api_error
+from pelton.api.pub_acks import decode_pub_ack, encode_pub_ack, encode_pub_error
+from pelton.api.pulling import NextRequest, decode_next, encode_next, pulled
+
+NAMES = st.text("abcXYZ-_0", min_size=1, max_size=6)
+NUMBERS = st.integers(0, 1 << 40)
+BLOCKS = st.sampled_from([b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"NATS/1.0\r\nNats-Stream: other\r\n\r\n"])
+
+
+# --- acks
+
+
+@given(
+    NAMES,
+    NAMES,
+    st.builds(
+        AckOp,
+        kind=st.sampled_from(["ack", "nak", "progress", "term"]),
+        seq=NUMBERS,
+        consumer_seq=NUMBERS,
+        num_delivered=NUMBERS,
+    ),
+    NUMBERS,
+    st.text("abc ", max_size=5).map(str.strip),
+)
+def test_acks(stream: str, consumer: str, ack: AckOp, delay: int, reason: str) -> None:
+    fields = {"delay_ns": delay} if ack.kind == "nak" else {"reason": reason} if ack.kind == "term" else {}
+    ack = AckOp(kind=ack.kind, seq=ack.seq, consumer_seq=ack.consumer_seq, num_delivered=ack.num_delivered, **fields)
+    target = ack_target(ack_subject(stream, consumer, ack))
+    assert target is not None
+    assert (target.stream, target.consumer) == (stream, consumer)
+    assert ack_verdict(ack_payload(ack)).of(target) == ack
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "delay"),
+    [
+        (b"", "ack", 0),
+        (b"+OK", "ack", 0),
+        (b"-NAK 1m30s", "nak", 90 * 10**9),
+        (b"-NAK 5", "nak", 0),
+        (b"-NAK {", "nak", 0),
+        (b'-NAK {"delay":-3}', "nak", 0),
+        (b"+WPIx", "unknown", 0),
+        (b"hello", "unknown", 0),
+    ],
+)
+def test_forms_of_acks(payload: bytes, kind: str, delay: int) -> None:
+    verdict = ack_verdict(payload)
+    assert (verdict.kind, verdict.delay_ns) == (kind, delay)
+
+
+def test_an_ack_that_asks_for_more() -> None:
+    assert ack_verdict(b'+NXT {"batch":5,"no_wait":true}').following == NextRequest(batch=5, no_wait=True)
+    assert ack_verdict(b"+NXT 3").following == NextRequest(batch=3)
+    with pytest.raises(BadRequestError):
+        ack_verdict(b"+NXT {")
+
+
+def test_both_forms_of_reply_subjects() -> None:
+    delivered = Delivered("s", 7, 99, None, b"", 8, 2, 3, "S", "c", 8)
+    assert delivery_of("s", delivered.reply, None, b"") == delivered
+    long = "$JS.ACK.domain.hash.S.c.2.7.8.99.3.random"
+    assert ack_target(long) == ack_target(delivered.reply)
+    for subject in ("$JS.ACK.S.c", "$JS.ACK.S.c.x.y.z.1.1", "other"):
+        assert ack_target(subject) is None
+
+
+# --- pulls
+
+
+PULLS = st.builds(
+    PullRequest,
+    batch=st.integers(1, 500),
+    max_bytes=NUMBERS,
+    group=st.just("") | NAMES,
+    priority=st.integers(0, 9),
+)
+
+
+@given(PULLS, st.integers(4, 1 << 40))
+def test_pulls(request: PullRequest, expires: int) -> None:
+    asked = pulled(request, expires_ns=expires, no_wait=False, batch=request.batch, heartbeat_ns=expires // 4)
+    found = decode_next(encode_next(asked))
+    assert found == asked
+    assert found.request == msgspec.structs.replace(request, expires_ns=expires)
+
+
+def test_forms_of_pulls() -> None:
+    assert decode_next(b"").request == PullRequest(batch=1)
+    assert decode_next(b" 7 ").request == PullRequest(batch=7)
+    assert decode_next(b'{"batch":-1,"unknown":true}').request == PullRequest(batch=1)
+    for body in (b"{", b"[]", b'{"batch":"x"}', b'{"expires":9,"idle_heartbeat":5}'):
+        with pytest.raises(BadRequestError):
+            decode_next(body)
+
+
+# --- publish acks
+
+
+@given(st.builds(PubAck, stream=NAMES, seq=NUMBERS, duplicate=st.booleans(), val=st.just("") | NAMES, count=NUMBERS))
+def test_publish_acks(ack: PubAck) -> None:
+    assert decode_pub_ack(encode_pub_ack(ack)) == ack
+
+
+def test_publishes_that_are_refused_or_not_committed() -> None:
+    error = api_error("JSStreamWrongLastSequenceErrF", stream="S", seq=5)
+    found = decode_pub_ack(encode_pub_error(error, "S"))
+    assert isinstance(found, ApiError)
+    assert (type(found), found.err_code, found.description) == (type(error), error.err_code, error.description)
+    assert encode_pub_ack(PubAck("", 0)) == b""
+    assert decode_pub_ack(b"") == PubAck("", 0)
+
+
+# --- direct gets
+
+
+@pytest.mark.parametrize(
+    "request_", [DirectGet(last_by_subj="a.b"), DirectGet(seq=3), DirectGet(next_by_subj="a.>", seq=1, batch=5)]
+)
+def test_direct_requests(request_: DirectGet) -> None:
+    subject, body = direct_question("$JS.API.DIRECT.GET.S", request_)
+    assert direct_request(subject.removeprefix("$JS.API.DIRECT.GET.S").removeprefix("."), body) == request_
+
+
+@given(st.lists(st.builds(StoredMessage, NAMES, st.integers(1, 1 << 40), st.integers(0, 1 << 60), BLOCKS, st.binary())))
+def test_direct_replies(messages: list[StoredMessage]) -> None:
+    reply = DirectReply(messages, num_pending=4, last_seq=9, up_to_seq=12)
+    *frames, end = direct_frames("S", DirectGet(seq=1, batch=10), reply)
+    assert [stored_in(frame) for frame in frames] == messages
+    assert all(is_batched(frame.block) for frame in frames)
+    read = DirectReply([])
+    note_end(read, end.block)
+    assert (read.num_pending, read.last_seq, read.up_to_seq) == (4, 9, 12)
+
+
+def test_direct_requests_that_are_refused() -> None:
+    for body in (b"", b"{", b"[]"):
+        with pytest.raises(BadRequestError):
+            direct_request("", body)
+    assert (
+        direct_refusal(api_error("JSNoMessageFoundErr", stream="S")).block == b"NATS/1.0 404 Message Not Found\r\n\r\n"
+    )

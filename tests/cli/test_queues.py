@@ -1,0 +1,91 @@
+"""``pelton queue``, ``jobs``, ``dead``, ``workers`` and ``top``, run as from a shell, on a file and on a cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import pelton
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def garage(run: Run, address: str) -> list[str]:
+    """A queue with two completed jobs, a dead letter and a job that waits; return the ids of all four."""
+    with pelton.sync.open(address) as jet:
+        garage = jet.queue("garage")
+
+        @garage.job(max_attempts=1)
+        def repair(car: str) -> str:
+            if car == "wreck":
+                raise ValueError("nothing left")
+            return car
+
+        ids = [repair.enqueue(car, key=car).id for car in ("a", "b", "wreck")]
+        garage.work(until_empty=True, handle_signals=False)
+        return [*ids, repair.enqueue("c", key="c").id]
+
+
+def test_a_queue_is_shown(run: Run, garage: list[str]) -> None:
+    assert run("queue", "ls").lines[1].split()[:6] == ["garage", "1", "0", "0", "2", "1"]
+    (queue,) = run("queue", "ls", "--json").json
+    assert (queue["pending"], queue["completed"], queue["failed"], queue["dead_letters"]) == (1, 2, 1, 1)
+    shown = run("queue", "info", "garage").facts
+    assert (shown["dead letters"], shown["exclusive"]) == ("1", "no")
+    assert "run (median, 95 %, longest)" in shown
+    assert run("queue", "info", "garage", "--json").json["per_minute"] == 3
+    for words in (["queue", "info"], ["jobs", "ls"], ["dead", "ls"], ["workers"]):
+        assert run(*words, "nothing", status=1).out == ""
+
+
+def test_jobs_are_listed_by_state_key_and_name(run: Run, garage: list[str]) -> None:
+    assert [line.split()[:4] for line in run("jobs", "ls", "garage").lines[1:]] == [
+        [garage[3], "repair", "c", "pending"]
+    ]
+    found = run("jobs", "ls", "garage", "--state", "completed", "--json").json
+    assert [job["id"] for job in found] == [garage[1], garage[0]]
+    assert [job["id"] for job in run("jobs", "ls", "garage", "--state", "failed", "--json").json] == [garage[2]]
+    assert run("jobs", "ls", "garage", "--key", "z").lines == ["no jobs"]
+    assert run("jobs", "ls", "garage", "--job", "other").lines == ["no jobs"]
+    assert run("jobs", "ls", "garage", "--state", "running").lines == ["no jobs"]
+    assert len(run("jobs", "ls", "garage", "--state", "completed", "--limit", 1, "--json").json) == 1
+
+
+def test_a_job_is_shown(run: Run, garage: list[str]) -> None:
+    assert run("jobs", "show", "garage", garage[0]).lines[0] == f"job {garage[0]}: repair"
+    assert run("jobs", "show", "garage", garage[0], "--json").json["outcome"]["result"] == "a"
+    failed = run("jobs", "show", "garage", garage[2]).out
+    assert "ValueError: nothing left" in failed
+    assert "Traceback" in failed
+    assert run("jobs", "show", "garage", garage[3]).facts["state"] == "pending"
+    assert run("jobs", "show", "garage", "999", status=1).out == ""
+
+
+def test_dead_letters_are_shown_and_redriven(run: Run, garage: list[str]) -> None:
+    assert run("dead", "ls", "garage").lines[1].split()[:3] == [garage[2], "repair", "wreck"]
+    assert run("dead", "ls", "garage", "--job", "other").lines == ["no dead letters"]
+    shown = run("dead", "show", "garage", garage[2]).out
+    assert "wreck" in shown
+    assert "Traceback" in shown
+    assert run("dead", "show", "garage", garage[2], "--json").json["outcome"]["key"] == "wreck"
+    assert run("dead", "show", "garage", "999", status=1).out == ""
+    assert "--all" in run("dead", "redrive", "garage", status=1).err
+    assert run("dead", "redrive", "garage", "999", status=1).out == ""
+    done = run("dead", "redrive", "garage", garage[2], "--json").json
+    assert list(done["redriven"]) == [garage[2]]
+    assert run("dead", "ls", "garage", "--json").json == []
+    assert len(run("jobs", "ls", "garage", "--json").json) == 2
+    assert run("dead", "redrive", "garage", "--all").out == ""
+
+
+def test_workers_and_top(run: Run, garage: list[str]) -> None:
+    (worker,) = run("workers", "garage", "--json").json
+    assert (worker["ended"], worker["failed"]) == (3, 1)
+    assert run("workers").lines[1].split()[0] == "garage"
+    picture = run("top", "--every", "1ms", "--count", 2).lines
+    assert [line.split()[0] for line in picture if line.startswith(("garage", "JOBS_garage >"))].count("garage") == 2
+    one, two = (json.loads(line) for line in run("top", "--every", "1ms", "--count", 2, "--json").lines)
+    assert one["queues"][0]["name"] == two["queues"][0]["name"] == "garage"
+    assert one["published_per_second"] == {}
+    assert two["published_per_second"]["JOBS_garage"] == 0

@@ -1,0 +1,103 @@
+"""taskiq's own broker interface on a queue: a real receiver, and ``taskiq worker`` as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pelton
+
+pytest.importorskip("taskiq")
+
+from taskiq.api import run_receiver_task
+
+from pelton.contrib.taskiq import PeltonBroker, PeltonResults
+
+
+async def test_tasks_are_kicked_run_and_awaited(tmp_path: Path) -> None:
+    store = str(tmp_path / "tasks.pelton")
+    results: PeltonResults[object] = PeltonResults(store)
+    broker = PeltonBroker(store).with_result_backend(results)
+
+    @broker.task(task_name="add")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @broker.task(task_name="fail")
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(pelton.ConfigError, match="startup"):
+        broker._opened()
+    await broker.startup()
+    receiver = asyncio.create_task(run_receiver_task(broker, sync_workers=1))
+    try:
+        first = await add.kiq(1, 2)
+        later = await add.kicker().with_labels(delay=0.3, key="k").kiq(3, b=4)
+        failed = await fail.kiq()
+        found = await first.wait_result(timeout=20, check_interval=0.02)
+        assert (found.return_value, found.is_err) == (3, False)
+        assert (await later.wait_result(timeout=20, check_interval=0.02)).return_value == 7
+        error = await failed.wait_result(timeout=20, check_interval=0.02)
+        assert error.is_err
+        assert "no" in str(error.error)
+        async with pelton.open(store) as jet:
+            queue = await jet.queue("taskiq")
+            async with asyncio.timeout(20):
+                while (counts := await queue.counts()).completed < 3:
+                    await asyncio.sleep(0.02)
+            assert counts.unfinished == 0
+            assert {outcome.job async for outcome in queue.history()} == {"add", "fail"}
+    finally:
+        receiver.cancel()
+        await asyncio.gather(receiver, return_exceptions=True)
+        await broker.shutdown()
+
+
+PROGRAM = """
+import asyncio, os
+from pelton.contrib.taskiq import PeltonBroker, PeltonResults
+
+broker = PeltonBroker("tasks.pelton").with_result_backend(PeltonResults("tasks.pelton"))
+
+@broker.task(task_name="hold")
+async def hold(number: int) -> int:
+    with open("held", "a") as held:
+        print(os.getpid(), file=held)
+    while number and not os.path.exists("go"):
+        await asyncio.sleep(0.02)
+    return number
+"""
+
+
+async def test_a_worker_that_is_killed_loses_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    async with pelton.open("tasks.pelton") as jet:
+        await jet.queue("taskiq", lease=1.0)
+    command = [sys.executable, "-m", "taskiq", "worker", "shop:broker", "--workers", "1"]
+    worker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        import shop
+
+        await shop.broker.startup()
+        held = await shop.hold.kiq(5)
+        async with asyncio.timeout(60):
+            while not (tmp_path / "held").exists():
+                await asyncio.sleep(0.02)
+        os.kill(int((tmp_path / "held").read_text()), signal.SIGKILL)
+        (tmp_path / "go").touch()
+        result = await held.wait_result(timeout=60, check_interval=0.05)
+        assert result.return_value == 5
+        assert len((tmp_path / "held").read_text().split()) == 2
+        await shop.broker.shutdown()
+    finally:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()

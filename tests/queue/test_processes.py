@@ -1,0 +1,128 @@
+"""Jobs in child processes: a job that crashes, hangs or is cancelled costs its child, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pelton
+from pelton import ConfigError, Jet, JobResultError
+from pelton.queue import Queue
+from tests.queue import process_jobs as some
+from tests.queue.conftest import ON_BOTH
+from tests.queue.helpers import drain, working
+
+
+@pytest.fixture
+async def queue(jet: Jet) -> Queue:
+    return await jet.queue("garage", jobs=some.jobs)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def eventually(check: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not check():
+            await asyncio.sleep(0.02)
+
+
+@ON_BOTH
+async def test_jobs_run_in_children_that_are_used_again(queue: Queue) -> None:
+    assert some.square.in_process
+    handles = [await queue.options(key="k").enqueue(some.square, n) for n in range(6)]
+    await drain(queue, concurrency=2)
+    results: list[dict[str, Any]] = [await handle.value() for handle in handles]
+    assert [result["n"] for result in results] == [n * n for n in range(6)]
+    assert [result["seen"] for result in results] == [[handle.id, "k", 1, "garage"] for handle in handles]
+    pids = {result["pid"] for result in results}
+    assert 1 <= len(pids) <= 2
+    assert os.getpid() not in pids
+    await eventually(lambda: all(map(is_gone, pids)))
+
+
+async def test_a_poison_job_costs_its_child_and_no_neighbour(queue: Queue) -> None:
+    poison = [await queue.enqueue(some.poison, how) for how in ("exit", "fault")]
+    good = [await queue.enqueue(some.square, n) for n in range(4)]
+    await drain(queue, concurrency=3)
+    first, second = [await handle.outcome() for handle in poison]
+    assert (first.state, first.attempt, second.state, second.attempt) == ("failed", 2, "failed", 2)
+    assert first.error.startswith("JobCrashedError: the process of job '1' ('poison') exited (3)")
+    assert "was killed by signal 11" in second.error
+    assert [(await handle.outcome()).attempt for handle in good] == [1] * 4
+
+
+async def test_a_timeout_kills_the_child(queue: Queue) -> None:
+    handle = await queue.enqueue(some.endless)
+    good = await queue.enqueue(some.square, 2)
+    await drain(queue, concurrency=1)
+    outcome = await handle.outcome()
+    assert outcome.error.startswith("JobTimeoutError")
+    assert "0.2 s" in outcome.error
+    assert (await good.value())["n"] == 4
+
+
+@ON_BOTH
+async def test_cancel_kills_the_child(queue: Queue, tmp_path: Path) -> None:
+    handle = await queue.enqueue(some.long, str(tmp_path / "pid"))
+    good = await queue.enqueue(some.square, 2)
+    async with working(queue, concurrency=1):
+        await eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        assert await handle.cancel()
+        assert (await handle.outcome(timeout=20)).state == "cancelled"
+        assert (await good.value(timeout=20))["n"] == 4
+    await eventually(lambda: is_gone(int((tmp_path / "pid").read_text())))
+
+
+async def test_a_stopped_worker_kills_and_hands_back(queue: Queue, tmp_path: Path) -> None:
+    handle = await queue.enqueue(some.long, str(tmp_path / "pid"))
+    async with working(queue, concurrency=1, grace=0.1):
+        await eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    await eventually(lambda: is_gone(int((tmp_path / "pid").read_text())))
+    assert ((await handle.info()).state, (await handle.info()).attempt) == ("pending", 0)
+
+
+async def test_errors_come_back_with_their_traceback(queue: Queue) -> None:
+    key, local, result = [await queue.enqueue(some.broken, what) for what in ("key", "local", "result")]
+    await drain(queue)
+    assert (await key.outcome()).error == "KeyError: 'key'"
+    assert "in broken" in (await key.outcome()).traceback
+    assert "its constructor needs two" in (await local.outcome()).error
+    assert JobResultError.__name__ in (await result.outcome()).error
+
+
+async def test_a_child_asks_for_a_retry_and_emits(queue: Queue, jet: Jet) -> None:
+    await jet.create_stream("effects", subjects=["effects.>"])
+    handle = await queue.enqueue(some.asks)
+    await drain(queue)
+    assert await handle.value() == 2
+    assert (await (await jet.stream("effects")).get_message(1)).data == b"from a child"
+
+
+def top_level() -> None: ...
+
+
+async def test_what_no_child_can_run_is_refused() -> None:
+    jobs = pelton.Jobs()
+
+    async def coroutine() -> None: ...
+
+    def local() -> None: ...
+
+    with pytest.raises(ConfigError, match="not async"):
+        jobs.job(process=True)(coroutine)
+    with pytest.raises(ConfigError, match="top level"):
+        jobs.job(process=True)(local)
+    with pytest.raises(ConfigError, match="process=True"):
+        jobs.job(timeout=1)(top_level)
+    assert jobs.job(process=True, timeout=1)(top_level).in_process

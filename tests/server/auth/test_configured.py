@@ -1,0 +1,340 @@
+"""Who is let in: the real server with the same configuration is asked the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+
+from pelton.server.auth.configured import ConfiguredUsers
+from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
+from pelton.server.auth.passwords import is_hash, is_password
+from pelton.server.settings.load import config_of
+from pelton.testing.nats_server import nats_server
+from pelton.testing.served import served_store
+from tests.server.auth.keys import Key, account_jwt, jwt, part, user_jwt
+from tests.server.auth.real import BareClient
+
+HASH = bcrypt.hashpw(b"s3cr3t", bcrypt.gensalt(4, prefix=b"2a")).decode()
+ANN, BOB, EVE = Key("user", 1), Key("user", 2), Key("user", 3)
+
+Fields = dict[str, Any] | Callable[[str], dict[str, Any]]
+
+
+def users_of(text: str) -> ConfiguredUsers:
+    return ConfiguredUsers(config_of(text, read=lambda path: Path(path).read_text()).settings)
+
+
+def proof_of(fields: Fields, nonce: str) -> Credentials:
+    said = fields(nonce) if callable(fields) else fields
+    names = {
+        "user": "user",
+        "pass": "password",
+        "auth_token": "token",
+        "jwt": "jwt",
+        "nkey": "nkey",
+        "sig": "signature",
+    }
+    return Credentials(nonce=nonce, address="127.0.0.1", **{names[key]: value for key, value in said.items()})
+
+
+def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -> list[ServerUser | LoginRefusal]:
+    """Ask both servers to let clients in; the account, or None for a refusal, is expected of both."""
+    ask_served(folder, text, clients)
+    users, found = users_of(text), []
+    with nats_server(folder, jetstream=False, extra=text) as server:
+        for fields, account in clients:
+            with closing(BareClient(server.port, fields)) as client:
+                accepted = client.ask()
+            assert accepted == (account is not None), (fields, client.errors)
+            assert bool(client.info.get("auth_required")) == users.is_required
+            assert bool(client.info.get("nonce")) == users.wants_nonce
+            answer = users.identify(proof_of(fields, client.info.get("nonce", "")), time.time())
+            assert isinstance(answer, ServerUser) == accepted, (fields, answer)
+            if isinstance(answer, ServerUser):
+                assert answer.account == account
+            elif client.errors[0]:
+                assert answer.text == client.errors[0]
+            found.append(answer)
+    return found
+
+
+def ask_served(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -> None:
+    """Ask `pelton serve` with this configuration to let clients in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pelton.conf").write_text(f"host: 127.0.0.1\n{text}")
+    with served_store(None, ("-c", str(folder / "pelton.conf"))) as server:
+        for fields, account in clients:
+            with closing(BareClient(server.port, fields)) as client:
+                assert client.ask() == (account is not None), (fields, client.errors)
+                assert account is not None or client.errors[0] in ("Authorization Violation", "")
+
+
+def signed(key: Key, by: Key | None = None, **more: Any) -> Callable[[str], dict[str, Any]]:
+    return lambda nonce: {"sig": (by or key).signature(nonce)} | more
+
+
+def test_everybody_is_let_in_without_users(tmp_path: Path) -> None:
+    compare(tmp_path, "", [({}, "$G"), ({"user": "a", "pass": "b"}, "$G"), ({"auth_token": "x"}, "$G")])
+
+
+def test_a_single_user(tmp_path: Path) -> None:
+    for number, password in enumerate(("s3cr3t", f'"{HASH}"')):
+        compare(
+            tmp_path / str(number),
+            f"authorization {{user: ann, password: {password}}}",
+            [
+                ({"user": "ann", "pass": "s3cr3t"}, "$G"),
+                ({"user": "ann", "pass": "s3cr3"}, None),
+                ({"user": "ann", "pass": HASH}, None),
+                ({"user": "bob", "pass": "s3cr3t"}, None),
+                ({"user": "ann"}, None),
+                ({"auth_token": "s3cr3t"}, None),
+                ({}, None),
+            ],
+        )
+
+
+def test_a_token(tmp_path: Path) -> None:
+    for number, token in enumerate(("s3cr3t", f'"{HASH}"')):
+        compare(
+            tmp_path / str(number),
+            f"authorization {{token: {token}}}",
+            [
+                ({"auth_token": "s3cr3t"}, "$G"),
+                ({"auth_token": "s3cr3"}, None),
+                ({"auth_token": ""}, None),
+                ({"auth_token": HASH}, None),
+                ({"user": "s3cr3t"}, None),
+                ({"user": "s3cr3t", "pass": "s3cr3t"}, None),
+                ({}, None),
+            ],
+        )
+
+
+def test_users_and_accounts(tmp_path: Path) -> None:
+    text = f"""
+        authorization {{ users: [{{user: root, password: top}}] }}
+        accounts {{
+          A: {{ users: [{{user: ann, password: a}}, {{nkey: {ANN.public}}}] }}
+          B: {{ users: [{{user: bob, password: '{HASH}'}},
+                        {{user: web, password: w, allowed_connection_types: [WEBSOCKET]}},
+                        {{nkey: {BOB.public}, allowed_connection_types: [WEBSOCKET]}}, {{user: open}}] }}
+        }}
+        """
+    compare(
+        tmp_path,
+        text,
+        [
+            ({"user": "root", "pass": "top"}, "$G"),
+            ({"user": "ann", "pass": "a"}, "A"),
+            ({"user": "bob", "pass": "s3cr3t"}, "B"),
+            ({"user": "bob", "pass": "a"}, None),
+            ({"user": "ann", "pass": "s3cr3t"}, None),
+            ({"user": "ann", "pass": ""}, None),
+            ({"user": "web", "pass": "w"}, None),
+            ({"user": "open"}, "B"),
+            ({"user": "open", "pass": ""}, "B"),
+            ({"user": "open", "pass": "x"}, None),
+            ({"pass": "a"}, None),
+            ({}, None),
+            (signed(ANN, nkey=ANN.public), "A"),
+            (signed(ANN, nkey=ANN.public, user="bob"), "A"),
+            (signed(ANN, EVE, nkey=ANN.public), None),
+            (signed(EVE, nkey=EVE.public), None),
+            (signed(BOB, nkey=BOB.public), None),
+            ({"nkey": ANN.public}, None),
+            ({"nkey": ANN.public, "sig": ANN.signature("another nonce")}, None),
+            ({"nkey": ANN.public, "sig": "?"}, None),
+            ({"nkey": "", "user": "ann", "pass": "a"}, "A"),
+        ],
+    )
+
+
+def test_no_auth_user(tmp_path: Path) -> None:
+    text = "accounts {A {users: [{user: ann, password: a}]}, B {users: [{user: bob, password: b}]}}\nno_auth_user: ann"
+    compare(
+        tmp_path,
+        text,
+        [
+            ({}, "A"),
+            ({"user": "bob", "pass": "b"}, "B"),
+            ({"user": "bob", "pass": "x"}, None),
+            ({"user": "ann"}, None),
+            ({"pass": "x"}, None),
+            ({"auth_token": "x"}, None),
+        ],
+    )
+
+
+# --- operator mode
+
+OP, OP_SIGNING, FALSE_OP = Key("operator", 1), Key("operator", 2), Key("operator", 3)
+ACME, ACME_SIGNING, ACME_SCOPED = Key("account", 1), Key("account", 2), Key("account", 3)
+STRICT, EXPIRED, FOREIGN = Key("account", 4), Key("account", 5), Key("account", 6)
+
+
+def operator_config(now: int) -> str:
+    operator = jwt(OP, OP.public, "operator", nats={"signing_keys": [OP_SIGNING.public]})
+    scope = {
+        "kind": "user_scope",
+        "key": ACME_SCOPED.public,
+        "role": "worker",
+        "template": {
+            "pub": {"allow": ["jobs.{{name()}}.>", "at.{{tag(site)}}"]},
+            "sub": {"allow": ["_INBOX.>"], "deny": ["not.{{subject()}}"]},
+            "subs": 5,
+            "data": -1,
+            "payload": 100,
+        },
+    }
+    acme = account_jwt(
+        OP,
+        ACME,
+        {
+            "signing_keys": [ACME_SIGNING.public, scope],
+            "revocations": {BOB.public: now - 100},
+            "default_permissions": {"pub": {"deny": ["secret.>"]}, "sub": {}},
+        },
+    )
+    strict = account_jwt(
+        OP_SIGNING, STRICT, {"limits": account_limits() | {"disallow_bearer": True}, "revocations": {"*": now - 1000}}
+    )
+    expired = account_jwt(OP, EXPIRED, exp=now - 5)
+    preload = "\n".join(f"{key.public}: {text}" for key, text in ((ACME, acme), (STRICT, strict), (EXPIRED, expired)))
+    return f"operator: {operator}\nresolver: MEMORY\nresolver_preload: {{\n{preload}\n}}"
+
+
+def account_limits() -> dict[str, Any]:
+    return {
+        "subs": -1,
+        "data": -1,
+        "payload": -1,
+        "imports": -1,
+        "exports": -1,
+        "wildcards": True,
+        "conn": -1,
+        "leaf": -1,
+    }
+
+
+def test_operator_mode(tmp_path: Path) -> None:
+    now = int(time.time())
+
+    def ann(token: str, by: Key = ANN) -> Fields:
+        return signed(by, jwt=token)
+
+    def user(issuer: Key, key: Key = ANN, nats: dict[str, Any] | None = None, **fields: Any) -> str:
+        return user_jwt(issuer, key, nats, **{"iat": now - 10} | fields)
+
+    by_acme = user(ACME)
+    body = by_acme.split(".")
+    forged = (
+        f"{body[0]}.{part({'iss': ACME.public, 'sub': EVE.public, 'nats': {'type': 'user', 'version': 2}})}.{body[2]}"
+    )
+    clients: list[tuple[Fields, str | None]] = [
+        (ann(by_acme), ACME.public),
+        ({"jwt": by_acme}, None),
+        (ann(by_acme, EVE), None),
+        (ann(forged, EVE), None),
+        (ann(forged), None),
+        (ann(""), None),
+        (ann("a.b.c"), None),
+        (ann("eyJ"), None),
+        ({}, None),
+        ({"user": "a", "pass": "b"}, None),
+        # Whose key signed it, and for which account.
+        (ann(user(ACME_SIGNING, nats={"issuer_account": ACME.public})), ACME.public),
+        (ann(user(ACME_SIGNING)), None),
+        (ann(user(ACME_SIGNING, nats={"issuer_account": STRICT.public})), None),
+        (ann(user(STRICT, nats={"issuer_account": ACME.public})), None),
+        (ann(user(FOREIGN)), None),
+        (ann(user(FOREIGN, nats={"issuer_account": ACME.public})), None),
+        (ann(user(OP)), None),
+        (ann(user(ANN)), None),
+        # Scoped keys.
+        (ann(user(ACME_SCOPED, nats={"issuer_account": ACME.public} | unscoped())), ACME.public),
+        (ann(user(ACME_SCOPED, nats={"issuer_account": ACME.public, "pub": {"allow": [">"]}} | unscoped())), None),
+        # Times.
+        (ann(user(ACME, exp=now + 100)), ACME.public),
+        (ann(user(ACME, exp=now - 1)), None),
+        (ann(user(ACME, nbf=now + 100)), None),
+        (ann(user(EXPIRED)), None),
+        # Revocations, of a user and of all.
+        (signed(BOB, jwt=user(ACME, BOB, iat=now - 100)), None),
+        (signed(BOB, jwt=user(ACME, BOB, iat=now - 99)), ACME.public),
+        (ann(user(STRICT, iat=now - 1000)), None),
+        (ann(user(STRICT, iat=now - 999)), STRICT.public),
+        # Bearer tokens.
+        ({"jwt": user(ACME, nats={"bearer_token": True})}, ACME.public),
+        ({"jwt": user(STRICT, nats={"bearer_token": True})}, None),
+        # Where from, by what, and when.
+        (ann(user(ACME, nats={"src": ["10.0.0.0/8"]})), None),
+        (ann(user(ACME, nats={"src": ["10.0.0.0/8", "127.0.0.0/8"]})), ACME.public),
+        (ann(user(ACME, nats={"allowed_connection_types": ["WEBSOCKET"]})), None),
+        (ann(user(ACME, nats={"allowed_connection_types": ["standard"]})), ACME.public),
+        (ann(user(ACME, nats={"times": [{"start": "00:00:00", "end": "23:59:59"}]})), ACME.public),
+        # Other claims, other algorithms.
+        (ann(jwt(ACME, ANN.public, "account")), None),
+        (ann(jwt(ACME, ACME.public, "user")), None),
+        (ann(jwt(ACME, ANN.public, "user", algorithm="none")), None),
+        (ann(jwt(ACME, ANN.public, "user", algorithm="HS256")), None),
+    ]
+    found = compare(tmp_path, operator_config(now), clients)
+    first = found[0]
+    assert isinstance(first, ServerUser)
+    assert first.permissions is not None
+    assert not first.permissions.publish.allows("secret.x")
+    scoped = next(answer for answer in found if is_scoped(answer))
+    assert isinstance(scoped, ServerUser)
+    assert scoped.permissions is not None
+    assert scoped.permissions.publish.allows("jobs.user.1")
+    assert not scoped.permissions.publish.allows("jobs.other.1")
+    assert scoped.limits.max_payload == 100
+
+
+def unscoped() -> dict[str, Any]:
+    """What a user of a scoped key says of its own limits: nothing."""
+    return {"subs": 0, "data": 0, "payload": 0}
+
+
+def is_scoped(answer: ServerUser | LoginRefusal) -> bool:
+    return isinstance(answer, ServerUser) and answer.limits.max_subscriptions == 5
+
+
+# --- passwords
+
+
+@pytest.mark.parametrize("password", ["", "x", "ünï", "a" * 100, "nul\0", "$2a$"])
+def test_a_password_is_itself_only(password: str) -> None:
+    assert is_password(password, password)
+    assert not is_password(password, password + "x")
+    assert not is_password(password + "x", password)
+
+
+@pytest.mark.parametrize("prefix", [b"2a", b"2b"])
+def test_a_hash_is_of_its_password_only(prefix: bytes) -> None:
+    stored = bcrypt.hashpw(b"word", bcrypt.gensalt(4, prefix=prefix)).decode()
+    assert is_hash(stored)
+    assert is_password(stored, "word")
+    assert not is_password(stored, "word2")
+    assert not is_password(stored, stored)
+    assert not is_password(stored, "")
+    assert not is_password(stored, "word\0")
+
+
+def test_long_passwords_are_compared_as_bcrypt_does() -> None:
+    stored = bcrypt.hashpw(b"a" * 72, bcrypt.gensalt(4)).decode()
+    assert is_password(stored, "a" * 100)
+    assert not is_password(stored, "a" * 71)
+
+
+@pytest.mark.parametrize("stored", ["$2a$", "$2a$10$short", "$2a$99$" + "a" * 53, "$3a$10$" + "a" * 53])
+def test_what_only_looks_like_a_hash_lets_nobody_in_by_accident(stored: str) -> None:
+    assert not is_password(stored, "")
+    assert is_password(stored, stored) != is_hash(stored)

@@ -1,0 +1,571 @@
+"""What clients do, played on a served store and on nats-server: both must show them the same.
+
+Each script gets a function that connects, and returns what its clients saw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from tests.server.raw import RawClient
+
+Connect = Callable[..., AbstractAsyncContextManager[RawClient]]
+Script = Callable[[Connect], Awaitable[list[Any]]]
+SCRIPTS: list[Script] = []
+
+
+def script(made: Script) -> Script:
+    SCRIPTS.append(made)
+    return made
+
+
+async def stream(client: RawClient, **config: Any) -> str:
+    config = {"name": "S", "subjects": ["s.>"], "storage": "file"} | config
+    return await client.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
+
+
+async def consumer(client: RawClient, **config: Any) -> str:
+    config = {"durable_name": "c", "ack_policy": "explicit"} | config
+    return await client.request("$JS.API.CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+
+
+async def fill(client: RawClient, count: int) -> list[str]:
+    return [await client.request(f"s.{number}", f"{number}") for number in range(1, count + 1)]
+
+
+# --- core
+
+
+@script
+async def verbose_and_pedantic(connect: Connect) -> list[Any]:
+    async with connect('{"verbose":true,"pedantic":true}') as client:
+        seen = await client.settle()
+        client.sub("a.*", "1")
+        client.pub("a.b", b"x")
+        client.pub("a.*", b"x")
+        client.pub("a..b", b"x")
+        client.sub("a..b", "2")
+        client.sub("a.>.b", "3")
+        client.send("UNSUB 1", "UNSUB 9")
+        return [seen, await client.settle()]
+
+
+@script
+async def nobody_answers(connect: Connect) -> list[Any]:
+    async with connect() as client, connect('{"verbose":false,"headers":true,"no_responders":false}') as other:
+        client.sub("r", "1")
+        client.pub("nobody", b"", "r")
+        seen = await client.settle()
+        other.sub("r2", "1")
+        other.pub("nobody", b"", "r2")
+        return [seen, await other.settle()]
+
+
+@script
+async def headers_for_a_client_that_knows_none(connect: Connect) -> list[Any]:
+    async with connect() as client, connect('{"verbose":false,"headers":false}') as old:
+        old.sub("a", "1")
+        await old.settle()
+        client.pub("a", b"data", block=b"NATS/1.0\r\nA: b\r\n\r\n")
+        await client.settle()
+        return await old.settle()
+
+
+@script
+async def echo_is_off(connect: Connect) -> list[Any]:
+    async with connect('{"verbose":false,"echo":false,"headers":true,"no_responders":true}') as client:
+        client.sub("a", "1")
+        client.sub("r", "2")
+        client.pub("a", b"x", "r")
+        return await client.settle()
+
+
+@script
+async def unsubscribing_after_some(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        client.sub("a", "1")
+        client.send("UNSUB 1 2")
+        for number in range(4):
+            client.pub("a", str(number))
+        first = await client.settle()
+        client.sub("a", "2")
+        client.pub("a", "4")
+        client.send("UNSUB 2 1")
+        client.pub("a", "5")
+        return [first, await client.settle()]
+
+
+@script
+async def one_id_for_two_subscriptions(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        client.sub("a", "1")
+        client.sub("b", "1")
+        client.pub("a", "a")
+        client.pub("b", "b")
+        return await client.settle()
+
+
+@script
+async def a_group_under_two_filters(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        client.sub("a.*", "1", "g")
+        client.sub("a.b", "1b", "h")
+        client.pub("a.b", "x")
+        return sorted(await client.settle())
+
+
+@script
+async def what_ends_a_connection(connect: Connect) -> list[Any]:
+    seen = []
+    for line in ("HELLO", "PUB a 2000000"):
+        async with connect() as client:
+            client.send(line)
+            seen.append(await client.take(2))
+    return seen
+
+
+@script
+async def a_tab_and_lower_case(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        client.send("sub\ta\t1", "pub a\t 2\r\nhi")
+        return await client.settle()
+
+
+# --- publishing to streams
+
+
+@script
+async def publishing(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        seen = [await stream(client, duplicate_window=10**10, max_msg_size=40)]
+        seen.append(await client.request("s.1", b"x", b"NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n"))
+        seen.append(await client.request("s.1", b"x", b"NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n"))
+        seen.append(await client.request("s.1", b"x" * 50))
+        seen.append(await client.request("s.1", b"x", b"NATS/1.0\r\nNats-Expected-Last-Sequence: 7\r\n\r\n"))
+        seen.append(await client.request("s.1", b"x", b"NATS/1.0\r\nNats-Expected-Stream: T\r\n\r\n"))
+        client.pub("s.2", b"no answer")
+        await client.request("s.3", b"later")
+        seen.append(await client.request("$JS.API.STREAM.MSG.GET.S", {"last_by_subj": "s.2"}))
+        seen.append(await client.request("$JS.API.STREAM.INFO.S", {"subjects_filter": ">"}))
+        return seen
+
+
+@script
+async def a_stream_without_acks_and_its_subscribers(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client, no_ack=True)
+        client.sub("s.*", "1")
+        client.sub("r", "2")
+        client.pub("s.1", b"x", "r")
+        seen = await client.settle()
+        return [seen, await client.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1})]
+
+
+@script
+async def an_atomic_batch(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client, allow_atomic=True)
+        seen = []
+        for number in (1, 2):
+            block = f"NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: {number}\r\n\r\n".encode()
+            seen.append(await client.request(f"s.{number}", b"x", block))
+        block = b"NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: 3\r\nNats-Batch-Commit: 1\r\n\r\n"
+        seen.append(await client.request("s.3", b"x", block))
+        block = b"NATS/1.0\r\nNats-Batch-Id: c\r\nNats-Batch-Sequence: 2\r\n\r\n"
+        seen.append(await client.request("s.4", b"x", block))
+        return seen
+
+
+# --- the API
+
+
+@script
+async def verbs_and_their_errors(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        api = "$JS.API"
+        seen = [await client.request(f"{api}.STREAM.INFO.NONE"), await stream(client), await stream(client)]
+        seen.append(await stream(client, subjects=["t.>"]))
+        seen.append((await client.request(f"{api}.STREAM.CREATE.S", b"{"))[:72])
+        seen.append(await client.request(f"{api}.STREAM.CREATE.S", {"name": "T"}))
+        seen.append(await client.request(f"{api}.STREAM.NAMES"))
+        seen.append(await client.request(f"{api}.STREAM.NAMES", {"subject": "s.1"}))
+        seen.append(await client.request(f"{api}.STREAM.LIST", {"offset": 0}))
+        seen.append(await client.request(f"{api}.STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>", "u"]}))
+        seen.append(await client.request(f"{api}.STREAM.PURGE.S"))
+        seen.append(await client.request(f"{api}.STREAM.MSG.GET.S", {"seq": 1}))
+        seen.append(await client.request(f"{api}.STREAM.MSG.GET.S"))
+        seen.append(await client.request(f"{api}.STREAM.DELETE.S"))
+        seen.append(await client.request(f"{api}.STREAM.DELETE.S"))
+        seen.append(await client.request(f"{api}.STREAM.LEADER.STEPDOWN.S"))
+        return seen
+
+
+@script
+async def consumers_and_their_errors(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        api = "$JS.API.CONSUMER"
+        await stream(client)
+        seen = [await consumer(client), await consumer(client, filter_subject="s.1")]
+        seen.append(
+            await client.request(f"{api}.DURABLE.CREATE.S.d", {"stream_name": "S", "config": {"durable_name": "d"}})
+        )
+        seen.append(
+            await client.request(
+                f"{api}.CREATE.S.e.s.x",
+                {"stream_name": "S", "config": {"name": "e", "filter_subject": "s.x", "inactive_threshold": 10**10}},
+            )
+        )
+        seen.append(await client.request(f"{api}.NAMES.S"))
+        seen.append(await client.request(f"{api}.LIST.S"))
+        seen.append(await client.request(f"{api}.INFO.S.c"))
+        seen.append(await client.request(f"{api}.INFO.S.none"))
+        seen.append(await client.request(f"{api}.PAUSE.S.c", {"pause_until": "2020-01-01T00:00:00Z"}))
+        seen.append(await client.request(f"{api}.DELETE.S.c"))
+        seen.append(await client.request(f"{api}.DELETE.S.c"))
+        return seen
+
+
+@script
+async def a_newer_api_is_needed(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        block = b"NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"
+        return [await client.request("$JS.API.STREAM.DELETE.S", b"", block)]
+
+
+@script
+async def what_is_no_verb(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        return [await client.request("$JS.API.CONSUMER.MSG.NEXT.S.c"), await client.request("$JS.ACK.S.c.1.1.1.1.1")]
+
+
+# --- direct get
+
+
+@script
+async def direct_gets(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client, allow_direct=True)
+        await fill(client, 3)
+        await client.request("s.1", b"again", b"NATS/1.0\r\nA: b\r\n\r\n")
+        get = "$JS.API.DIRECT.GET.S"
+        seen = [
+            await client.request(get, {"seq": 2}),
+            await client.request(f"{get}.s.1"),
+            await client.request(get, {"last_by_subj": "s.1"}),
+            await client.request(get, {"next_by_subj": "s.>", "seq": 2}),
+            await client.request(get, {"seq": 9}),
+            await client.request(get),
+            await client.request(get, b"{"),
+            await client.request(f"{get}.s.none"),
+            await client.request("$JS.API.DIRECT.GET.NONE", {"seq": 1}),
+        ]
+        client.sub("many", "m")
+        client.pub(get, {"seq": 1, "batch": 3}, "many")
+        seen += await client.take(4)
+        client.pub(get, {"multi_last": ["s.>"], "batch": 10}, "many")
+        seen += await client.take(4)
+        return seen
+
+
+# --- pulls
+
+
+def pull(client: RawClient, body: dict[str, Any] | str = "", reply: str = "in") -> None:
+    client.pub("$JS.API.CONSUMER.MSG.NEXT.S.c", body, reply)
+
+
+@script
+async def pulls_and_how_they_end(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client)
+        await fill(client, 3)
+        client.sub("in", "1")
+        pull(client)
+        seen = [await client.take(1)]
+        pull(client, {"batch": 5, "no_wait": True})
+        seen.append(await client.take(3))
+        pull(client, {"batch": 5, "no_wait": True})
+        seen.append(await client.take(1))
+        pull(client, {"batch": 2, "expires": 200_000_000})
+        seen.append(await client.take(1))
+        pull(client, {"batch": 2, "expires": 5_000_000_000})
+        await client.settle()
+        client.pub("s.4", "4")
+        seen.append(await client.take(1))
+        client.pub("s.5", "5")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 1, "expires": 400_000_000, "idle_heartbeat": 150_000_000})
+        seen.append(await client.until("408"))
+        pull(client, {"batch": 3, "no_wait": True, "expires": 300_000_000})
+        seen.append(await client.take(1))
+        await client.request("s.6", "6")
+        pull(client, {"batch": 3, "no_wait": True, "expires": 5_000_000_000})
+        seen.append(await client.take(2))
+        pull(client, "{")
+        seen.append((await client.take(1))[0][:28])
+        pull(client, {"batch": 1, "expires": 10**9, "idle_heartbeat": 10**9})
+        seen.append(await client.take(1))
+        pull(client, {"batch": 1, "expires": 5 * 10**9})
+        await client.settle()
+        client.sub("gone", "2")
+        client.pub("$JS.API.CONSUMER.DELETE.S.c", b"", "gone")
+        seen.append(sorted(await client.take(2)))
+        return seen
+
+
+@script
+async def pulls_take_turns(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client)
+        client.sub("in.*", "1")
+        for name in ("a", "b"):
+            pull(client, {"batch": 3, "expires": 5 * 10**9}, f"in.{name}")
+        await client.settle()
+        seen = []
+        client.sub("_INBOX.x", "x")
+        for number in range(6):
+            client.pub("s.x", str(number), "_INBOX.x")
+            seen.append(sorted(await client.take(2)))
+        return seen
+
+
+@script
+async def pulls_with_bytes(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client)
+        client.sub("in", "1")
+        for size in (10, 10, 2000, 10):
+            await client.request("s.x", b"x" * size)
+        pull(client, {"batch": 10, "max_bytes": 300, "expires": 10**9})
+        seen = [await client.take(3)]
+        pull(client, {"batch": 1, "max_bytes": 5000, "expires": 10**9})
+        seen.append(await client.take(2))
+        return seen
+
+
+@script
+async def more_pulls_than_may_wait(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, max_waiting=2, max_batch=5, max_expires=10**10)
+        client.sub("in.*", "1")
+        for number in range(3):
+            pull(client, {"batch": 1, "expires": 5 * 10**9}, f"in.{number}")
+        seen = [await client.take(1)]
+        pull(client, {"batch": 6, "expires": 5 * 10**9}, "in.many")
+        pull(client, {"batch": 1, "expires": 5 * 10**10}, "in.long")
+        seen.append(await client.take(2))
+        seen.append(await client.request("$JS.API.CONSUMER.INFO.S.c"))
+        return seen
+
+
+@script
+async def acks(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, ack_wait=30 * 10**9)
+        await fill(client, 7)
+        client.sub("in", "1")
+
+        async def get() -> str:
+            pull(client)
+            message = await client.next()
+            return message.reply  # type: ignore[union-attr]
+
+        seen: list[Any] = [
+            await client.request(await get(), word) for word in ("", "+ACK", "+WPI", "+TERM bad", "nonsense")
+        ]
+        client.pub(await get(), "+NXT", "in")
+        seen.append(await client.take(1))
+        await client.request("s.8", "8")
+        reply = await get()
+        seen.append(await client.request(reply, '-NAK {"delay": 1}'))
+        reply = await get()
+        seen.append(await client.request(reply, "+ACK"))
+        seen.append(await client.request(reply, "+ACK"))
+        seen.append(await client.request("$JS.API.CONSUMER.INFO.S.c"))
+        return seen
+
+
+# --- pushes
+
+
+@script
+async def pushes_with_flow_control_and_heartbeats(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await fill(client, 2)
+        made = await consumer(client, deliver_subject="out", flow_control=True, idle_heartbeat=300_000_000)
+        client.sub("out", "1")
+        seen = [made, await client.take(3)]
+        client.send("UNSUB 1")
+        return seen
+
+
+@script
+async def a_deliver_group(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        client.sub("out", "plain")
+        client.sub("out", "1", "g")
+        await client.settle()
+        await consumer(client, deliver_subject="out", deliver_group="g")
+        client.pub("s.1", "x")
+        return [sorted(await client.take(2)), await client.request("$JS.API.CONSUMER.INFO.S.c")]
+
+
+@script
+async def key_value_by_hand(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        config = {
+            "name": "KV_b", "subjects": ["$KV.b.>"], "max_msgs_per_subject": 1, "deny_delete": True,
+            "allow_rollup_hdrs": True, "allow_direct": True, "discard": "new",
+        }  # fmt: skip
+        seen = [await stream(client, **config)]
+        seen.append(await client.request("$KV.b.key", b"value"))
+        seen.append(await client.request("$JS.API.DIRECT.GET.KV_b.$KV.b.key"))
+        seen.append(
+            await client.request("$KV.b.key", b"", b"NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n")
+        )
+        seen.append(await client.request("$JS.API.STREAM.MSG.DELETE.KV_b", {"seq": 2}))
+        return seen
+
+
+@script
+async def lines_of_the_documents(connect: Connect) -> list[Any]:
+    """The streams that the documents make with the ``nats`` command, and what happens to a second token."""
+    async with connect() as client:
+        seen = [
+            await stream(
+                client,
+                name="TOKENS", subjects=["tokens.>"], retention="workqueue", discard="new",
+                discard_new_per_subject=True, max_msgs_per_subject=1,
+            ),
+            await client.request("tokens.a", b"1"),
+            await client.request("tokens.a", b"2"),
+        ]  # fmt: skip
+        made = {"stream_name": "TOKENS", "config": {"durable_name": "w", "ack_policy": "explicit"}}
+        seen.append(await client.request("$JS.API.CONSUMER.CREATE.TOKENS.w", made))
+        client.sub("in", "1")
+        client.pub("$JS.API.CONSUMER.MSG.NEXT.TOKENS.w", b"1", "in")
+        message = await client.next()
+        seen.append(await client.request(message.reply, b"+WPI"))  # type: ignore[union-attr]
+        seen.append(await client.request(message.reply, b"+ACK"))  # type: ignore[union-attr]
+        seen.append(await client.request("tokens.a", b"3"))
+        return seen
+
+
+# --- priority groups
+
+
+@script
+async def a_pinned_client(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        made = await consumer(
+            client, priority_groups=["g"], priority_policy="pinned_client", priority_timeout=60 * 10**9
+        )
+        await fill(client, 4)
+        client.sub("in.*", "1")
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g"}, "in.a")
+        first = await client.next()
+        pin = first.block.split(b"Nats-Pin-Id: ")[1].split(b"\r\n")[0].decode()  # type: ignore[union-attr]
+        seen: list[Any] = [made, len(pin)]
+        pull(client, {"batch": 1, "expires": 300_000_000, "group": "g"}, "in.b")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g", "id": pin}, "in.a")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g", "id": "wrong"}, "in.c")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 1, "expires": 5 * 10**9}, "in.d")
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "h"}, "in.e")
+        seen.append(await client.take(2))
+        seen.append(await client.request("$JS.API.CONSUMER.UNPIN.S.c", {"group": "g"}))
+        return seen
+
+
+@script
+async def an_overflow_group(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, priority_groups=["g"], priority_policy="overflow")
+        await fill(client, 3)
+        client.sub("in.*", "1")
+        pull(client, {"batch": 1, "expires": 300_000_000, "group": "g", "min_pending": 10}, "in.far")
+        seen = [await client.take(1)]
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g", "min_pending": 2}, "in.far")
+        seen.append(await client.take(1))
+        pull(client, {"batch": 2, "expires": 5 * 10**9, "group": "g"}, "in.near")
+        seen.append(await client.take(2))
+        return seen
+
+
+@script
+async def priorities(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, priority_groups=["g"], priority_policy="prioritized")
+        client.sub("in.*", "1")
+        pull(client, {"batch": 2, "expires": 5 * 10**9, "group": "g", "priority": 5}, "in.later")
+        pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g", "priority": 1}, "in.first")
+        await client.settle()
+        client.sub("acks", "2")
+        seen = []
+        for number in range(3):
+            client.pub("s.x", str(number), "acks")
+            seen.append(sorted(await client.take(2)))
+        return seen
+
+
+@script
+async def a_pause(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client)
+        await fill(client, 1)
+        client.sub("in", "1")
+        answer = await client.request("$JS.API.CONSUMER.PAUSE.S.c", {"pause_until": "2100-01-01T00:00:00Z"})
+        pull(client, {"batch": 1, "expires": 200_000_000})
+        seen: list[Any] = ['"paused": true' in answer, await client.take(1)]
+        # A pull that stands already is served at once here; nats-server lets it expire.
+        seen.append(await client.request("$JS.API.CONSUMER.PAUSE.S.c", "{}"))
+        pull(client, {"batch": 1, "expires": 5 * 10**9})
+        seen.append(await client.take(1))
+        return seen
+
+
+@script
+async def an_ephemeral_consumer_goes(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        config = {"name": "e", "ack_policy": "explicit", "inactive_threshold": 200_000_000}
+        made = {"stream_name": "S", "config": config}
+        seen = [await client.request("$JS.API.CONSUMER.CREATE.S.e", made)]
+        client.sub("in", "1")
+        client.pub("$JS.API.CONSUMER.MSG.NEXT.S.e", {"batch": 1, "expires": 700_000_000}, "in")
+        seen.extend(await client.take(1))
+        seen.append(await client.request("$JS.API.CONSUMER.INFO.S.e"))
+        return seen
+
+
+@script
+async def an_audit(connect: Connect) -> list[Any]:
+    async with connect('{"verbose":false,"headers":true,"name":"me","lang":"x","version":"1"}') as client:
+        client.sub("$JS.EVENT.ADVISORY.API", "1")
+        await client.settle()
+        client.pub("$JS.API.STREAM.NAMES", b"", "nowhere")
+        command = await client.next()
+        event = json.loads(command.data)  # type: ignore[union-attr]
+        about = event["client"]
+        return [
+            sorted(event.keys() - {"domain", "server"}),
+            [about.get(name) for name in ("kind", "name", "lang", "ver", "client_type")],
+            event["subject"],
+            event["type"],
+        ]

@@ -1,0 +1,93 @@
+"""Core NATS with nats-py: subjects, queue groups, requests, and who hears what."""
+
+import asyncio
+
+import nats.errors
+import pytest
+
+from tests.server.conftest import Connected, settled
+
+
+async def test_publish_and_subscribe(connected: Connected) -> None:
+    one, other = await connected(), await connected()
+    exact, wild, all_of = await one.subscribe("a.b"), await one.subscribe("a.*"), await one.subscribe("a.>")
+    await settled(one)
+    await other.publish("a.b", b"hello", headers={"x": "y"})
+    for subscription in (exact, wild, all_of):
+        message = await subscription.next_msg(5)
+        assert (message.subject, message.data, message.headers) == ("a.b", b"hello", {"x": "y"})
+    await other.publish("a.b.c", b"deep")
+    assert (await all_of.next_msg(5)).data == b"deep"
+    assert exact.pending_msgs == wild.pending_msgs == 0
+
+
+async def test_request_and_reply(connected: Connected) -> None:
+    one, other = await connected(), await connected()
+
+    async def answer(message: nats.aio.msg.Msg) -> None:
+        await message.respond(message.data.upper())
+
+    await one.subscribe("service", cb=answer)
+    await settled(one)
+    assert (await other.request("service", b"hi", timeout=5)).data == b"HI"
+    assert (await other.request("service", b"hi", timeout=5, old_style=True)).data == b"HI"
+
+
+async def test_nobody_answers(connected: Connected) -> None:
+    client = await connected()
+    with pytest.raises(nats.errors.NoRespondersError):
+        await client.request("nobody", b"", timeout=5)
+
+
+async def test_one_member_of_a_queue_group_gets_each_message(connected: Connected) -> None:
+    one, other = await connected(), await connected()
+    members = [await one.subscribe("work", "crew"), await other.subscribe("work", "crew")]
+    witness = await one.subscribe("work")
+    await settled(one)
+    await settled(other)
+    for number in range(100):
+        await one.publish("work", b"%d" % number)
+    for number in range(100):
+        assert (await witness.next_msg(5)).data == b"%d" % number
+    await settled(one)
+    await settled(other)
+    counts = [member.pending_msgs for member in members]
+    assert sum(counts) == 100
+    assert min(counts) > 10
+
+
+async def test_without_echo(connected: Connected) -> None:
+    quiet, other = await connected(no_echo=True), await connected()
+    own = await quiet.subscribe("a")
+    await settled(quiet)
+    await quiet.publish("a", b"mine")
+    await settled(quiet)
+    await other.publish("a", b"theirs")
+    assert (await own.next_msg(5)).data == b"theirs"
+
+
+async def test_unsubscribe_after_some(connected: Connected) -> None:
+    client = await connected()
+    subscription = await client.subscribe("a")
+    await subscription.unsubscribe(limit=2)
+    await settled(client)
+    for _ in range(3):
+        await client.publish("a")
+    await settled(client)
+    assert subscription.pending_msgs == 2
+
+
+async def test_a_payload_that_is_too_large(connected: Connected) -> None:
+    client = await connected()
+    with pytest.raises(nats.errors.MaxPayloadError):
+        await client.publish("a", bytes(client.max_payload + 1))
+
+
+async def test_many_clients(connected: Connected) -> None:
+    clients = await asyncio.gather(*(connected() for _ in range(30)))
+    subscriptions = [await client.subscribe("all") for client in clients]
+    for client in clients:
+        await settled(client)
+    await clients[0].publish("all", b"x")
+    for subscription in subscriptions:
+        assert (await subscription.next_msg(5)).data == b"x"

@@ -1,0 +1,124 @@
+"""JetStream with nats-py: streams, pulls, pushes, key-value, objects."""
+
+import asyncio
+
+import nats.errors
+import nats.js.errors
+import pytest
+from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
+
+from tests.server.conftest import Connected
+
+
+async def test_publish_and_fetch(connected: Connected) -> None:
+    client = await connected()
+    js = client.jetstream()
+    info = await js.add_stream(name="ORDERS", subjects=["orders.>"])
+    assert info.config.name == "ORDERS"
+    ack = await js.publish("orders.1", b"spade", headers={"Nats-Msg-Id": "1"})
+    assert (ack.stream, ack.seq, ack.duplicate) == ("ORDERS", 1, None)
+    assert (await js.publish("orders.1", b"spade", headers={"Nats-Msg-Id": "1"})).duplicate
+    await asyncio.gather(*(js.publish(f"orders.{n}", b"%d" % n) for n in range(2, 100)))
+    pull = await js.pull_subscribe("orders.>", "worker")
+    first = await pull.fetch(50, timeout=5)
+    assert [message.metadata.sequence.stream for message in first] == list(range(1, 51))
+    for message in first:
+        await message.ack()
+    await first[-1].in_progress()
+    rest = await pull.fetch(60, timeout=1)
+    assert len(rest) == 49
+    await rest[0].ack_sync(timeout=5)
+    with pytest.raises(nats.errors.TimeoutError):
+        await pull.fetch(1, timeout=0.2)
+
+
+async def test_errors_are_those_of_nats(connected: Connected) -> None:
+    js = (await connected()).jetstream()
+    with pytest.raises(nats.js.errors.NotFoundError) as missing:
+        await js.stream_info("NONE")
+    assert missing.value.err_code == 10059
+    with pytest.raises(nats.js.errors.NoStreamResponseError):
+        await js.publish("nobody", b"")
+    await js.add_stream(name="S", subjects=["s"], max_msg_size=5)
+    with pytest.raises(nats.js.errors.APIError) as large:
+        await js.publish("s", b"too large")
+    assert large.value.err_code == 10054
+
+
+async def test_a_pull_waits_for_a_message(connected: Connected) -> None:
+    client = await connected()
+    js = client.jetstream()
+    await js.add_stream(name="S", subjects=["s"])
+    pull = await js.pull_subscribe("s", "c")
+    waiting = asyncio.ensure_future(pull.fetch(1, timeout=10))
+    other = await connected()
+    await other.publish("s", b"0")
+    assert [message.data for message in await waiting] == [b"0"]
+
+
+async def test_push(connected: Connected) -> None:
+    client = await connected()
+    js = client.jetstream()
+    await js.add_stream(name="S", subjects=["s.>"])
+    for number in range(10):
+        await js.publish(f"s.{number}", b"%d" % number)
+    pushed = await js.subscribe("s.>", durable="d", config=ConsumerConfig(deliver_policy=DeliverPolicy.ALL))
+    for number in range(10):
+        message = await pushed.next_msg(5)
+        assert message.data == b"%d" % number
+        await message.ack()
+    await js.publish("s.x", b"later")
+    assert (await pushed.next_msg(5)).data == b"later"
+    ordered = await js.subscribe("s.>", ordered_consumer=True)
+    assert [(await ordered.next_msg(5)).data for _ in range(11)] == [*(b"%d" % n for n in range(10)), b"later"]
+
+
+async def test_key_value(connected: Connected) -> None:
+    js = (await connected()).jetstream()
+    bucket = await js.create_key_value(bucket="config", history=5)
+    watch = await bucket.watchall()
+    assert await watch.updates(5) is None
+    revision = await bucket.put("a", b"1")
+    assert (await bucket.get("a")).value == b"1"
+    await bucket.update("a", b"2", last=revision)
+    with pytest.raises(nats.js.errors.KeyWrongLastSequenceError):
+        await bucket.update("a", b"3", last=revision)
+    await bucket.delete("a")
+    with pytest.raises(nats.js.errors.KeyNotFoundError):
+        await bucket.get("a")
+    assert [entry.value for entry in [await watch.updates(5) for _ in range(3)]] == [b"1", b"2", b""]
+    assert len(await bucket.history("a")) == 3
+    with pytest.raises(nats.js.errors.NoKeysError):
+        await bucket.keys()
+    await bucket.put("b", b"4")
+    assert await bucket.keys() == ["b"]
+
+
+async def test_objects(connected: Connected) -> None:
+    js = (await connected()).jetstream()
+    store = await js.create_object_store("files")
+    data = bytes(range(256)) * 2000
+    await store.put("big", data)
+    assert (await store.get("big")).data == data
+    await store.delete("big")
+    with pytest.raises(nats.js.errors.ObjectNotFoundError):
+        await store.get_info("big", show_deleted=False)
+
+
+async def test_streams_are_managed(connected: Connected) -> None:
+    js = (await connected()).jetstream()
+    await js.add_stream(name="A", subjects=["a.*"])
+    await js.add_stream(name="B", subjects=["b.*"])
+    for number in range(5):
+        await js.publish(f"a.{number % 2}", b"x")
+    assert {info.config.name for info in await js.streams_info()} == {"A", "B"}
+    assert await js.find_stream_name_by_subject("b.1") == "B"
+    await js.update_stream(StreamConfig(name="A", subjects=["a.*", "c.*"]))
+    assert (await js.get_msg("A", 1)).subject == "a.0"
+    assert (await js.get_last_msg("A", "a.1")).seq == 4
+    assert await js.delete_msg("A", 1)
+    assert await js.purge_stream("A", subject="a.1")
+    assert (await js.stream_info("A")).state.messages == 2
+    assert await js.delete_stream("A")
+    account = await js.account_info()
+    assert (account.streams, account.consumers) == (1, 0)

@@ -1,0 +1,130 @@
+"""``pelton serve`` as a process: how it starts, ends, and comes back."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import nats
+
+import pelton
+from pelton.testing.served import served_store
+
+
+async def test_it_starts_serves_and_stops(tmp_path: Path) -> None:
+    with served_store(tmp_path / "s.pelton") as server:
+        client = await nats.connect(server.url, allow_reconnect=False)
+        js = client.jetstream()
+        await js.add_stream(name="S", subjects=["s"])
+        await js.publish("s", b"kept")
+        assert "Listening for client connections on 127.0.0.1:" in server.log
+        assert server.stop() == 0
+        await client.close()
+    async with pelton.open(tmp_path / "s.pelton") as jet:
+        assert (await (await jet.stream("S")).get_message(1)).data == b"kept"
+
+
+async def test_killed_under_load_it_loses_nothing_acknowledged_and_clients_go_on(tmp_path: Path) -> None:
+    with served_store(tmp_path / "s.pelton") as server:
+        client = await nats.connect(server.url, reconnect_time_wait=0.05, max_reconnect_attempts=-1)
+        js = client.jetstream(timeout=1)
+        await js.add_stream(name="S", subjects=["s"])
+        acknowledged: list[int] = []
+
+        async def publish(number: int) -> None:
+            while True:
+                try:
+                    await js.publish("s", b"%d" % number, headers={"Nats-Msg-Id": str(number)})
+                except (nats.errors.Error, nats.js.errors.Error, OSError):
+                    await asyncio.sleep(0.05)
+                    continue
+                acknowledged.append(number)
+                return
+
+        async def several(first: int) -> None:
+            for number in range(first, first + 100):
+                await publish(number)
+
+        running = [asyncio.ensure_future(several(100 * each)) for each in range(5)]
+        while len(acknowledged) < 100:
+            await asyncio.sleep(0.01)
+        port = server.port
+        server.kill()
+        before = list(acknowledged)
+        server.start()
+        assert server.port == port
+        await asyncio.gather(*running)
+        await client.close()
+        server.stop()
+    async with pelton.open(tmp_path / "s.pelton") as jet:
+        stream = await jet.stream("S")
+        stored = [int((await stream.get_message(seq)).data) for seq in range(1, 501)]
+        assert sorted(stored) == list(range(500))
+        assert set(before) <= set(stored)
+
+
+async def test_a_lame_duck_tells_its_clients_and_lets_them_go(tmp_path: Path) -> None:
+    flags = ("--lame_duck_grace_period", "100ms", "--lame_duck_duration", "100ms")
+    with served_store(tmp_path / "s.pelton", flags) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert (await reader.readline()).startswith(b"INFO ")
+        server.signal(signal.SIGUSR2)
+        assert b'"ldm":true' in await reader.readline()
+        assert await reader.read() == b""
+        writer.close()
+        assert await asyncio.to_thread(server.wait) == 0
+
+
+def test_check_and_usage(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pelton", "serve"]
+    done = subprocess.run([*command, "-t", "s.pelton", "--max_payload", "8MB"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "the settings are valid\n")
+    done = subprocess.run([*command, "-t", "s.pelton", "--max_payload", "128MB"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "max_payload" in done.stderr
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "give the file of a store" in done.stderr
+
+
+async def test_a_folder_for_stores_and_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    command = [
+        sys.executable,
+        "-m",
+        "pelton",
+        "serve",
+        f"-sd={tmp_path / 'stores'}",
+        "-p",
+        "-1",
+        f"--unix={path}",
+        "-js",
+    ]
+    process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    while b"ready" not in await process.stderr.readline():
+        pass
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    assert b'"jetstream":true' in await reader.readline()
+    writer.write(b"PING\r\n")
+    assert await reader.readline() == b"PONG\r\n"
+    writer.close()
+    process.terminate()
+    assert await process.wait() == 0
+    assert (tmp_path / "stores" / "$G.pelton").exists()
+    assert not path.exists()
+
+
+async def test_a_store_that_is_gone_ends_the_server(tmp_path: Path) -> None:
+    with served_store(tmp_path / "s.pelton") as server:
+        client = await nats.connect(server.url, allow_reconnect=False)
+        js = client.jetstream(timeout=1)
+        await js.add_stream(name="S", subjects=["s"])
+        (tmp_path / "s.pelton").rename(tmp_path / "moved.pelton")
+        with suppress(nats.errors.Error, nats.js.errors.Error):
+            await js.publish("s", b"x")
+        assert await asyncio.to_thread(server.wait) == 1
+        assert "is not at its path any more" in server.log
+        await client.close()

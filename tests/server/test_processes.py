@@ -1,0 +1,134 @@
+"""The store is open elsewhere at the same time: messages and interest cross between clients and other processes.
+
+A clone stands for another process: it has its own connection to the file, and is told of commits in the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import pelton
+from pelton.server import Server
+from tests.server.conftest import Connected, settled
+from tests.server.raw import raw_client
+
+
+@pytest.fixture
+async def jet(server: Server):
+    async with pelton.open(server.settings.stores["$G"].path) as jet:
+        yield jet
+
+
+async def test_what_another_process_publishes_reaches_clients(connected: Connected, jet: pelton.Jet) -> None:
+    client = await connected()
+    await jet.create_stream("S", subjects=["s.>"])
+    wild, exact, group = (
+        await client.subscribe("s.*"),
+        await client.subscribe("s.a"),
+        await client.subscribe("s.a", "workers"),
+    )
+    await settled(client)
+    await jet.publish("s.a", b"stored")
+    for subscription in (wild, exact, group):
+        assert (await subscription.next_msg(5)).data == b"stored"
+    await jet.backend.send("s.a", b"sent")
+    assert (await exact.next_msg(5)).data == b"sent"
+    await settled(client)
+    assert wild.pending_msgs <= 1
+
+
+async def test_what_a_client_publishes_reaches_other_processes_once(connected: Connected, jet: pelton.Jet) -> None:
+    client = await connected()
+    await jet.create_stream("S", subjects=["s.>"])
+    own = await client.subscribe("*.a")
+    await settled(client)
+    stored, plain = await jet.subscribe("s.a"), await jet.subscribe("p.a")
+    await asyncio.wait_for(client.jetstream().publish("s.a", b"1"), 5)
+    await client.publish("p.a", b"2", reply="back", headers={"x": "y"})
+    first, second = await stored.next(timeout=5), await plain.next(timeout=5)
+    assert first is not None
+    assert second is not None
+    assert (first.data, second.data) == (b"1", b"2")
+    assert [(await own.next_msg(5)).data for _ in range(2)] == [b"1", b"2"]
+    await settled(client)
+    assert own.pending_msgs == 0
+
+
+async def test_a_request_is_answered_from_another_process(connected: Connected, jet: pelton.Jet) -> None:
+    client = await connected()
+    service = await jet.subscribe("service")
+
+    async def serve() -> None:
+        message = await service.next(timeout=5)
+        assert message is not None
+        await jet.backend.send(message.reply, message.data.upper())
+
+    serving = asyncio.ensure_future(serve())
+    await settled(client)
+    assert (await client.request("service", b"hi", timeout=5)).data == b"HI"
+    await serving
+
+
+async def test_one_member_of_a_group_across_processes(connected: Connected, jet: pelton.Jet) -> None:
+    client = await connected()
+    here = await client.subscribe("work", "crew")
+    await settled(client)
+    there = await jet.subscribe("work", queue="crew")
+    for number in range(40):
+        await jet.backend.send("work", b"%d" % number)
+    got_there = []
+    while (message := await there.next(timeout=0.3)) is not None:
+        got_there.append(message.data)
+    got_here = [(await here.next_msg(5)).data for _ in range(40 - len(got_there))]
+    assert sorted(got_there + got_here) == sorted(b"%d" % number for number in range(40))
+    assert got_there
+    assert got_here
+    # Members that are clients of the server come first for what its clients publish.
+    other = await connected()
+    for _ in range(10):
+        await other.publish("work", b"own")
+    assert [(await here.next_msg(5)).data for _ in range(10)] == [b"own"] * 10
+
+
+async def test_a_client_waits_for_what_another_process_stores(connected: Connected, jet: pelton.Jet) -> None:
+    client = await connected()
+    stream = await jet.create_stream("S", subjects=["s"])
+    await stream.create_consumer(durable_name="c")
+    pull = await client.jetstream().pull_subscribe_bind("c", "S")
+    waiting = asyncio.ensure_future(pull.fetch(1, timeout=10))
+    while (await (await stream.consumer("c")).info()).num_waiting == 0 and not waiting.done():
+        await settled(client)
+        break
+    await jet.publish("s", b"x")
+    (message,) = await waiting
+    assert message.data == b"x"
+    await message.ack_sync(timeout=5)
+
+
+async def test_a_push_consumer_of_another_process_delivers_to_a_client(connected: Connected, jet: pelton.Jet) -> None:
+    client = await connected()
+    subscription = await client.subscribe("deliver.here")
+    await settled(client)
+    stream = await jet.create_stream("S", subjects=["s"])
+    await stream.create_consumer(durable_name="c", deliver_subject="deliver.here", ack_policy="explicit")
+    await jet.publish("s", b"x")
+    message = await subscription.next_msg(5)
+    assert (message.subject, message.data) == ("s", b"x")
+    await message.ack_sync(timeout=5)
+
+
+async def test_ten_thousand_subscriptions_are_few_rows(server: Server, jet: pelton.Jet) -> None:
+    async with raw_client(server.endpoints[0].port) as client:
+        for number in range(10_000):
+            client.sub(f"_INBOX.x.{number}", f"i{number}")
+            client.sub(f"many.{number}", f"m{number}")
+        assert await client.settle() == []
+        rows = jet.backend._db.execute("SELECT count(*) FROM pubsub_subscriptions").fetchone()[0]
+        assert rows < 100
+        await jet.backend.send("many.77", b"x")
+        assert await client.take(1) == ["m77 many.77 - [] b'x'"]
+        for number in range(10_000):
+            client.send(f"UNSUB i{number}", f"UNSUB m{number}")
+        assert await client.settle() == []

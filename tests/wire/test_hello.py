@@ -1,0 +1,65 @@
+"""How both sides introduce themselves, and what may be sent when."""
+
+from pelton.wire import (
+    Connect,
+    ConnectOptions,
+    Hpub,
+    Parser,
+    Ping,
+    Pub,
+    ServerHello,
+    Violation,
+    encode_connect,
+    encode_info,
+    is_allowed,
+    next_state,
+    parse_connect,
+    parse_info,
+    status_block,
+)
+from pelton.wire.commands import InfoLine
+from pelton.wire.states import STATES
+
+
+def test_info_is_read_back() -> None:
+    hello = ServerHello(server_id="i", server_name="n", version="2.15.1", host="::1", port=4222, headers=True, proto=1)
+    (line,) = Parser("client").feed(encode_info(hello))
+    assert isinstance(line, InfoLine)
+    assert parse_info(line.facts) == hello
+
+
+def test_connect_is_read_back() -> None:
+    options = ConnectOptions(verbose=False, user="me", password="secret", echo=False)
+    (line,) = Parser("server").feed(encode_connect(options))
+    assert isinstance(line, Connect)
+    assert parse_connect(line.options) == options
+
+
+def test_a_client_that_says_nothing_is_verbose_and_pedantic_as_on_nats() -> None:
+    options = parse_connect(b"{}")
+    assert options is not None
+    assert (options.verbose, options.pedantic, options.echo) == (True, True, True)
+
+
+def test_what_is_no_introduction() -> None:
+    assert parse_connect(b"{") is None
+    assert parse_connect(b'{"user": 5}') is None
+    assert parse_info(b"[]") is None
+
+
+def test_nothing_is_published_before_connect() -> None:
+    assert not is_allowed("greeted", Pub)
+    assert is_allowed("greeted", Ping)
+    assert next_state("greeted", Connect) == "open"
+    assert next_state("open", Hpub) == "open"
+    assert next_state("open", Violation) == next_state("closed", Pub) == "closed"
+
+
+def test_the_table_is_closed() -> None:
+    assert {after for row in STATES.values() for after in row.values()} <= set(STATES)
+
+
+def test_status_blocks() -> None:
+    assert status_block(503) == b"NATS/1.0 503\r\n\r\n"
+    block = status_block(408, "Request Timeout", Nats_Pending_Messages=3)
+    assert block == b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 3\r\n\r\n"

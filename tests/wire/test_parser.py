@@ -1,0 +1,202 @@
+"""The parser is fed whole, byte by byte, in odd portions and with nonsense."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pelton.wire import (
+    Connect,
+    ErrLine,
+    Hpub,
+    InfoLine,
+    Msg,
+    OkLine,
+    Parser,
+    Ping,
+    Pong,
+    Pub,
+    Sub,
+    Unsub,
+    Violation,
+    WireLimits,
+    encode_err,
+    encode_msg,
+    encode_pub,
+    encode_sub,
+    encode_unsub,
+)
+from pelton.wire.commands import Command
+from pelton.wire.parser import MALFORMED, TOO_LARGE, TOO_LONG, UNKNOWN
+
+SESSION = (
+    b'CONNECT {"verbose":false}\r\n'
+    b"PING\r\nPONG\r\n"
+    b"PUB a.b 5\r\nhello\r\n"
+    b"PUB a.b 5\r\nhel\n\r\r\n"
+    b"PUB a.b _INBOX.1 0\r\n\r\n"
+    b"PUB a.b 5\r\nagain\r\n"
+    b"HPUB a.b 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"
+    b"HPUB a.b r 12 12\r\nNATS/1.0\r\n\r\n\r\n"
+    b"SUB a.> 1\r\nsub a.* workers 2\r\nUNSUB 1\r\nUNSUB 2 5\r\n"
+)
+COMMANDS: list[Command] = [
+    Connect(b'{"verbose":false}'),
+    Ping(),
+    Pong(),
+    Pub("a.b", "", b"hello"),
+    Pub("a.b", "", b"hel\n\r"),
+    Pub("a.b", "_INBOX.1", b""),
+    Pub("a.b", "", b"again"),
+    Hpub("a.b", "", b"NATS/1.0\r\n\r\n", b"hi"),
+    Hpub("a.b", "r", b"NATS/1.0\r\n\r\n", b""),
+    Sub("a.>", "", b"1"),
+    Sub("a.*", "workers", b"2"),
+    Unsub(b"1", 0),
+    Unsub(b"2", 5),
+]
+FROM_SERVER = (
+    b'INFO {"server_id":"x"}\r\n+OK\r\n'
+    b"-ERR 'Unknown Protocol Operation'\r\n"
+    b"MSG a 1 2\r\nhi\r\nMSG a 1 r 0\r\n\r\nHMSG a 9 12 13\r\nNATS/1.0\r\n\r\n!\r\n"
+    b"HMSG a 9 r 12 12\r\nNATS/1.0\r\n\r\n\r\n"
+    b"PING\r\nPONG\r\n"
+)
+SERVER_COMMANDS: list[Command] = [
+    InfoLine(b'{"server_id":"x"}'),
+    OkLine(),
+    ErrLine("Unknown Protocol Operation"),
+    Msg("a", b"1", "", None, b"hi"),
+    Msg("a", b"1", "r", None, b""),
+    Msg("a", b"9", "", b"NATS/1.0\r\n\r\n", b"!"),
+    Msg("a", b"9", "r", b"NATS/1.0\r\n\r\n", b""),
+    Ping(),
+    Pong(),
+]
+SIDES = [("server", SESSION, COMMANDS), ("client", FROM_SERVER, SERVER_COMMANDS)]
+
+
+def fed(parser: Parser, *portions: bytes) -> list[Command]:
+    return [command for portion in portions for command in parser.feed(portion)]
+
+
+@pytest.mark.parametrize(("side", "sent", "commands"), SIDES)
+def test_whole(side: str, sent: bytes, commands: list[Command]) -> None:
+    assert fed(Parser(side), sent) == commands
+
+
+@pytest.mark.parametrize(("side", "sent", "commands"), SIDES)
+def test_byte_by_byte(side: str, sent: bytes, commands: list[Command]) -> None:
+    assert fed(Parser(side), *(sent[at : at + 1] for at in range(len(sent)))) == commands
+
+
+@pytest.mark.parametrize(("side", "sent", "commands"), SIDES)
+@pytest.mark.parametrize("size", [2, 3, 7, 13, 64])
+def test_in_portions_repeated(side: str, sent: bytes, commands: list[Command], size: int) -> None:
+    # Three times, so that known lines are met as well.
+    whole = sent * 3
+    assert fed(Parser(side), *(whole[at : at + size] for at in range(0, len(whole), size))) == commands * 3
+
+
+@pytest.mark.parametrize(("side", "sent", "commands"), SIDES)
+def test_trailing_bytes_wait(side: str, sent: bytes, commands: list[Command]) -> None:
+    parser = Parser(side)
+    assert parser.feed(sent + b"PI") == commands
+    assert parser.feed(b"NG\r\n") == [Ping()]
+
+
+def test_white_space_and_case_as_on_nats() -> None:
+    sent = b"pub\ta\t 2 \r\nhi\r\n  PING\r\nPiNg\nSUB  a   1\r\n"
+    assert fed(Parser("server"), sent) == [Pub("a", "", b"hi"), Ping(), Ping(), Sub("a", "", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b"HELLO\r\n", UNKNOWN),
+        (b"\r\n", UNKNOWN),
+        (b"MSG a 1 0\r\n\r\n", UNKNOWN),
+        (b"PUB a\r\n", MALFORMED),
+        (b"PUB a b c 1\r\n", MALFORMED),
+        (b"PUB a -1\r\n", MALFORMED),
+        (b"PUB a 1x\r\n", MALFORMED),
+        (b"PUB a 99999999999999999999\r\n", MALFORMED),
+        (b"PUB \xff\xfe 1\r\n", MALFORMED),
+        (b"PUB a 1\r\nxyz\r\n", MALFORMED),
+        (b"HPUB a 5 4\r\n", MALFORMED),
+        (b"HPUB a 5\r\n", MALFORMED),
+        (b"SUB a\r\n", MALFORMED),
+        (b"SUB a b c d\r\n", MALFORMED),
+        (b"UNSUB\r\n", MALFORMED),
+        (b"UNSUB 1 x\r\n", MALFORMED),
+        (b"PUB a 101\r\n", TOO_LARGE),
+        (b"PUB " + b"a" * 300, TOO_LONG),
+        (b"PUB " + b"a" * 300 + b" 1\r\n", TOO_LONG),
+    ],
+)
+def test_what_breaks_the_protocol_ends_it(sent: bytes, text: str) -> None:
+    parser = Parser("server", WireLimits(line=256, payload=100))
+    assert parser.feed(b"PING\r\n" + sent + b"PING\r\n") == [Ping(), Violation(text)]
+    assert parser.feed(b"PING\r\n") == []
+
+
+def test_a_large_message_is_joined_once() -> None:
+    parser = Parser("server", WireLimits(payload=1 << 20))
+    data = bytes(1 << 20)
+    sent = encode_pub("big", "", None, data) + b"PING\r\n"
+    assert fed(parser, *(sent[at : at + 1000] for at in range(0, len(sent), 1000))) == [Pub("big", "", data), Ping()]
+
+
+_TOKENS = st.text("abcXYZ09_-$*>é", min_size=1, max_size=6)
+_NAMES = st.lists(_TOKENS, min_size=1, max_size=4).map(".".join)
+_BLOCKS = st.binary(max_size=30).map(lambda data: b"NATS/1.0\r\nx: " + data + b"\r\n\r\n")
+_CLIENT = st.one_of(
+    st.builds(Pub, _NAMES, st.just("") | _NAMES, st.binary(max_size=50)),
+    st.builds(Hpub, _NAMES, st.just("") | _NAMES, _BLOCKS, st.binary(max_size=50)),
+    st.builds(Sub, _NAMES, st.just("") | _TOKENS, st.just(b"12")),
+    st.builds(Unsub, st.just(b"12"), st.integers(0, 9)),
+)
+
+
+def _encoded(command: Command) -> bytes:
+    match command:
+        case Pub(subject, reply, data):
+            return encode_pub(subject, reply, None, data)
+        case Hpub(subject, reply, block, data):
+            return encode_pub(subject, reply, block, data)
+        case Sub(subject, queue, sid):
+            return encode_sub(subject, sid, queue)
+        case Unsub(sid, limit):
+            return encode_unsub(sid, limit)
+        case Msg(subject, sid, reply, block, data):
+            return encode_msg(subject, sid, reply, block, data)
+        case ErrLine(text):
+            return encode_err(text)
+    raise AssertionError(command)
+
+
+@given(st.lists(_CLIENT, max_size=8), st.lists(st.integers(0, 200), max_size=6))
+def test_what_is_encoded_is_parsed(commands: list[Command], cuts: list[int]) -> None:
+    sent = b"".join(map(_encoded, commands))
+    marks = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
+    assert fed(Parser("server"), *(sent[a:b] for a, b in pairwise(marks))) == commands
+
+
+@given(st.builds(Msg, _NAMES, st.just(b"3"), st.just("") | _NAMES, st.none() | _BLOCKS, st.binary(max_size=50)))
+def test_what_a_server_delivers_is_parsed(message: Msg) -> None:
+    assert fed(Parser("client"), _encoded(message), encode_err("no")) == [message, ErrLine("no")]
+
+
+_WORDS = b"PUB |HPUB |SUB |UNSUB |CONNECT |MSG |-ERR|\r\n|\n| |1|12|a.b|NATS/1.0\r\n\r\n|{}|PING\r\n|\xff".split(b"|")
+_NONSENSE = st.lists(st.sampled_from(_WORDS) | st.binary(max_size=8), max_size=30)
+
+
+@given(_NONSENSE, st.sampled_from(["server", "client"]))
+def test_nonsense_never_raises_and_portions_do_not_matter(words: list[bytes], side: str) -> None:
+    sent = b"".join(words)
+    limits = WireLimits(line=64, payload=64)
+    whole = fed(Parser(side, limits), sent)
+    apart = fed(Parser(side, limits), *(sent[at : at + 1] for at in range(len(sent))))
+    assert apart[: len(whole)] == whole or whole == apart
+    assert sum(isinstance(command, Violation) for command in whole) <= 1
