@@ -29,6 +29,7 @@ from benchmarks.cases import (
     publish_in_flight,
     publish_mapped,
     push_callback,
+    serve,
     sourcing,
     transactions,
 )
@@ -61,4 +62,5 @@ CASES: tuple[Case, ...] = (
     *buckets.ALL,
     locks.CASE,
     *processes.ALL,
+    *serve.ALL,
 )

@@ -14,16 +14,16 @@ from benchmarks.case import Run, Sample
 from benchmarks.crossing import Got, Ready, crossing
 from benchmarks.load import PAYLOAD, WINDOW, one_by_one
 from benchmarks.ours.buckets import BUCKET
-from benchmarks.peers.nats_server import running
+from benchmarks.peers.servers import started
 from benchmarks.reading import SUBJECTS, Places, checked
 
 _LISTED = 100_000
 
 
 @asynccontextmanager
-async def bucket(run: Run, always: bool) -> AsyncIterator[tuple[KeyValue, str]]:
+async def bucket(run: Run, always: bool, served: bool = False) -> AsyncIterator[tuple[KeyValue, str]]:
     """A server's fresh bucket."""
-    async with running(run.workdir, always) as url:
+    async with started(run.workdir, always, served) as url:
         client = await nats.connect(url)
         try:
             context = client.jetstream(timeout=30, publish_async_max_pending=WINDOW)
@@ -32,9 +32,9 @@ async def bucket(run: Run, always: bool) -> AsyncIterator[tuple[KeyValue, str]]:
             await client.close()
 
 
-async def get(run: Run, always: bool) -> Sample:
+async def get(run: Run, always: bool, served: bool = False) -> Sample:
     """One of 1,000 keys after the other."""
-    async with bucket(run, always) as (kept, _):
+    async with bucket(run, always, served) as (kept, _):
         for place in range(SUBJECTS):
             await kept.put(f"key.{place}", PAYLOAD)
         places = Places(SUBJECTS)
@@ -47,9 +47,9 @@ async def get(run: Run, always: bool) -> Sample:
         return {"rate": await one_by_one(run.seconds, one)}
 
 
-async def put_each(run: Run, always: bool) -> Sample:
+async def put_each(run: Run, always: bool, served: bool = False) -> Sample:
     """Puts to 1,000 keys, awaiting each."""
-    async with bucket(run, always) as (kept, _):
+    async with bucket(run, always, served) as (kept, _):
         places = Places(SUBJECTS)
         return {"rate": await one_by_one(run.seconds, lambda: kept.put(f"key.{places.next()}", PAYLOAD))}
 

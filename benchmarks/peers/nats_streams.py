@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from time import perf_counter
 
 import nats
@@ -14,18 +14,19 @@ from nats.js.api import ConsumerConfig, StorageType, StreamConfig
 
 from benchmarks.case import Run, Sample
 from benchmarks.load import BATCH, FETCH, FILTER, PAYLOAD, SUBJECT, WINDOW, drained, one_by_one
-from benchmarks.peers.nats_server import running
+from benchmarks.peers.servers import started
 
 STREAM = "bench"
 DURABLE = "worker"
+_CROWD = 8
 _ALWAYS_SHARE = 4
 """With an fsync for each message the server is several times slower: it drains that many times less."""
 
 
 @asynccontextmanager
-async def stream(run: Run, always: bool) -> AsyncIterator[JetStreamContext]:
-    """A JetStream context on a fresh server with one file-backed stream."""
-    async with running(run.workdir, always) as url:
+async def stream(run: Run, always: bool, served: bool = False) -> AsyncIterator[JetStreamContext]:
+    """A JetStream context on a fresh server with one file-backed stream; `served`: on `pelton serve`."""
+    async with started(run.workdir, always, served) as url:
         client = await nats.connect(url)
         try:
             context = client.jetstream(timeout=30, publish_async_max_pending=WINDOW)
@@ -40,15 +41,28 @@ def config() -> StreamConfig:
     return StreamConfig(name=STREAM, subjects=[FILTER], storage=StorageType.FILE, allow_atomic=True)
 
 
-async def publish_each(run: Run, always: bool) -> Sample:
+async def publish_each(run: Run, always: bool, served: bool = False) -> Sample:
     """Publish, awaiting the ack of each."""
-    async with stream(run, always) as context:
+    async with stream(run, always, served) as context:
         return {"rate": await one_by_one(run.seconds, lambda: context.publish(SUBJECT, PAYLOAD))}
 
 
-async def publish_in_flight(run: Run, always: bool) -> Sample:
+async def publish_crowd(run: Run, always: bool, served: bool = False) -> Sample:
+    """8 clients, each of which awaits its publishes one by one."""
+    async with stream(run, always, served) as context, AsyncExitStack() as stack:
+        others, url = [], context._nc.connected_url
+        assert url is not None
+        for _ in range(_CROWD):
+            client = await nats.connect(url.geturl())
+            stack.push_async_callback(client.close)
+            others.append(client.jetstream(timeout=30))
+        rates = (one_by_one(run.seconds, lambda one=one: one.publish(SUBJECT, PAYLOAD)) for one in others)  # type: ignore[misc]
+        return {"rate": sum(await asyncio.gather(*rates))}
+
+
+async def publish_in_flight(run: Run, always: bool, served: bool = False) -> Sample:
     """Publish with 1,000 acks outstanding, the client's own window."""
-    async with stream(run, always) as context:
+    async with stream(run, always, served) as context:
         await _publish_for(context, run.seconds * 0.15)
         start = perf_counter()
         done = await _publish_for(context, run.seconds)
@@ -95,15 +109,15 @@ class _Batches:
             raise RuntimeError(f"batch refused: {reply.data!r}")
 
 
-async def fetch_many(run: Run, always: bool) -> Sample:
+async def fetch_many(run: Run, always: bool, served: bool = False) -> Sample:
     """fetch(256), then `ack()` each: nats-py sends an ack and does not wait for the server."""
-    async with stream(run, always) as context:
+    async with stream(run, always, served) as context:
         return {"rate": await _drain(context, share(run.drain, always), FETCH, durable=False)}
 
 
-async def fetch_one(run: Run, always: bool) -> Sample:
+async def fetch_one(run: Run, always: bool, served: bool = False) -> Sample:
     """fetch(1), then `ack_sync()`: the server confirms."""
-    async with stream(run, always) as context:
+    async with stream(run, always, served) as context:
         return {"rate": await _drain(context, share(run.drain, always) // 4, 1, durable=True)}
 
 
