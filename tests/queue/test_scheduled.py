@@ -266,3 +266,21 @@ async def test_scheduled_and_unique_jobs_in_a_transaction(jet: Jet) -> None:
         same = await tx.queue(queue).options(unique="once").enqueue(wash, "car3")
     assert (same.id, same.duplicate) == (first.id, True)
     assert await queue.counts() == JobCounts(pending=1, scheduled=1)
+
+
+@ON_BOTH
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_a_job_with_an_id_of_its_own_is_stored_once(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", jobs=jobs, exclusive=exclusive, lease=5)
+    named = queue.options(id="order 7/ä", key="k")
+    first, same = await named.enqueue(wash, "car1"), await named.enqueue(wash, "car2")
+    later = await queue.options(id="order 8", delay=60).enqueue(wash, "car3")
+    again = await queue.options(id="order 8").enqueue(wash, "car4")
+    assert (same.id, first.duplicate, same.duplicate) == (first.id, False, True)
+    assert (again.id, again.duplicate) == (later.id, True)
+    await drain(queue)
+    assert await first.value() == "car1 washed"
+    assert await queue.counts() == JobCounts(completed=1, scheduled=1)
+    assert not (await named.enqueue(wash, "car5")).duplicate, "the first has ended"
+    with pytest.raises(ConfigError, match="one of them"):
+        queue.options(id="a", unique="b")

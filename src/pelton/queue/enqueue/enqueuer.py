@@ -60,7 +60,7 @@ class Enqueuer:
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order; unique ones one by one."""
         handles: list[JobHandle[Any]] = []
-        for is_unique, group in groupby(calls, lambda call: bool(call.options.unique)):
+        for is_unique, group in groupby(calls, lambda call: call.options.is_unique):
             if is_unique:
                 handles += [await self._enqueue_unique(call) for call in group]
                 continue

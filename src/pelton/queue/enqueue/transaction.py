@@ -61,7 +61,7 @@ class Transaction(StreamsTransaction):
         return await self._enqueue([(self._queue_of(call), call) for call in calls])
 
     async def _enqueue(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
-        if any(call.options.unique for _, call in calls):
+        if any(call.options.is_unique for _, call in calls):
             return [await self._enqueue_one(queue, call) for queue, call in calls]
         messages = [queue.message_of(call) for queue, call in calls]
         acks = await self._port().publish(messages)

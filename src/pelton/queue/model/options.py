@@ -24,7 +24,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``scheduled``. ``ttl`` (seconds, from then on) is how long a worker may take to start it: after that it ends as
     ``expired``. ``unique`` allows one unfinished job with the same ``"arguments"`` (and the same function and
     key), one of the same ``"key"``, or one of another text, which you choose. With ``replace``, one that is still
-    scheduled gets the new arguments and the new time instead (debounce). ``idempotency_key`` makes it safe
+    scheduled gets the new arguments and the new time instead (debounce). ``id`` is your own name for
+    the job: while it is unfinished, no other job of the queue gets the same. ``idempotency_key`` makes it safe
     to repeat the call within two minutes. For a duplicate, you get the handle of the first job, whose
     ``duplicate`` is True.
     """
@@ -35,26 +36,32 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     ttl: float | None = None
     unique: str = ""
     replace: bool = False
+    id: str = ""
     idempotency_key: str = ""
 
     @property
     def is_plain(self) -> bool:
         """Whether the job needs no place of its own."""
-        return self.delay is None and self.at is None and not self.unique
+        return self.delay is None and self.at is None and not (self.unique or self.id)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no other unfinished job may take its place."""
+        return bool(self.unique or self.id)
 
     def check(self, what: str) -> None:
         """Raise ConfigError for options that contradict each other; ``what`` names the job."""
         if self.key != "":
             encode_key(self.key)
-        for name in ("unique", "idempotency_key"):
+        for name in ("unique", "id", "idempotency_key"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError(f"{what}: {name} is {getattr(self, name)!r}; give a text (str)")
         if self.delay is not None and self.at is not None:
             raise ConfigError(f"{what}: give delay or at, not both")
         if self.unique == "key" and not self.key:
             raise ConfigError(f"{what}: unique is 'key', but the job has no key: give key=... too")
-        if self.unique and self.idempotency_key:
-            raise ConfigError(f"{what}: unique and idempotency_key both make a job unique: give one of them")
+        if (self.unique != "") + (self.id != "") + (self.idempotency_key != "") > 1:
+            raise ConfigError(f"{what}: unique, id and idempotency_key each make a job unique: give one of them")
         if self.replace not in (True, False):
             raise ConfigError(f"{what}: replace is {self.replace!r}; it must be True or False")
         if self.replace and (not self.unique or (self.delay is None and self.at is None)):
@@ -72,6 +79,7 @@ class OptionFields(TypedDict, total=False):
     ttl: float | timedelta | None
     unique: str
     replace: bool
+    id: str
     idempotency_key: str
 
 

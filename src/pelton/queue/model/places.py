@@ -39,7 +39,7 @@ class Place(NamedTuple):
 def place_of(job: str, args: bytes, options: JobOptions, key: str, new_id: str) -> Place:
     """Return the place of a job with options; ``key`` is the part of its subject, ``new_id`` an id nobody has."""
     is_later = options.delay is not None or options.at is not None
-    if options.unique:
+    if options.is_unique:
         leaf = _UNIQUE + _digest(*_what_is_unique(job, args, options))
         return Place(leaf, _id(f"{leaf}-{new_id}", key) if is_later else "", is_unique=True)
     leaf = _FRESH + new_id
@@ -66,6 +66,8 @@ def cron_leaf(schedule: str) -> str:
 
 
 def _what_is_unique(job: str, args: bytes, options: JobOptions) -> tuple[str, ...]:
+    if options.id:
+        return "id", options.id
     if options.unique == "arguments":
         named = msgspec.json.decode(args)
         # Keyword arguments may have come in another order.
