@@ -59,7 +59,7 @@ async def test_a_queue_gets_more_replicas_when_it_is_opened_with_them(cluster: N
         again = await jet.queue("garage", num_replicas=3)
         again.job(name="job")(lambda: "done")
         names = ["JOBS_garage", *(name for name, _ in garage.names.sides)]
-        assert [(await jet.stream(name)).config.num_replicas for name in names] == [3] * 6
+        assert [(await jet.stream(name)).config.num_replicas for name in names] == [3] * len(names)
         await again.work(until_empty=True, handle_signals=False)
         assert [(await handle.outcome(timeout=20)).value() for handle in handles] == ["done", "done"]
         assert (await jet.queue("garage")).exclusive

@@ -80,4 +80,4 @@ def test_the_guide_names_every_command(capsys: pytest.CaptureFixture[str]) -> No
 
     text = PAGE.read_text()
     missing = [name for name in COMMANDS if not re.search(rf"[`| ]{name}[` ]", text)]
-    assert missing == ["demo", "work"]
+    assert missing == ["demo"]
