@@ -15,6 +15,7 @@ import pytest
 _SLOW: Final = {
     "tests/cli/demo/test_lake.py": "Spark, over all flights of a month",
     "tests/cli/test_pipeline.py": "Spark sessions of its own",
+    "tests/cli/work": "supervisors and their children",
     "tests/cluster/test_losses.py": "kills of three servers",
     "tests/cluster/test_outage.py": "kills of three servers",
     "tests/crash/queue/test_crash.py::test_paused": "pauses",
@@ -27,6 +28,12 @@ _SLOW: Final = {
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[pipelines.md]": "Spark",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[spark": "Spark",
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",
+    "tests/dashboard/test_browser.py": "a browser",
+    "tests/model/test_processes.py": "programs over four processes",
+    "tests/server/test_process.py": "processes that serve",
+    "tests/server/test_processes.py": "processes beside a server",
+    "tests/server/test_reload.py": "processes that serve",
+    "tests/server/test_slow.py": "clients that do not read",
     "tests/soak": "a soak",
     "tests/spark/hosts": "hosts of their own",
     "tests/spark/pipelines": "Spark at length",
@@ -49,7 +56,7 @@ _BEGINNINGS: Final = tuple(_SLOW)
 _ENDINGS: Final = ("-nats-cluster]", "[long]", "-long]")
 _SERVED: Final = "-served]"
 # Of so many cases on a served store, one is in `make test`, the same in every run.
-_ONE_OF_SERVED: Final = 6
+_ONE_OF_SERVED: Final = 12
 
 
 def mark_what_is_slow(items: list[pytest.Item]) -> None:
